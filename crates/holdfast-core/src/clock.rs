@@ -1,0 +1,89 @@
+//! Time: read in one place, passed everywhere else, shown in one format.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+/// The only source of "now". Tests bring one that they move by hand.
+pub trait Clock: Send + Sync + 'static {
+    fn now(&self) -> Timestamp;
+}
+
+pub type SharedClock = Arc<dyn Clock>;
+
+/// The machine's clock, cut to microseconds: that is what the database keeps and the API shows.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock that everything else is told to use")]
+    fn now(&self) -> Timestamp {
+        from_micros(Timestamp::now().as_microsecond())
+    }
+}
+
+/// # Panics
+/// On values outside of the years -9999 to 9999, which no clock and no column of ours holds.
+pub fn from_micros(micros: i64) -> Timestamp {
+    Timestamp::from_microsecond(micros).expect("a time stamp within the calendar")
+}
+
+/// RFC 3339 in UTC with six fractional digits, as every answer shows times.
+pub fn rfc3339(at: Timestamp) -> String {
+    format!("{at:.6}")
+}
+
+/// `2025-03-02 12:00:00` in the given zone.
+pub fn local_date_time(at: Timestamp, zone: &TimeZone) -> String {
+    at.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
+
+/// `Sunday, 2 March 2025 12:00` in the given zone.
+pub fn human_date_time(at: Timestamp, zone: &TimeZone) -> String {
+    at.to_zoned(zone.clone()).strftime("%A, %-d %B %Y %H:%M").to_string()
+}
+
+/// The first instant of the day that `now` falls on in the given zone. Where midnight does not exist, the day
+/// begins with the first instant after the gap.
+pub fn start_of_day(now: Timestamp, zone: &TimeZone) -> Timestamp {
+    let zoned = now.to_zoned(zone.clone());
+    zoned.start_of_day().map_or(now, |start| start.timestamp())
+}
+
+/// The zone of a name such as `Europe/Berlin`, from the database inside the binary.
+pub fn zone(name: &str) -> Option<TimeZone> {
+    jiff::tz::db().get(name).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn times_always_show_six_fractional_digits() {
+        assert_eq!(rfc3339(at("2025-03-02T12:00:00Z")), "2025-03-02T12:00:00.000000Z");
+        assert_eq!(rfc3339(at("2025-03-02T12:00:00.123456Z")), "2025-03-02T12:00:00.123456Z");
+    }
+
+    #[test]
+    fn human_times_are_in_the_users_zone() {
+        let zone = zone("Europe/Berlin").unwrap();
+        assert_eq!(human_date_time(at("2025-03-02T11:00:00Z"), &zone), "Sunday, 2 March 2025 12:00");
+        assert_eq!(human_date_time(at("2025-07-02T11:00:00Z"), &zone), "Wednesday, 2 July 2025 13:00");
+        assert_eq!(local_date_time(at("2025-07-02T22:30:05Z"), &zone), "2025-07-03 00:30:05");
+    }
+
+    #[test]
+    fn a_day_starts_in_its_own_zone_also_when_midnight_is_skipped() {
+        let berlin = zone("Europe/Berlin").unwrap();
+        assert_eq!(start_of_day(at("2025-07-02T23:30:00Z"), &berlin), at("2025-07-02T22:00:00Z"));
+        // Santiago's clocks jumped from 24:00 to 01:00 on 8 September 2024.
+        let santiago = zone("America/Santiago").unwrap();
+        assert_eq!(start_of_day(at("2024-09-08T12:00:00Z"), &santiago), at("2024-09-08T04:00:00Z"));
+    }
+}

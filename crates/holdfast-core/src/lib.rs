@@ -1,0 +1,27 @@
+//! The pure domain of Holdfast: what things are and which rules they obey. No IO, no async, no wire format.
+
+#[macro_use]
+mod words;
+
+pub mod clock;
+pub mod destination;
+pub mod ids;
+pub mod input;
+pub mod limits;
+pub mod network;
+pub mod page;
+pub mod random;
+pub mod rate;
+pub mod rules;
+pub mod run;
+pub mod schedule;
+pub mod scope;
+pub mod secret;
+pub mod server;
+pub mod stream;
+pub mod tag;
+pub mod task;
+pub mod user;
+
+pub use jiff::Timestamp;
+pub use secret::Secret;

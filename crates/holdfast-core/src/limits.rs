@@ -1,0 +1,32 @@
+//! Limits of what people may send, each with its reason. Those an operator may want to move are settings instead.
+
+/// Text fields without a limit of their own, in characters. From the API's decisions.
+pub const TEXT_CHARS: usize = 255;
+/// Longer texts a person writes about a tag or a task.
+pub const DESCRIPTION_CHARS: usize = 1000;
+/// Web addresses: Teams workflow hooks alone reach 400; 2048 is what proxies and browsers agree on.
+pub const URL_CHARS: usize = 2048;
+/// A path on a server: Linux' PATH_MAX.
+pub const PATH_CHARS: usize = 4096;
+/// Credentials: room for long pass phrases, yet no one can make us hash or seal megabytes.
+pub const SECRET_CHARS: usize = 1024;
+/// The list of excluded tables; a thousand names of ten letters.
+pub const EXCLUDED_TABLES_CHARS: usize = 10_000;
+/// Exclude patterns travel on the command line of one remote process.
+pub const EXCLUDED_PATHS: usize = 100;
+pub const EXCLUDED_PATH_CHARS: usize = 1000;
+/// Streams or tags on one task: each stream is a message per run.
+pub const ATTACHED: usize = 50;
+pub const MAX_BACKUPS: i64 = 1000;
+pub const DEFAULT_MAX_BACKUPS: i64 = 5;
+pub const APPENDED_FILENAME_CHARS: usize = 100;
+/// Shorter ones are guessed; NIST SP 800-63B's floor.
+pub const PASSWORD_MIN_CHARS: usize = 8;
+pub const PER_PAGE_DEFAULT: i64 = 15;
+pub const PER_PAGE_MAX: i64 = 100;
+/// Pages are numbered with 32 bits so that an offset cannot overflow.
+pub const PAGE_MAX: i64 = u32::MAX as i64;
+pub const UPCOMING_DEFAULT: i64 = 20;
+pub const UPCOMING_MAX: i64 = 100;
+/// The output shown for one run; head and tail are kept beyond it.
+pub const OUTPUT_BYTES: usize = 256 * 1024;

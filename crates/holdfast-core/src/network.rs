@@ -1,0 +1,92 @@
+//! Grammar of host names, e-mail and web addresses. Only the syntax is judged here; what an address leads to is
+//! checked when it is connected to.
+
+use crate::limits;
+
+/// An IP address or a host name of letters, digits, hyphens and dots. Nothing in it can become an option or syntax.
+pub fn is_host(text: &str) -> bool {
+    text.parse::<std::net::IpAddr>().is_ok() || is_host_name(text)
+}
+
+fn is_host_name(text: &str) -> bool {
+    let name = text.strip_suffix('.').unwrap_or(text);
+    !name.is_empty() && name.len() <= 253 && name.split('.').all(is_host_label) && !looks_like_a_bad_ipv4(name)
+}
+
+fn is_host_label(label: &str) -> bool {
+    !label.is_empty()
+        && label.len() <= 63
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+        && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+}
+
+/// `300.1.1.1` and `1.2.3` are mistyped addresses, not names.
+fn looks_like_a_bad_ipv4(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+}
+
+pub fn is_email(text: &str) -> bool {
+    let Some((local, domain)) = text.rsplit_once('@') else { return false };
+    let plain = |c: char| !c.is_whitespace() && !c.is_control() && !"<>()[]\\,;:\"@".contains(c);
+    text.len() <= 254
+        && (1..=64).contains(&local.len())
+        && local.chars().all(plain)
+        && !local.starts_with('.')
+        && !local.ends_with('.')
+        && !local.contains("..")
+        && is_host_name(domain)
+}
+
+/// An absolute http or https URL with a host.
+pub fn is_web_url(text: &str) -> bool {
+    text.len() <= limits::URL_CHARS
+        && !text.chars().any(|c| c.is_control() || c.is_whitespace())
+        && url::Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+}
+
+/// A web URL that names a service and nothing else: no user, query or fragment that could carry a secret into
+/// answers and logs.
+pub fn is_endpoint_url(text: &str) -> bool {
+    is_web_url(text)
+        && url::Url::parse(text).is_ok_and(|url| {
+            url.username().is_empty() && url.password().is_none() && url.query().is_none() && url.fragment().is_none()
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts() {
+        for good in ["web-1", "db.example.org", "127.0.0.1", "::1", "a_b.internal", "example.org."] {
+            assert!(is_host(good), "{good}");
+        }
+        for bad in ["", "-oProxyCommand=x", "a b", "a;b", "300.1.1.1", "1.2.3", "$(id)", "a..b", "x\n", "user@host"] {
+            assert!(!is_host(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn emails() {
+        for good in ["a@example.org", "first.last+tag@mail.example.org", "root@localhost"] {
+            assert!(is_email(good), "{good}");
+        }
+        for bad in ["", "a", "@b.c", "a@", "a b@c.d", "a@b\r\nBcc: x@y.z", "<a@b.c>", "a@b@c.d", ".a@b.c", "a..b@c.d"] {
+            assert!(!is_email(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn urls() {
+        assert!(is_web_url("https://example.org/hook?token=1"));
+        assert!(is_endpoint_url("http://127.0.0.1:9000"));
+        for bad in ["ftp://example.org", "https://", "example.org", "javascript:alert(1)", "http://a b/"] {
+            assert!(!is_web_url(bad), "{bad}");
+        }
+        for bad in ["https://user:pw@example.org", "https://example.org/?key=1", "https://example.org/#x"] {
+            assert!(!is_endpoint_url(bad), "{bad}");
+        }
+    }
+}

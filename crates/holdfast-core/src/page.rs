@@ -1,0 +1,78 @@
+//! Which part of a list is asked for.
+
+use crate::input::Errors;
+use crate::limits;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageRequest {
+    pub page: i64,
+    pub per_page: i64,
+}
+
+impl PageRequest {
+    /// Reads the two query parameters. More than the maximum per page is cut down rather than refused.
+    pub fn parse(page: Option<&str>, per_page: Option<&str>) -> Result<Self, Errors> {
+        let mut errors = Errors::default();
+        let page = positive(&mut errors, "page", page, 1);
+        let per_page = positive(&mut errors, "per_page", per_page, limits::PER_PAGE_DEFAULT);
+        if errors.is_empty() {
+            Ok(Self { page: page.min(limits::PAGE_MAX), per_page: per_page.min(limits::PER_PAGE_MAX) })
+        } else {
+            Err(errors)
+        }
+    }
+
+    pub fn offset(self) -> i64 {
+        (self.page - 1) * self.per_page
+    }
+}
+
+/// A whole number of at least one from a query parameter; digits beyond 64 bits count as very many.
+pub fn positive(errors: &mut Errors, field: &str, text: Option<&str>, default: i64) -> i64 {
+    let Some(text) = text else { return default };
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        crate::rules::wrong_type(errors, field, "an integer");
+        return default;
+    }
+    let value = text.parse().unwrap_or(i64::MAX);
+    if value < 1 {
+        crate::rules::wrong_type(errors, field, "at least 1");
+    }
+    value
+}
+
+/// One page of a list and how many there are in all.
+#[derive(Debug, Clone)]
+pub struct Page<T> {
+    pub items: Vec<T>,
+    pub total: i64,
+    pub request: PageRequest,
+}
+
+impl<T> Page<T> {
+    pub fn last_page(&self) -> i64 {
+        ((self.total + self.request.per_page - 1) / self.request.per_page).max(1)
+    }
+
+    pub fn map<U>(self, shape: impl FnMut(T) -> U) -> Page<U> {
+        Page { items: self.items.into_iter().map(shape).collect(), total: self.total, request: self.request }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_clamps_and_refusals() {
+        let parse = PageRequest::parse;
+        assert_eq!(parse(None, None).unwrap(), PageRequest { page: 1, per_page: 15 });
+        assert_eq!(parse(Some("3"), Some("500")).unwrap(), PageRequest { page: 3, per_page: 100 });
+        let far = parse(Some("99999999999999999999999"), Some("100")).unwrap();
+        assert!(far.offset() > 0);
+        for bad in ["0", "-1", "1.5", "ten", "", " 1"] {
+            assert!(parse(Some(bad), None).unwrap_err().has("page"), "{bad}");
+            assert!(parse(None, Some(bad)).unwrap_err().has("per_page"), "{bad}");
+        }
+    }
+}

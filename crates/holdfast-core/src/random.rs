@@ -1,0 +1,41 @@
+//! Unguessable values. Everything random in Holdfast comes from the operating system through here.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use sha2::{Digest, Sha256};
+
+use crate::Secret;
+
+/// Fills an array from the operating system's generator.
+///
+/// # Panics
+/// When the system has no randomness to give: nothing safe can be done then.
+pub fn bytes<const N: usize>() -> [u8; N] {
+    let mut out = [0; N];
+    getrandom::fill(&mut out).expect("the operating system gives random bytes");
+    out
+}
+
+/// A secret with 256 random bits behind a prefix that people and scanners recognise.
+pub fn token(prefix: &str) -> Secret {
+    Secret::new(format!("{prefix}{}", BASE64_URL_SAFE_NO_PAD.encode(bytes::<32>())))
+}
+
+/// What is kept of a random token: enough to recognise it, useless to whoever steals it.
+pub fn digest(text: &str) -> [u8; 32] {
+    Sha256::digest(text.as_bytes()).into()
+}
+
+/// Lower-case hexadecimal, for hashes that people see.
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
+        write!(out, "{byte:02x}").expect("writing to a string");
+        out
+    })
+}
+
+/// Compares secrets in a time that does not depend on where they differ.
+pub fn equal(left: &[u8], right: &[u8]) -> bool {
+    subtle::ConstantTimeEq::ct_eq(left, right).into()
+}

@@ -1,0 +1,268 @@
+//! The rules that several resources share, with their texts. A rule takes the field, notes what is wrong with it
+//! and gives back the value when there is one to use.
+
+use crate::input::{Errors, Field};
+use crate::limits;
+
+/// The outcome of a rule: the value to store, `None` where it is left as it is or where an error was noted.
+/// The caller drops everything once `errors` is not empty, so the two cases need no telling apart.
+pub type Checked<T> = Option<T>;
+
+/// `notifications.on_success` → `notifications.on success`: the name as the messages speak it.
+fn spoken(field: &str) -> String {
+    field.replace('_', " ")
+}
+
+pub fn required(errors: &mut Errors, field: &str) {
+    errors.add(field, format!("The {} field is required.", spoken(field)));
+}
+
+pub fn invalid(errors: &mut Errors, field: &str) {
+    errors.add(field, format!("The {} field format is invalid.", spoken(field)));
+}
+
+/// The text for a choice that is not on the list, or an id that is not the user's own.
+pub fn not_selectable(errors: &mut Errors, field: &str) {
+    let name = spoken(field);
+    let name = name.strip_suffix(" ids").or(name.strip_suffix(" id")).unwrap_or(&name);
+    errors.add(field, format!("The selected {name} is invalid."));
+}
+
+pub fn wrong_type(errors: &mut Errors, field: &str, wanted: &str) {
+    errors.add(field, format!("The {} field must be {wanted}.", spoken(field)));
+}
+
+pub fn too_long(errors: &mut Errors, field: &str, max_chars: usize) {
+    errors.add(field, format!("The {} field must not be greater than {max_chars} characters.", spoken(field)));
+}
+
+/// A line of text: trimmed, not empty, within its length, without control characters.
+pub fn line(errors: &mut Errors, field: &str, value: &str, max_chars: usize) -> Checked<String> {
+    text(errors, field, value, max_chars, |c| c.is_control())
+}
+
+/// Text that may run over several lines.
+pub fn paragraph(errors: &mut Errors, field: &str, value: &str, max_chars: usize) -> Checked<String> {
+    text(errors, field, value, max_chars, |c| c.is_control() && !matches!(c, '\n' | '\r' | '\t'))
+}
+
+fn text(
+    errors: &mut Errors,
+    field: &str,
+    value: &str,
+    max_chars: usize,
+    refused: impl Fn(char) -> bool,
+) -> Checked<String> {
+    let value = value.trim();
+    if value.is_empty() {
+        required(errors, field);
+        return None;
+    }
+    if value.chars().count() > max_chars {
+        too_long(errors, field, max_chars);
+        return None;
+    }
+    if value.chars().any(refused) {
+        errors.add(field, format!("The {} field must not contain control characters.", spoken(field)));
+        return None;
+    }
+    Some(value.to_owned())
+}
+
+/// A field that must be there on create and can be left out on update.
+pub fn required_line(
+    errors: &mut Errors,
+    field: &str,
+    input: &Field<String>,
+    max_chars: usize,
+    current: Option<&str>,
+) -> Checked<String> {
+    match input {
+        Field::Absent if current.is_some() => current.map(str::to_owned),
+        Field::Absent | Field::Null => {
+            required(errors, field);
+            None
+        }
+        Field::WrongType => {
+            wrong_type(errors, field, "a string");
+            None
+        }
+        Field::Value(value) => line(errors, field, value, max_chars),
+    }
+}
+
+/// A text that can be missing: left out keeps it, null or blank clears it.
+pub fn optional_text(
+    errors: &mut Errors,
+    field: &str,
+    input: &Field<String>,
+    current: Option<String>,
+    check: impl FnOnce(&mut Errors, &str) -> Checked<String>,
+) -> Option<String> {
+    match input {
+        Field::Absent => current,
+        Field::Null => None,
+        Field::WrongType => {
+            wrong_type(errors, field, "a string");
+            None
+        }
+        Field::Value(value) if value.trim().is_empty() => None,
+        Field::Value(value) => check(errors, value),
+    }
+}
+
+/// A whole number within bounds, or `default` when it is left out. Null counts as left out.
+pub fn integer(
+    errors: &mut Errors,
+    field: &str,
+    input: &Field<i64>,
+    bounds: std::ops::RangeInclusive<i64>,
+    default: i64,
+) -> i64 {
+    match input {
+        Field::Absent | Field::Null => default,
+        Field::WrongType => {
+            wrong_type(errors, field, "an integer");
+            default
+        }
+        Field::Value(value) if bounds.contains(value) => *value,
+        Field::Value(_) => {
+            let (low, high) = bounds.into_inner();
+            wrong_type(errors, field, &format!("between {low} and {high}"));
+            default
+        }
+    }
+}
+
+pub fn boolean(errors: &mut Errors, field: &str, input: &Field<bool>, default: bool) -> bool {
+    match input {
+        Field::Absent => default,
+        Field::Value(value) => *value,
+        Field::Null | Field::WrongType => {
+            wrong_type(errors, field, "true or false");
+            default
+        }
+    }
+}
+
+/// One of a closed list. Required on create, kept on update.
+pub fn choice<T: Copy>(
+    errors: &mut Errors,
+    field: &str,
+    input: &Field<String>,
+    current: Option<T>,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Checked<T> {
+    match input {
+        Field::Absent if current.is_some() => current,
+        Field::Absent | Field::Null => {
+            required(errors, field);
+            None
+        }
+        Field::WrongType => {
+            not_selectable(errors, field);
+            None
+        }
+        Field::Value(value) => {
+            let parsed = parse(value);
+            if parsed.is_none() {
+                not_selectable(errors, field);
+            }
+            parsed
+        }
+    }
+}
+
+/// A list of ids to attach. Left out keeps what is attached, null detaches everything.
+pub fn id_list(errors: &mut Errors, field: &str, input: &Field<Vec<i64>>) -> Option<Vec<i64>> {
+    match input {
+        Field::Absent => None,
+        Field::Null => Some(Vec::new()),
+        Field::WrongType => {
+            wrong_type(errors, field, "an array of integers");
+            None
+        }
+        Field::Value(ids) => {
+            let mut ids = ids.clone();
+            ids.sort_unstable();
+            ids.dedup();
+            if ids.len() > limits::ATTACHED {
+                errors.add(
+                    field,
+                    format!("The {} field must not have more than {} items.", spoken(field), limits::ATTACHED),
+                );
+                return None;
+            }
+            Some(ids)
+        }
+    }
+}
+
+/// What a request does to a stored secret; blank text is refused rather than stored as a password.
+pub fn secret_change(errors: &mut Errors, field: &str, input: &Field<String>) -> crate::secret::SecretChange {
+    use crate::secret::SecretChange;
+    match input {
+        Field::Absent => SecretChange::Keep,
+        Field::Null => SecretChange::Clear,
+        Field::WrongType => {
+            wrong_type(errors, field, "a string");
+            SecretChange::Keep
+        }
+        Field::Value(value) => secret(errors, field, value).map_or(SecretChange::Keep, SecretChange::Set),
+    }
+}
+
+/// A secret keeps its blanks and must fit on one line, because it travels as one to the server.
+fn secret(errors: &mut Errors, field: &str, value: &str) -> Checked<crate::Secret> {
+    if value.is_empty() {
+        required(errors, field);
+    } else if value.chars().count() > limits::SECRET_CHARS {
+        too_long(errors, field, limits::SECRET_CHARS);
+    } else if value.chars().any(char::is_control) {
+        errors.add(field, format!("The {} field must not contain control characters.", spoken(field)));
+    } else {
+        return Some(crate::Secret::new(value));
+    }
+    None
+}
+
+/// What lists search in: the label in lower case, the same on both databases.
+pub fn search_form(text: &str) -> String {
+    text.to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages(errors: &Errors, field: &str) -> Vec<String> {
+        errors.iter().find(|(name, _)| *name == field).map(|(_, texts)| texts.to_vec()).unwrap_or_default()
+    }
+
+    #[test]
+    fn texts_speak_in_the_documents_voice() {
+        let mut errors = Errors::default();
+        required_line(&mut errors, "label", &Field::Absent, 255, None);
+        required_line(&mut errors, "source_path", &Field::WrongType, 255, None);
+        required_line(&mut errors, "username", &Field::Value("x".repeat(256)), 255, None);
+        choice::<u8>(&mut errors, "type", &Field::Value("fax".into()), None, |_| None);
+        not_selectable(&mut errors, "remote_server_id");
+        integer(&mut errors, "port", &Field::Value(0), 1..=65535, 22);
+        assert_eq!(messages(&errors, "label"), ["The label field is required."]);
+        assert_eq!(messages(&errors, "source_path"), ["The source path field must be a string."]);
+        assert_eq!(messages(&errors, "username"), ["The username field must not be greater than 255 characters."]);
+        assert_eq!(messages(&errors, "type"), ["The selected type is invalid."]);
+        assert_eq!(messages(&errors, "remote_server_id"), ["The selected remote server is invalid."]);
+        assert_eq!(messages(&errors, "port"), ["The port field must be between 1 and 65535."]);
+    }
+
+    #[test]
+    fn length_counts_characters_and_line_breaks_are_refused_in_lines() {
+        let mut errors = Errors::default();
+        assert!(line(&mut errors, "label", &"ä".repeat(255), 255).is_some());
+        assert!(errors.is_empty());
+        assert!(line(&mut errors, "label", "a\r\nBcc: x", 255).is_none());
+        assert!(paragraph(&mut errors, "description", "two\nlines", 255).is_some());
+        assert!(paragraph(&mut errors, "description", "nul\0", 255).is_none());
+    }
+}

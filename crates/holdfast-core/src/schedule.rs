@@ -1,0 +1,295 @@
+//! When a task runs: pure functions from a schedule and an instant to the next slot.
+//!
+//! Every schedule is in UTC, as the API document defines `time_to_run_at`; so no slot is doubled or skipped when
+//! clocks change. The user's zone decides only how times are shown.
+
+use jiff::civil::{Date, Time, Weekday};
+use jiff::tz::TimeZone;
+use jiff::{Span, Timestamp, ToSpan};
+
+words! {
+    /// How often a task runs. `custom` is a cron expression with no named frequency beside it.
+    Frequency {
+        Hourly = "hourly",
+        Daily = "daily",
+        Weekly = "weekly",
+        Monthly = "monthly",
+        Custom = "custom",
+    }
+}
+
+/// A time of day to the minute, written `HH:MM`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeOfDay {
+    hour: i8,
+    minute: i8,
+}
+
+impl TimeOfDay {
+    pub const MIDNIGHT: Self = Self { hour: 0, minute: 0 };
+
+    /// Strictly two digits, a colon, two digits.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (hour, minute) = text.split_once(':')?;
+        let two = |part: &str| (part.len() == 2 && part.bytes().all(|b| b.is_ascii_digit())).then(|| part.parse().ok());
+        let (hour, minute): (i8, i8) = (two(hour)??, two(minute)??);
+        (hour < 24 && minute < 60).then_some(Self { hour, minute })
+    }
+
+    /// The same time of day on another clock, with the offset that the zone has at `now`.
+    #[must_use]
+    pub fn in_zone(self, zone: &TimeZone, now: Timestamp) -> Self {
+        let today = now.to_zoned(TimeZone::UTC).date();
+        let utc = today.to_datetime(self.to_time());
+        let local = zone.to_offset(now).to_datetime(TimeZone::UTC.to_timestamp(utc).unwrap_or(now));
+        Self { hour: local.hour(), minute: local.minute() }
+    }
+
+    fn of(at: Timestamp) -> Self {
+        let at = at.to_zoned(TimeZone::UTC);
+        Self { hour: at.hour(), minute: at.minute() }
+    }
+
+    fn to_time(self) -> Time {
+        Time::constant(self.hour, self.minute, 0, 0)
+    }
+}
+
+impl std::fmt::Display for TimeOfDay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:02}:{:02}", self.hour, self.minute)
+    }
+}
+
+/// A cron expression of five fields that comes due at least once.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cron {
+    text: String,
+    parsed: croner::Cron,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CronError {
+    Malformed,
+    NeverDue,
+}
+
+/// Far enough for 29 February across a skipped leap year.
+const CRON_HORIZON_YEARS: i16 = 9;
+/// Far longer than any useful expression; the parser's work grows with the text.
+const CRON_CHARS: usize = 255;
+
+impl Cron {
+    pub fn parse(text: &str, now: Timestamp) -> Result<Self, CronError> {
+        let cron = Self::read(text).ok_or(CronError::Malformed)?;
+        if cron.next_after(now).is_none() { Err(CronError::NeverDue) } else { Ok(cron) }
+    }
+
+    /// Reads an expression that was checked when it was stored.
+    pub fn read(text: &str) -> Option<Self> {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        if text.len() > CRON_CHARS || text.split(' ').count() != 5 {
+            return None;
+        }
+        let parser = croner::parser::CronParser::builder()
+            .seconds(croner::parser::Seconds::Disallowed)
+            .year(croner::parser::Year::Disallowed)
+            .build();
+        Some(Self { parsed: parser.parse(&text).ok()?, text })
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
+        let from = after.to_zoned(TimeZone::UTC);
+        let limit = from.checked_add(Span::new().years(CRON_HORIZON_YEARS)).ok()?;
+        let next = self.parsed.find_next_occurrence(&from, false).ok()?;
+        (next <= limit).then(|| next.timestamp())
+    }
+}
+
+/// A checked schedule. The days are kept when the frequency does not use them, so that changing it back finds them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    pub frequency: Frequency,
+    pub time: Option<TimeOfDay>,
+    /// 0 is Sunday.
+    pub day_of_week: i64,
+    /// 1 to 28, days that every month has.
+    pub day_of_month: i64,
+    pub cron: Option<Cron>,
+}
+
+impl Schedule {
+    /// The first slot later than `after`; `None` when there is none any more.
+    pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
+        if let Some(cron) = &self.cron {
+            return cron.next_after(after);
+        }
+        let time = self.time.unwrap_or(TimeOfDay::MIDNIGHT);
+        let today = after.to_zoned(TimeZone::UTC).date();
+        let at = |date: Date| TimeZone::UTC.to_timestamp(date.to_datetime(time.to_time())).ok();
+        match self.frequency {
+            Frequency::Hourly => next_minute_of_hour(after, time.minute),
+            Frequency::Daily | Frequency::Custom => first_after(after, [today, today.tomorrow().ok()?].map(at)),
+            Frequency::Weekly => {
+                let weekday = weekday_of(self.day_of_week);
+                let this = if today.weekday() == weekday { today } else { today.nth_weekday(1, weekday).ok()? };
+                first_after(after, [this, this.checked_add(7.days()).ok()?].map(at))
+            }
+            Frequency::Monthly => {
+                let this = today.with().day(i8::try_from(self.day_of_month).ok()?).build().ok()?;
+                first_after(after, [this, this.checked_add(1.month()).ok()?].map(at))
+            }
+        }
+    }
+
+    /// The time of day to show: what was asked for, else that of the next slot.
+    pub fn utc_time(&self, now: Timestamp) -> TimeOfDay {
+        match (self.time, &self.cron) {
+            (Some(time), _) => time,
+            (None, Some(cron)) => cron.next_after(now).map_or(TimeOfDay::MIDNIGHT, TimeOfDay::of),
+            (None, None) => TimeOfDay::MIDNIGHT,
+        }
+    }
+}
+
+/// 0 (Sunday) to 6 (Saturday) on the day of `now` in UTC: the default of weekly tasks.
+pub fn weekday_number(now: Timestamp) -> i64 {
+    i64::from(now.to_zoned(TimeZone::UTC).date().weekday().to_sunday_zero_offset())
+}
+
+/// The day of the month of `now` in UTC, at most 28: the default of monthly tasks.
+pub fn day_of_month(now: Timestamp) -> i64 {
+    i64::from(now.to_zoned(TimeZone::UTC).date().day().min(28))
+}
+
+fn weekday_of(number: i64) -> Weekday {
+    i8::try_from(number).ok().and_then(|n| Weekday::from_sunday_zero_offset(n).ok()).unwrap_or(Weekday::Sunday)
+}
+
+fn first_after<const N: usize>(after: Timestamp, slots: [Option<Timestamp>; N]) -> Option<Timestamp> {
+    slots.into_iter().flatten().find(|slot| *slot > after)
+}
+
+fn next_minute_of_hour(after: Timestamp, minute: i8) -> Option<Timestamp> {
+    let seconds = after.as_second();
+    let slot = seconds - seconds.rem_euclid(3600) + i64::from(minute) * 60;
+    first_after(after, [slot, slot + 3600].map(|second| Timestamp::from_second(second).ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+    use proptest::prelude::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn schedule(frequency: Frequency, time: &str) -> Schedule {
+        Schedule { frequency, time: TimeOfDay::parse(time), day_of_week: 3, day_of_month: 28, cron: None }
+    }
+
+    fn cron(text: &str) -> Schedule {
+        let cron = Some(Cron::parse(text, at("2025-01-01T00:00:00Z")).unwrap());
+        Schedule { cron, time: None, ..schedule(Frequency::Custom, "00:00") }
+    }
+
+    #[test]
+    fn each_frequency_finds_its_next_slot() {
+        let hourly = schedule(Frequency::Hourly, "07:20");
+        assert_eq!(hourly.next_after(at("2025-03-02T12:19:59Z")), Some(at("2025-03-02T12:20:00Z")));
+        assert_eq!(hourly.next_after(at("2025-03-02T12:20:00Z")), Some(at("2025-03-02T13:20:00Z")));
+        let daily = schedule(Frequency::Daily, "12:00");
+        assert_eq!(daily.next_after(at("2025-03-02T11:59:59.999999Z")), Some(at("2025-03-02T12:00:00Z")));
+        assert_eq!(daily.next_after(at("2025-03-02T12:00:00Z")), Some(at("2025-03-03T12:00:00Z")));
+        // 2025-03-05 is a Wednesday.
+        let weekly = schedule(Frequency::Weekly, "06:30");
+        assert_eq!(weekly.next_after(at("2025-03-02T00:00:00Z")), Some(at("2025-03-05T06:30:00Z")));
+        assert_eq!(weekly.next_after(at("2025-03-05T06:30:00Z")), Some(at("2025-03-12T06:30:00Z")));
+        assert_eq!(weekly.next_after(at("2025-03-05T06:00:00Z")), Some(at("2025-03-05T06:30:00Z")));
+        let monthly = schedule(Frequency::Monthly, "23:59");
+        assert_eq!(monthly.next_after(at("2025-02-28T23:59:00Z")), Some(at("2025-03-28T23:59:00Z")));
+        assert_eq!(monthly.next_after(at("2024-12-31T00:00:00Z")), Some(at("2025-01-28T23:59:00Z")));
+    }
+
+    #[test]
+    fn cron_has_five_fields_and_must_come_due() {
+        let now = at("2025-01-01T00:00:00Z");
+        assert_eq!(cron("*/15 * * * *").next_after(now), Some(at("2025-01-01T00:15:00Z")));
+        assert_eq!(cron("0 3 * * MON").next_after(now), Some(at("2025-01-06T03:00:00Z")));
+        assert_eq!(cron("0 0 29 2 *").next_after(now), Some(at("2028-02-29T00:00:00Z")));
+        assert_eq!(Cron::parse("0 0 31 2 *", now), Err(CronError::NeverDue));
+        let long = format!("{} * * * *", "1,".repeat(300));
+        for bad in ["", "* * * *", "0 * * * * *", "60 * * * *", "@daily", "a b c d e", "* * * * * 2030", &long] {
+            assert_eq!(Cron::parse(bad, now), Err(CronError::Malformed), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_cron_task_without_a_time_shows_that_of_its_next_slot() {
+        assert_eq!(cron("30 4 * * *").utc_time(at("2025-01-01T00:00:00Z")).to_string(), "04:30");
+    }
+
+    #[test]
+    fn local_time_has_todays_offset() {
+        let berlin = clock::zone("Europe/Berlin").unwrap();
+        let time = TimeOfDay::parse("23:30").unwrap();
+        assert_eq!(time.in_zone(&berlin, at("2025-01-15T12:00:00Z")).to_string(), "00:30");
+        assert_eq!(time.in_zone(&berlin, at("2025-07-15T12:00:00Z")).to_string(), "01:30");
+        let kathmandu = clock::zone("Asia/Kathmandu").unwrap();
+        assert_eq!(time.in_zone(&kathmandu, at("2025-07-15T12:00:00Z")).to_string(), "05:15");
+    }
+
+    #[test]
+    fn slots_neither_double_nor_vanish_when_clocks_change() {
+        // New York falls back on 2025-11-02 at 06:00Z and springs forward on 2025-03-09 at 07:00Z.
+        for day in ["2025-11-02", "2025-03-09"] {
+            let start = at(&format!("{day}T00:00:00Z"));
+            let mut now = start;
+            let hourly = schedule(Frequency::Hourly, "00:30");
+            let mut slots = 0;
+            while now < start + jiff::SignedDuration::from_hours(24) {
+                now = hourly.next_after(now).unwrap();
+                slots += 1;
+            }
+            assert_eq!(slots, 25, "24 slots of the day and the first of the next");
+        }
+    }
+
+    #[test]
+    fn times_of_day_are_strict() {
+        for bad in ["", "7:00", "07:0", "24:00", "00:60", "07:00:00", "+7:00", " 07:00", "0７:00"] {
+            assert_eq!(TimeOfDay::parse(bad), None, "{bad}");
+        }
+        assert_eq!(TimeOfDay::parse("07:05").unwrap().to_string(), "07:05");
+    }
+
+    proptest! {
+        #[test]
+        fn the_next_slot_is_later_and_nothing_lies_between(
+            second in 0i64..4_000_000_000,
+            micros in 0i64..1_000_000,
+            hour in 0i8..24,
+            minute in 0i8..60,
+            day_of_week in 0i64..7,
+            day_of_month in 1i64..=28,
+            kind in 0usize..4,
+        ) {
+            let frequency = Frequency::ALL[kind];
+            let time = Some(TimeOfDay { hour, minute });
+            let schedule = Schedule { frequency, time, day_of_week, day_of_month, cron: None };
+            let now = clock::from_micros(second * 1_000_000 + micros);
+            let next = schedule.next_after(now).unwrap();
+            prop_assert!(next > now);
+            // Asking from just before the slot finds it again, so none was passed over.
+            prop_assert_eq!(schedule.next_after(clock::from_micros(next.as_microsecond() - 1)), Some(next));
+            let longest_days = match frequency { Frequency::Hourly => 1, Frequency::Daily => 1, Frequency::Weekly => 7, _ => 31 };
+            prop_assert!(next.duration_since(now).as_hours() <= longest_days * 24);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Remote servers: where backups come from, reached over SSH.
+
+use crate::input::{Errors, Field};
+use crate::secret::SecretChange;
+use crate::{limits, network, rules};
+
+pub const DEFAULT_PORT: i64 = 22;
+
+#[derive(Debug, Default)]
+pub struct ServerInput {
+    pub label: Field<String>,
+    pub host: Field<String>,
+    pub username: Field<String>,
+    pub port: Field<i64>,
+    pub database_username: Field<String>,
+    pub database_password: Field<String>,
+}
+
+#[derive(Debug, Clone)]
+pub struct ServerDraft {
+    pub label: String,
+    pub host: String,
+    pub username: String,
+    pub port: i64,
+    pub database_username: Option<String>,
+    pub database_password: SecretChange,
+}
+
+/// What an update starts from.
+#[derive(Debug, Clone)]
+pub struct CurrentServer {
+    pub label: String,
+    pub host: String,
+    pub username: String,
+    pub port: i64,
+    pub database_username: Option<String>,
+}
+
+impl ServerDraft {
+    pub fn check(input: &ServerInput, current: Option<&CurrentServer>) -> Result<Self, Errors> {
+        let mut errors = Errors::default();
+        let e = &mut errors;
+        let label = rules::required_line(e, "label", &input.label, limits::TEXT_CHARS, current.map(|c| &*c.label));
+        let host = rules::required_line(e, "ip_address", &input.host, limits::TEXT_CHARS, current.map(|c| &*c.host));
+        if host.as_deref().is_some_and(|host| !network::is_host(host)) {
+            e.add("ip_address", "The ip address field must be a valid IP address or host name.");
+        }
+        let was = current.map(|c| &*c.username);
+        let username = rules::required_line(e, "username", &input.username, limits::TEXT_CHARS, was);
+        if username.as_deref().is_some_and(|name| !is_username(name)) {
+            rules::invalid(e, "username");
+        }
+        let port = rules::integer(e, "port", &input.port, 1..=65535, current.map_or(DEFAULT_PORT, |c| c.port));
+        let was = current.and_then(|c| c.database_username.clone());
+        let database_username =
+            rules::optional_text(e, "database_username", &input.database_username, was, |e, text| {
+                rules::line(e, "database_username", text, limits::TEXT_CHARS)
+            });
+        let database_password = rules::secret_change(e, "database_password", &input.database_password);
+        match (label, host, username) {
+            (Some(label), Some(host), Some(username)) if errors.is_empty() => {
+                Ok(Self { label, host, username, port, database_username, database_password })
+            }
+            _ => Err(errors),
+        }
+    }
+
+    /// Another host or port is another machine: what is known of the old one does not hold for it.
+    pub fn moves(&self, current: &CurrentServer) -> bool {
+        self.host != current.host || self.port != current.port
+    }
+}
+
+/// Letters, digits and the few signs that system and directory accounts use; nothing that could be an option.
+fn is_username(name: &str) -> bool {
+    name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._@\\+-$".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(value: &str) -> Field<String> {
+        Field::Value(value.to_owned())
+    }
+
+    #[test]
+    fn port_defaults_and_hostile_names_are_refused() {
+        let good = || ServerInput {
+            label: text("web"),
+            host: text("web-1.example.org"),
+            username: text("backup"),
+            ..ServerInput::default()
+        };
+        assert_eq!(ServerDraft::check(&good(), None).unwrap().port, 22);
+        for host in ["-oProxyCommand=id", "a;id", "$(id)"] {
+            let input = ServerInput { host: text(host), ..good() };
+            assert!(ServerDraft::check(&input, None).unwrap_err().has("ip_address"), "{host}");
+        }
+        for name in ["-l", "a b", "$(id)", "a'b"] {
+            let input = ServerInput { username: text(name), ..good() };
+            assert!(ServerDraft::check(&input, None).unwrap_err().has("username"), "{name}");
+        }
+    }
+}

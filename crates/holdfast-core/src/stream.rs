@@ -1,0 +1,185 @@
+//! Notification streams: the channels over which people hear how backups went.
+
+use crate::input::{Errors, Field};
+use crate::secret::SecretChange;
+use crate::{Secret, limits, network, rules};
+
+words! {
+    StreamKind {
+        Email = "email",
+        Discord = "discord",
+        Slack = "slack",
+        Teams = "teams",
+        Pushover = "pushover",
+    }
+}
+
+impl StreamKind {
+    pub fn human(self) -> &'static str {
+        match self {
+            Self::Email => "Email",
+            Self::Discord => "Discord",
+            Self::Slack => "Slack",
+            Self::Teams => "Teams",
+            Self::Pushover => "Pushover",
+        }
+    }
+
+    /// Also takes the spellings with `_webhook` that related products use.
+    pub fn parse_input(text: &str) -> Option<Self> {
+        match text {
+            "discord_webhook" => Some(Self::Discord),
+            "slack_webhook" => Some(Self::Slack),
+            "teams_webhook" => Some(Self::Teams),
+            _ => Self::parse(text),
+        }
+    }
+
+    fn check_value(self, errors: &mut Errors, value: &str) -> Option<Secret> {
+        let value = rules::line(errors, "value", value, limits::URL_CHARS)?;
+        let (good, message) = match self {
+            Self::Email => (network::is_email(&value), "The value field must be a valid email address."),
+            Self::Discord | Self::Slack | Self::Teams => {
+                (network::is_web_url(&value), "The value field must be a valid URL.")
+            }
+            Self::Pushover => (is_pushover_key(&value), "The value field must be a valid Pushover user key."),
+        };
+        if !good {
+            errors.add("value", message);
+            return None;
+        }
+        Some(Secret::new(value))
+    }
+}
+
+/// Pushover's user, group and application keys are 30 letters and digits.
+fn is_pushover_key(text: &str) -> bool {
+    text.len() == 30 && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+#[derive(Debug, Default)]
+pub struct StreamInput {
+    pub label: Field<String>,
+    pub kind: Field<String>,
+    pub value: Field<String>,
+    pub pushover_token: Field<String>,
+    /// Set when `notifications` itself is not an object.
+    pub notifications_malformed: bool,
+    pub on_success: Field<bool>,
+    pub on_failure: Field<bool>,
+}
+
+/// A checked stream, whole but for its secrets, which stay as they are unless they are set.
+#[derive(Debug, Clone)]
+pub struct StreamDraft {
+    pub label: String,
+    pub kind: StreamKind,
+    pub on_success: bool,
+    pub on_failure: bool,
+    pub value: SecretChange,
+    pub pushover_token: SecretChange,
+}
+
+/// What an update starts from.
+#[derive(Debug, Clone)]
+pub struct CurrentStream {
+    pub label: String,
+    pub kind: StreamKind,
+    pub on_success: bool,
+    pub on_failure: bool,
+}
+
+impl StreamDraft {
+    pub fn check(input: &StreamInput, current: Option<&CurrentStream>) -> Result<Self, Errors> {
+        let mut errors = Errors::default();
+        let e = &mut errors;
+        let label = rules::required_line(e, "label", &input.label, limits::TEXT_CHARS, current.map(|c| &*c.label));
+        let kind = rules::choice(e, "type", &input.kind, current.map(|c| c.kind), StreamKind::parse_input);
+        if input.notifications_malformed {
+            rules::wrong_type(e, "notifications", "an object");
+        }
+        let on_success =
+            rules::boolean(e, "notifications.on_success", &input.on_success, current.is_some_and(|c| c.on_success));
+        let on_failure =
+            rules::boolean(e, "notifications.on_failure", &input.on_failure, current.is_none_or(|c| c.on_failure));
+        let keeps_kind = current.is_some_and(|c| Some(c.kind) == kind);
+        let value = match (&input.value, kind) {
+            (Field::Absent, _) if keeps_kind => SecretChange::Keep,
+            (Field::Absent | Field::Null, _) => {
+                rules::required(e, "value");
+                SecretChange::Keep
+            }
+            (Field::WrongType, _) => {
+                rules::wrong_type(e, "value", "a string");
+                SecretChange::Keep
+            }
+            // Without a valid type there is nothing to judge the value by; the type's own error stands.
+            (Field::Value(_), None) => SecretChange::Keep,
+            (Field::Value(value), Some(kind)) => {
+                kind.check_value(e, value).map_or(SecretChange::Keep, SecretChange::Set)
+            }
+        };
+        let pushover_token = match (rules::secret_change(e, "pushover_token", &input.pushover_token), kind) {
+            (SecretChange::Set(token), Some(StreamKind::Pushover)) if !is_pushover_key(token.reveal()) => {
+                rules::invalid(e, "pushover_token");
+                SecretChange::Keep
+            }
+            (change, Some(StreamKind::Pushover) | None) => change,
+            (_, Some(_)) => SecretChange::Clear,
+        };
+        match (label, kind) {
+            (Some(label), Some(kind)) if errors.is_empty() => {
+                Ok(Self { label, kind, on_success, on_failure, value, pushover_token })
+            }
+            _ => Err(errors),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input(kind: &str, value: &str) -> StreamInput {
+        StreamInput {
+            label: Field::Value("ops".into()),
+            kind: Field::Value(kind.into()),
+            value: Field::Value(value.into()),
+            ..StreamInput::default()
+        }
+    }
+
+    #[test]
+    fn each_type_wants_its_own_kind_of_value() {
+        let hook = "https://hooks.example.org/x";
+        let key = "u".repeat(30);
+        let good = [
+            ("email", "a@example.org"),
+            ("discord", hook),
+            ("slack_webhook", hook),
+            ("teams", hook),
+            ("pushover", &key),
+        ];
+        for (kind, value) in good {
+            let draft = StreamDraft::check(&input(kind, value), None).unwrap();
+            assert!(!draft.on_success && draft.on_failure, "failures only, unless told otherwise");
+        }
+        for (kind, value) in
+            [("email", hook), ("discord", "a@example.org"), ("slack", "file:///etc"), ("pushover", "x")]
+        {
+            assert!(StreamDraft::check(&input(kind, value), None).unwrap_err().has("value"), "{kind} {value}");
+        }
+    }
+
+    #[test]
+    fn another_type_needs_a_matching_value() {
+        let current = CurrentStream { label: "l".into(), kind: StreamKind::Email, on_success: true, on_failure: false };
+        let mut change = StreamInput { kind: Field::Value("slack".into()), ..StreamInput::default() };
+        assert!(StreamDraft::check(&change, Some(&current)).unwrap_err().has("value"));
+        change.value = Field::Value("https://hooks.example.org/x".into());
+        let draft = StreamDraft::check(&change, Some(&current)).unwrap();
+        assert!(draft.on_success && !draft.on_failure);
+        let same = StreamInput { kind: Field::Value("email".into()), ..StreamInput::default() };
+        assert!(matches!(StreamDraft::check(&same, Some(&current)).unwrap().value, SecretChange::Keep));
+    }
+}

@@ -1,0 +1,84 @@
+//! People: names, passwords, and what is derived from them.
+
+use crate::input::Errors;
+use crate::{Secret, limits, network, rules};
+
+/// The first and the last word of a name; the last is empty when there is only one.
+pub fn first_and_last_name(name: &str) -> (&str, &str) {
+    let mut words = name.split_whitespace();
+    (words.next().unwrap_or(""), words.next_back().unwrap_or(""))
+}
+
+/// The address of the picture that a third-party service keeps for this e-mail. Built, never fetched.
+pub fn avatar_url(email: &str) -> String {
+    let hash = crate::random::hex(&crate::random::digest(&normal_email(email)));
+    format!("https://www.gravatar.com/avatar/{hash}?d=mp")
+}
+
+/// E-mails are compared in lower case.
+pub fn normal_email(email: &str) -> String {
+    email.trim().to_lowercase()
+}
+
+/// A checked account, before it has an id.
+#[derive(Debug, Clone)]
+pub struct UserDraft {
+    pub name: String,
+    pub email: String,
+    pub timezone: String,
+    pub is_admin: bool,
+}
+
+impl UserDraft {
+    pub fn check(name: &str, email: &str, timezone: &str, is_admin: bool) -> Result<Self, Errors> {
+        let mut errors = Errors::default();
+        let name = rules::line(&mut errors, "name", name, limits::TEXT_CHARS);
+        let email = normal_email(email);
+        if !network::is_email(&email) {
+            errors.add("email", "The email field must be a valid email address.");
+        }
+        if crate::clock::zone(timezone).is_none() {
+            errors.add("timezone", "The timezone field must be a valid timezone.");
+        }
+        match name {
+            Some(name) if errors.is_empty() => Ok(Self { name, email, timezone: timezone.to_owned(), is_admin }),
+            _ => Err(errors),
+        }
+    }
+}
+
+pub fn check_password(password: &Secret) -> Result<(), Errors> {
+    let chars = password.reveal().chars().count();
+    if chars < limits::PASSWORD_MIN_CHARS {
+        return Err(Errors::one("password", "The password field must be at least 8 characters."));
+    }
+    if chars > limits::SECRET_CHARS {
+        let mut errors = Errors::default();
+        rules::too_long(&mut errors, "password", limits::SECRET_CHARS);
+        return Err(errors);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_split_into_first_and_last_word() {
+        assert_eq!(first_and_last_name("Ada King Lovelace"), ("Ada", "Lovelace"));
+        assert_eq!(first_and_last_name("Plato"), ("Plato", ""));
+    }
+
+    #[test]
+    fn the_avatar_does_not_depend_on_the_spelling_of_the_address() {
+        assert_eq!(avatar_url("Ada@Example.org"), avatar_url(" ada@example.org"));
+    }
+
+    #[test]
+    fn accounts_are_checked() {
+        assert!(UserDraft::check("Ada", "ada@example.org", "Europe/Berlin", false).is_ok());
+        let errors = UserDraft::check(" ", "ada", "Mars/Olympus", false).unwrap_err();
+        assert!(errors.has("name") && errors.has("email") && errors.has("timezone"));
+    }
+}
