@@ -1,1 +1,25 @@
-//! x
+//! The use cases of Holdfast: who may do what, one transaction each. JSON API and web pages call the same functions.
+
+mod app;
+mod caller;
+mod error;
+mod limiter;
+mod passwords;
+
+pub mod accounts;
+pub mod destinations;
+pub mod logs;
+pub mod profile;
+pub mod servers;
+pub mod ssh_key;
+pub mod streams;
+pub mod tags;
+pub mod tasks;
+pub mod tokens;
+
+pub use app::{App, Limits};
+pub use caller::{Caller, Origin, authenticate, require_scope};
+pub use error::{AppError, Resource};
+
+/// What every use case gives back.
+pub type Result<T> = std::result::Result<T, AppError>;

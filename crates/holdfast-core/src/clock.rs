@@ -5,6 +5,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+pub use jiff::tz::TimeZone as Zone;
+
 /// The only source of "now". Tests bring one that they move by hand.
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
@@ -54,6 +56,11 @@ pub fn start_of_day(now: Timestamp, zone: &TimeZone) -> Timestamp {
 /// The zone of a name such as `Europe/Berlin`, from the database inside the binary.
 pub fn zone(name: &str) -> Option<TimeZone> {
     jiff::tz::db().get(name).ok()
+}
+
+/// The zone of a stored name, which was checked when it was stored.
+pub fn zone_or_utc(name: &str) -> TimeZone {
+    zone(name).unwrap_or(TimeZone::UTC)
 }
 
 #[cfg(test)]

@@ -30,3 +30,5 @@ pub const UPCOMING_DEFAULT: i64 = 20;
 pub const UPCOMING_MAX: i64 = 100;
 /// The output shown for one run; head and tail are kept beyond it.
 pub const OUTPUT_BYTES: usize = 256 * 1024;
+/// One line of it; longer ones are cut.
+pub const LINE_CHARS: usize = 4096;

@@ -1,5 +1,7 @@
 //! Runs: one execution of a backup, or of a check that was asked for.
 
+use crate::limits;
+
 words! {
     /// Where a run is. The last three are ends; a run that reached one never leaves it.
     RunStatus {
@@ -44,9 +46,30 @@ pub fn clean_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
+/// The lines of a run as one text. Beyond the limit its beginning and its end are kept: how it started and how it
+/// went.
+pub fn join_output<'a>(lines: impl IntoIterator<Item = &'a str>) -> String {
+    let text = lines.into_iter().collect::<Vec<_>>().join("\n");
+    if text.len() <= limits::OUTPUT_BYTES {
+        return text;
+    }
+    let head = text.floor_char_boundary(limits::OUTPUT_BYTES / 2);
+    let tail = text.ceil_char_boundary(text.len() - limits::OUTPUT_BYTES / 2);
+    format!("{}\n[{} bytes left out]\n{}", &text[..head], tail - head, &text[tail..])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_output_keeps_its_beginning_and_its_end() {
+        assert_eq!(join_output(["a", "b"]), "a\nb");
+        let middle = "ä".repeat(limits::OUTPUT_BYTES);
+        let joined = join_output(["first", &middle, "last"]);
+        assert!(joined.starts_with("first") && joined.ends_with("last") && joined.contains("bytes left out"));
+        assert!(joined.len() < limits::OUTPUT_BYTES + 100);
+    }
 
     #[test]
     fn words_read_back() {

@@ -1,1 +1,35 @@
-//! x
+//! All SQL of Holdfast, one text for SQLite and PostgreSQL, and the sealing of secrets.
+//!
+//! A query is a function that takes `&mut Tx`; the caller decides whether that is a read or a transaction.
+
+#[macro_use]
+mod engine;
+mod at;
+mod error;
+#[macro_use]
+mod listing;
+mod migrate;
+mod sealing;
+mod sqlite;
+
+pub mod audit;
+pub mod destinations;
+pub mod master_key;
+pub mod runs;
+pub mod servers;
+pub mod sessions;
+pub mod ssh_keys;
+pub mod streams;
+pub mod tags;
+pub mod tasks;
+pub mod tokens;
+pub mod users;
+
+pub use at::At;
+pub use engine::{Options, Store, Tx};
+pub use error::{StartError, StoreError};
+pub use listing::Listing;
+pub use sealing::{Place, rotate};
+
+/// What every query gives back.
+pub type Result<T> = std::result::Result<T, StoreError>;

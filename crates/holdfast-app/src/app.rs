@@ -1,0 +1,100 @@
+//! What every use case works with: the store, the clock, the limits, and what is remembered between requests.
+
+use std::sync::Arc;
+
+use holdfast_core::Timestamp;
+use holdfast_core::clock::SharedClock;
+use holdfast_core::ids::UserId;
+use holdfast_core::rate::Quota;
+use holdfast_store::{At, Store, Tx, audit};
+use tokio::sync::Notify;
+
+use crate::caller::{Caller, TokenCache};
+use crate::limiter::Limiter;
+use crate::passwords::Hasher;
+use crate::{AppError, Origin, Result};
+
+/// How often things may happen; each can be set by the operator.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    pub requests: Quota,
+    /// Runs and checks start work elsewhere, so they are rarer.
+    pub runs: Quota,
+    pub sign_ins: Quota,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { requests: Quota::per_second(50, 500), runs: Quota::per_minute(30), sign_ins: Quota::per_minute(5) }
+    }
+}
+
+pub struct App {
+    pub store: Store,
+    pub clock: SharedClock,
+    pub limits: Limits,
+    pub device_auth_enabled: bool,
+    pub(crate) tokens: TokenCache,
+    pub(crate) requests: Limiter<i64>,
+    pub(crate) actions: Limiter<i64>,
+    pub(crate) sign_ins: Limiter<String>,
+    pub(crate) hasher: Hasher,
+    run_queued: Arc<Notify>,
+}
+
+impl App {
+    pub fn new(store: Store, clock: SharedClock, limits: Limits, device_auth_enabled: bool) -> Self {
+        Self {
+            store,
+            clock,
+            limits,
+            device_auth_enabled,
+            tokens: TokenCache::default(),
+            requests: Limiter::default(),
+            actions: Limiter::default(),
+            sign_ins: Limiter::default(),
+            hasher: Hasher::default(),
+            run_queued: Arc::default(),
+        }
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Wakes a worker of this process; those of others look by themselves.
+    pub(crate) fn wake_worker(&self) {
+        self.run_queued.notify_one();
+    }
+
+    /// Resolves when a run was queued in this process.
+    pub fn run_queued(&self) -> Arc<Notify> {
+        self.run_queued.clone()
+    }
+
+    /// Notes who did what, in the transaction that does it.
+    pub(crate) async fn audit(&self, tx: &mut Tx, caller: &Caller, action: &str, detail: &str) -> Result<()> {
+        self.audit_as(tx, Some(caller.user), &caller.origin, action, detail).await
+    }
+
+    pub(crate) async fn audit_as(
+        &self,
+        tx: &mut Tx,
+        user: Option<UserId>,
+        origin: &Origin,
+        action: &str,
+        detail: &str,
+    ) -> Result<()> {
+        audit::insert(tx, At(self.now()), user, origin, action, detail).await?;
+        Ok(())
+    }
+
+    /// Counts one of the things that start work elsewhere.
+    pub(crate) fn limit_action(&self, caller: &Caller) -> Result<()> {
+        let decision = self.actions.take(caller.user.0, self.limits.runs, self.now());
+        if decision.allowed {
+            return Ok(());
+        }
+        Err(AppError::TooManyRequests { limit: decision.limit, retry_after_secs: decision.retry_after_secs })
+    }
+}

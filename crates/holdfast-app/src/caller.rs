@@ -1,0 +1,165 @@
+//! Who calls: from a token to the user and what they may do.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::{Duration, Instant};
+
+use holdfast_core::clock;
+use holdfast_core::ids::{TokenId, UserId};
+use holdfast_core::rate::Decision;
+use holdfast_core::scope::{Scope, ScopeSet};
+use holdfast_core::{Timestamp, random};
+use holdfast_store::tokens;
+pub use holdfast_store::audit::Origin;
+
+use crate::{App, AppError, Result};
+
+/// Whoever acts, as every use case wants to know them.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    pub user: UserId,
+    pub is_admin: bool,
+    pub scopes: ScopeSet,
+    pub zone: clock::Zone,
+    pub origin: Origin,
+}
+
+/// A token as it was looked up, good for less than a second: so revoking one holds within a second on every node.
+struct Cached {
+    token: Arc<KnownToken>,
+    looked_up: Instant,
+}
+
+struct KnownToken {
+    id: TokenId,
+    user: UserId,
+    is_admin: bool,
+    scopes: ScopeSet,
+    expires_at: Option<Timestamp>,
+    zone: clock::Zone,
+}
+
+const CACHE_FOR: Duration = Duration::from_millis(800);
+/// 10,000 tokens in use within a second are some 2 MiB; then the cache starts over.
+const CACHE_ENTRIES: usize = 10_000;
+/// A token's last use is written at most this often.
+const LAST_USED_EVERY_SECS: i64 = 60;
+
+#[derive(Default)]
+pub(crate) struct TokenCache {
+    known: RwLock<HashMap<[u8; 32], Cached>>,
+    used: Mutex<HashMap<i64, Use>>,
+}
+
+/// When a token was last used, and the last use that the database knows of.
+#[derive(Clone, Copy)]
+struct Use {
+    seen: Timestamp,
+    written: Option<Timestamp>,
+}
+
+impl TokenCache {
+    fn find(&self, digest: &[u8; 32]) -> Option<Arc<KnownToken>> {
+        let known = self.known.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        known.get(digest).filter(|cached| cached.looked_up.elapsed() < CACHE_FOR).map(|cached| cached.token.clone())
+    }
+
+    fn remember(&self, digest: [u8; 32], token: Arc<KnownToken>) {
+        let mut known = self.known.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if known.len() >= CACHE_ENTRIES {
+            known.clear();
+        }
+        known.insert(digest, Cached { token, looked_up: Instant::now() });
+    }
+
+    /// After a change to tokens or accounts in this process, which then holds at once.
+    pub(crate) fn clear(&self) {
+        self.known.write().unwrap_or_else(|poisoned| poisoned.into_inner()).clear();
+    }
+
+    fn note_use(&self, id: TokenId, now: Timestamp) {
+        let mut used = self.used.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        used.entry(id.0).and_modify(|entry| entry.seen = now).or_insert(Use { seen: now, written: None });
+    }
+
+    /// Uses that the database does not know of yet, marked as written; long unused tokens are forgotten.
+    fn take_unwritten(&self, now: Timestamp) -> Vec<(TokenId, Timestamp)> {
+        let mut used = self.used.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut unwritten = Vec::new();
+        used.retain(|id, entry| {
+            let stale = |written: Timestamp| entry.seen.as_second() - written.as_second() >= LAST_USED_EVERY_SECS;
+            if entry.written.is_none_or(stale) {
+                unwritten.push((TokenId(*id), entry.seen));
+                entry.written = Some(entry.seen);
+                return true;
+            }
+            now.as_second() - entry.seen.as_second() < LAST_USED_EVERY_SECS
+        });
+        unwritten
+    }
+}
+
+/// Turns a bearer token into its user, and counts the request against the token's rate.
+pub async fn authenticate(app: &App, token: &str, origin: Origin) -> Result<(Caller, Decision)> {
+    let digest = random::digest(token);
+    let known = match app.tokens.find(&digest) {
+        Some(known) => known,
+        None => look_up(app, digest).await?,
+    };
+    let now = app.now();
+    if known.expires_at.is_some_and(|expires_at| expires_at <= now) {
+        return Err(AppError::Unauthenticated);
+    }
+    app.tokens.note_use(known.id, now);
+    let decision = app.requests.take(known.id.0, app.limits.requests, now);
+    let caller = Caller {
+        user: known.user,
+        is_admin: known.is_admin,
+        scopes: known.scopes,
+        zone: known.zone.clone(),
+        origin: Origin { actor: format!("token {}", known.id), ..origin },
+    };
+    Ok((caller, decision))
+}
+
+async fn look_up(app: &App, digest: [u8; 32]) -> Result<Arc<KnownToken>> {
+    let mut tx = app.store.read().await?;
+    let row = tokens::find_caller(&mut tx, &digest).await?.ok_or(AppError::Unauthenticated)?;
+    let token = Arc::new(KnownToken {
+        id: TokenId(row.token_id),
+        user: UserId(row.user_id),
+        is_admin: row.is_admin,
+        scopes: ScopeSet::from_text(&row.scopes),
+        expires_at: row.expires_at.map(|at| at.0),
+        zone: clock::zone_or_utc(&row.timezone),
+    });
+    app.tokens.remember(digest, token.clone());
+    Ok(token)
+}
+
+/// Refuses a caller whose token was not made for this, and notes that it tried.
+pub async fn require_scope(app: &App, caller: &Caller, scope: Scope) -> Result<()> {
+    if caller.scopes.contains(scope) {
+        return Ok(());
+    }
+    let mut tx = app.store.begin().await?;
+    app.audit(&mut tx, caller, "scope.denied", scope.as_str()).await?;
+    tx.commit().await?;
+    Err(AppError::MissingScope(scope))
+}
+
+impl App {
+    /// Writes down when tokens were last used. Called every few seconds and before the end.
+    pub async fn flush_token_use(&self) -> Result<()> {
+        let unwritten = self.tokens.take_unwritten(self.now());
+        if unwritten.is_empty() {
+            return Ok(());
+        }
+        let mut tx = self.store.begin().await?;
+        for (id, at) in unwritten {
+            tokens::update_last_used(&mut tx, id, at).await?;
+        }
+        tx.commit().await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! Backup destinations.
+
+use holdfast_core::destination::{DestinationDraft, DestinationInput};
+use holdfast_core::ids::DestinationId;
+use holdfast_core::page::Page;
+use holdfast_core::run::Trigger;
+use holdfast_store::destinations::{self, DestinationRow};
+use holdfast_store::runs::{self, Subject};
+use holdfast_store::{Listing, Tx};
+
+use crate::error::{owned, written};
+use crate::{App, AppError, Caller, Result};
+
+pub async fn list(app: &App, listing: &Listing) -> Result<Page<DestinationRow>> {
+    Ok(destinations::list(&mut app.store.read().await?, listing).await?)
+}
+
+pub async fn show(app: &App, caller: &Caller, id: DestinationId) -> Result<DestinationRow> {
+    owned(caller, destinations::find(&mut app.store.read().await?, id).await?)
+}
+
+pub async fn create(app: &App, caller: &Caller, input: &DestinationInput) -> Result<DestinationRow> {
+    let draft = DestinationDraft::check(input, None).map_err(AppError::Invalid)?;
+    let mut tx = app.store.begin().await?;
+    let id = destinations::insert(&mut tx, caller.user, &draft, app.now()).await?;
+    finish(app, caller, tx, id, &draft).await
+}
+
+pub async fn update(
+    app: &App,
+    caller: &Caller,
+    id: DestinationId,
+    input: &DestinationInput,
+) -> Result<DestinationRow> {
+    let mut tx = app.store.begin().await?;
+    let row = owned(caller, destinations::find_locked(&mut tx, id).await?)?;
+    let draft = DestinationDraft::check(input, Some(&row.current()?)).map_err(AppError::Invalid)?;
+    destinations::update(&mut tx, &row, &draft, app.now()).await?;
+    finish(app, caller, tx, id, &draft).await
+}
+
+/// Refused while tasks store there: their next run would have nowhere to go.
+pub async fn delete(app: &App, caller: &Caller, id: DestinationId) -> Result<()> {
+    let mut tx = app.store.begin().await?;
+    let row = owned(caller, destinations::find_locked(&mut tx, id).await?)?;
+    let tasks = destinations::count_tasks(&mut tx, id).await?;
+    if tasks > 0 {
+        return Err(AppError::Conflict(crate::tasks::still_used("backup destination", tasks)));
+    }
+    destinations::delete(&mut tx, caller.user, id).await?;
+    app.audit(&mut tx, caller, "backup_destination.deleted", &format!("{id} {}", row.label)).await?;
+    Ok(tx.commit().await?)
+}
+
+/// Queues a check; what it finds is noted on the destination.
+pub async fn request_check(app: &App, caller: &Caller, id: DestinationId) -> Result<()> {
+    app.limit_action(caller)?;
+    let mut tx = app.store.begin().await?;
+    owned(caller, destinations::find_locked(&mut tx, id).await?)?;
+    runs::insert(&mut tx, caller.user, Subject::CheckDestination(id), Trigger::Manual, None, app.now()).await?;
+    tx.commit().await?;
+    app.wake_worker();
+    Ok(())
+}
+
+async fn finish(
+    app: &App,
+    caller: &Caller,
+    mut tx: Tx,
+    id: DestinationId,
+    draft: &DestinationDraft,
+) -> Result<DestinationRow> {
+    if draft.access_key.set().or(draft.secret_key.set()).is_some() {
+        app.audit(&mut tx, caller, "backup_destination.credentials_set", &id.to_string()).await?;
+    }
+    let row = written(destinations::find(&mut tx, id).await?)?;
+    tx.commit().await?;
+    Ok(row)
+}

@@ -1,0 +1,109 @@
+//! Why a use case says no. The list is closed: each front end turns every one of these into an answer of its own.
+
+use holdfast_core::ids::UserId;
+use holdfast_core::input::Errors;
+use holdfast_core::scope::Scope;
+use holdfast_store::StoreError;
+
+use crate::Caller;
+
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// No token, a wrong one, an expired one.
+    #[error("The requested operation requires a valid authentication token.")]
+    Unauthenticated,
+    #[error("Too many requests. Try again in {retry_after_secs} seconds.")]
+    TooManyRequests { limit: u32, retry_after_secs: u64 },
+    #[error("This token lacks the scope {}.", .0.as_str())]
+    MissingScope(Scope),
+    #[error("{} not found", .0.name())]
+    NotFound(Resource),
+    /// Something that belongs to a resource is not there.
+    #[error("{0}")]
+    Missing(&'static str),
+    #[error("You are not authorized to access this {}", .0.name().to_lowercase())]
+    Forbidden(Resource),
+    #[error("The given data was invalid.")]
+    Invalid(Errors),
+    /// The resource is in a state that does not allow this now.
+    #[error("{0}")]
+    Conflict(String),
+    /// Passes by itself; the text is for the log.
+    #[error("The service is busy or its database is away. Try again in a moment.")]
+    Unavailable(String),
+    /// Our own mistake; the text is for the log.
+    #[error("Something went wrong on our side. It has been logged.")]
+    Internal(String),
+}
+
+impl From<StoreError> for AppError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unavailable(text) => Self::Unavailable(text),
+            StoreError::Conflict => Self::Conflict("That value is already taken.".to_owned()),
+            StoreError::InUse => Self::Conflict("Something that belongs to this changed meanwhile. Try again.".to_owned()),
+            StoreError::Sealed(_) | StoreError::Broken(_) => Self::Internal(error.to_string()),
+        }
+    }
+}
+
+/// What can be asked for by id, with the name that messages use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resource {
+    NotificationStream,
+    BackupTask,
+    BackupDestination,
+    RemoteServer,
+    Tag,
+    BackupTaskLog,
+}
+
+impl Resource {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NotificationStream => "Notification stream",
+            Self::BackupTask => "Backup task",
+            Self::BackupDestination => "Backup destination",
+            Self::RemoteServer => "Remote server",
+            Self::Tag => "Tag",
+            Self::BackupTaskLog => "Backup task log",
+        }
+    }
+}
+
+/// A row that belongs to somebody.
+pub(crate) trait Owned {
+    const RESOURCE: Resource;
+    fn owner(&self) -> UserId;
+}
+
+macro_rules! owned_rows {
+    ($($row:path => $resource:ident),* $(,)?) => {$(
+        impl Owned for $row {
+            const RESOURCE: Resource = Resource::$resource;
+            fn owner(&self) -> UserId {
+                UserId(self.user_id)
+            }
+        }
+    )*};
+}
+
+owned_rows! {
+    holdfast_store::streams::StreamRow => NotificationStream,
+    holdfast_store::tasks::TaskRow => BackupTask,
+    holdfast_store::destinations::DestinationRow => BackupDestination,
+    holdfast_store::servers::ServerRow => RemoteServer,
+    holdfast_store::tags::TagRow => Tag,
+    holdfast_store::runs::RunRow => BackupTaskLog,
+}
+
+/// The one gate to a row by id: it exists, else 404; it is the caller's, else 403.
+pub(crate) fn owned<R: Owned>(caller: &Caller, row: Option<R>) -> Result<R, AppError> {
+    let row = row.ok_or(AppError::NotFound(R::RESOURCE))?;
+    if row.owner() == caller.user { Ok(row) } else { Err(AppError::Forbidden(R::RESOURCE)) }
+}
+
+/// A row that was written in this very transaction.
+pub(crate) fn written<R>(row: Option<R>) -> Result<R, AppError> {
+    row.ok_or_else(|| AppError::Internal("a row that was just written is gone".to_owned()))
+}

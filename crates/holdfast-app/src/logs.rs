@@ -1,0 +1,46 @@
+//! Backup task logs: a log is a run of a task.
+
+use holdfast_core::ids::RunId;
+use holdfast_core::page::Page;
+use holdfast_core::run;
+use holdfast_store::runs::{self, LogFilter, RunRow};
+use holdfast_store::{Listing, Tx};
+
+use crate::error::owned;
+use crate::{App, AppError, Caller, Result};
+
+/// Each log with its output.
+pub async fn list(app: &App, listing: &Listing, filter: &LogFilter) -> Result<Page<(RunRow, String)>> {
+    let mut tx = app.store.read().await?;
+    let page = runs::list_logs(&mut tx, listing, filter).await?;
+    let ids: Vec<i64> = page.items.iter().map(|run| run.id).collect();
+    let lines = runs::list_lines(&mut tx, &ids).await?;
+    Ok(page.map(|run| {
+        let own = lines.iter().filter(|(id, _)| *id == run.id).map(|(_, text)| text.as_str());
+        let output = run::join_output(own);
+        (run, output)
+    }))
+}
+
+pub async fn show(app: &App, caller: &Caller, id: RunId) -> Result<(RunRow, String)> {
+    let mut tx = app.store.read().await?;
+    let run = owned(caller, runs::find_log(&mut tx, id).await?)?;
+    with_output(&mut tx, run).await
+}
+
+pub async fn delete(app: &App, caller: &Caller, id: RunId) -> Result<()> {
+    let mut tx = app.store.begin().await?;
+    let run = owned(caller, runs::find_log(&mut tx, id).await?)?;
+    if !runs::delete_log(&mut tx, caller.user, id).await? {
+        return Err(AppError::Conflict("This run has not ended yet. Cancel it or wait for its end first.".into()));
+    }
+    let detail = format!("{id} of task {}", run.task_id.unwrap_or_default());
+    app.audit(&mut tx, caller, "backup_task_log.deleted", &detail).await?;
+    Ok(tx.commit().await?)
+}
+
+pub(crate) async fn with_output(tx: &mut Tx, run: RunRow) -> Result<(RunRow, String)> {
+    let lines = runs::list_lines(tx, &[run.id]).await?;
+    let output = run::join_output(lines.iter().map(|(_, text)| text.as_str()));
+    Ok((run, output))
+}

@@ -1,0 +1,82 @@
+//! Remote servers.
+
+use holdfast_core::ids::ServerId;
+use holdfast_core::page::Page;
+use holdfast_core::run::Trigger;
+use holdfast_core::server::{ServerDraft, ServerInput};
+use holdfast_store::runs::{self, Subject};
+use holdfast_store::servers::{self, ServerRow};
+use holdfast_store::{Listing, Tx};
+
+use crate::error::{owned, written};
+use crate::{App, AppError, Caller, Result};
+
+pub async fn list(app: &App, listing: &Listing) -> Result<Page<ServerRow>> {
+    Ok(servers::list(&mut app.store.read().await?, listing).await?)
+}
+
+pub async fn show(app: &App, caller: &Caller, id: ServerId) -> Result<ServerRow> {
+    owned(caller, servers::find(&mut app.store.read().await?, id).await?)
+}
+
+pub async fn create(app: &App, caller: &Caller, input: &ServerInput) -> Result<ServerRow> {
+    let draft = ServerDraft::check(input, None).map_err(AppError::Invalid)?;
+    let mut tx = app.store.begin().await?;
+    let id = servers::insert(&mut tx, caller.user, &draft, app.now()).await?;
+    finish(app, caller, tx, id, &draft).await
+}
+
+pub async fn update(app: &App, caller: &Caller, id: ServerId, input: &ServerInput) -> Result<ServerRow> {
+    let mut tx = app.store.begin().await?;
+    let row = owned(caller, servers::find_locked(&mut tx, id).await?)?;
+    let draft = ServerDraft::check(input, Some(&row.current())).map_err(AppError::Invalid)?;
+    servers::update(&mut tx, &row, &draft, app.now()).await?;
+    finish(app, caller, tx, id, &draft).await
+}
+
+/// Refused while tasks read from there.
+pub async fn delete(app: &App, caller: &Caller, id: ServerId) -> Result<()> {
+    let mut tx = app.store.begin().await?;
+    let row = owned(caller, servers::find_locked(&mut tx, id).await?)?;
+    let tasks = servers::count_tasks(&mut tx, id).await?;
+    if tasks > 0 {
+        return Err(AppError::Conflict(crate::tasks::still_used("remote server", tasks)));
+    }
+    servers::delete(&mut tx, caller.user, id).await?;
+    app.audit(&mut tx, caller, "remote_server.deleted", &format!("{id} {}", row.label)).await?;
+    Ok(tx.commit().await?)
+}
+
+/// Queues a connection check; what it finds is noted on the server.
+pub async fn request_check(app: &App, caller: &Caller, id: ServerId) -> Result<()> {
+    app.limit_action(caller)?;
+    let mut tx = app.store.begin().await?;
+    owned(caller, servers::find_locked(&mut tx, id).await?)?;
+    runs::insert(&mut tx, caller.user, Subject::CheckServer(id), Trigger::Manual, None, app.now()).await?;
+    tx.commit().await?;
+    app.wake_worker();
+    Ok(())
+}
+
+/// Trusts the key that the server showed instead of the pinned one.
+pub async fn accept_host_key(app: &App, caller: &Caller, id: ServerId) -> Result<ServerRow> {
+    let mut tx = app.store.begin().await?;
+    let row = owned(caller, servers::find_locked(&mut tx, id).await?)?;
+    if !servers::accept_host_key(&mut tx, &row, app.now()).await? {
+        return Err(AppError::Conflict("This remote server has shown no other host key; there is nothing to accept.".into()));
+    }
+    let detail = format!("{id} {}", row.offered_host_key.as_deref().unwrap_or_default());
+    app.audit(&mut tx, caller, "remote_server.host_key_accepted", &detail).await?;
+    let row = written(servers::find(&mut tx, id).await?)?;
+    tx.commit().await?;
+    Ok(row)
+}
+
+async fn finish(app: &App, caller: &Caller, mut tx: Tx, id: ServerId, draft: &ServerDraft) -> Result<ServerRow> {
+    if draft.database_password.set().is_some() {
+        app.audit(&mut tx, caller, "remote_server.credentials_set", &id.to_string()).await?;
+    }
+    let row = written(servers::find(&mut tx, id).await?)?;
+    tx.commit().await?;
+    Ok(row)
+}

@@ -1,0 +1,72 @@
+//! The user's own SSH key: made when it is first asked for, one per user, the private half never shown.
+
+use base64::Engine as _;
+use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD};
+use ed25519_dalek::SigningKey;
+use holdfast_core::{Secret, random};
+use holdfast_store::ssh_keys;
+use sha2::{Digest, Sha256};
+
+use crate::{App, AppError, Caller, Result};
+
+const ALGORITHM: &[u8] = b"ssh-ed25519";
+
+/// The public half in the forms that people paste and compare.
+#[derive(Debug, Clone)]
+pub struct SshKey {
+    pub public_key: String,
+    pub fingerprint: String,
+    pub install_command: String,
+}
+
+pub async fn show(app: &App, caller: &Caller) -> Result<SshKey> {
+    let known = ssh_keys::find_public(&mut app.store.read().await?, caller.user).await?;
+    if let Some(public) = known {
+        return Ok(describe(&public));
+    }
+    let seed = random::bytes::<32>();
+    let public = SigningKey::from_bytes(&seed).verifying_key().to_bytes();
+    let private = Secret::new(BASE64_STANDARD.encode(seed));
+    let mut tx = app.store.begin().await?;
+    ssh_keys::insert(&mut tx, caller.user, &public, &private, app.now()).await?;
+    // Of two first requests at once, one pair was kept: show that one.
+    let kept = ssh_keys::find_public(&mut tx, caller.user).await?;
+    let kept = kept.ok_or_else(|| AppError::Internal("the new SSH key is gone".to_owned()))?;
+    app.audit(&mut tx, caller, "ssh_key.created", "").await?;
+    tx.commit().await?;
+    Ok(describe(&kept))
+}
+
+fn describe(public: &[u8]) -> SshKey {
+    let blob = [field(ALGORITHM), field(public)].concat();
+    let public_key = format!("ssh-ed25519 {} holdfast", BASE64_STANDARD.encode(&blob));
+    let fingerprint = format!("SHA256:{}", BASE64_STANDARD_NO_PAD.encode(Sha256::digest(&blob)));
+    let install_command = format!(
+        "mkdir -p ~/.ssh && chmod 700 ~/.ssh && echo '{public_key}' >> ~/.ssh/authorized_keys && chmod 600 \
+         ~/.ssh/authorized_keys"
+    );
+    SshKey { public_key, fingerprint, install_command }
+}
+
+/// A value as the SSH wire format writes it: its length in four bytes, then itself.
+fn field(bytes: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(bytes.len()).expect("a key is shorter than 4 GiB");
+    [&length.to_be_bytes(), bytes].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Compared with `ssh-keygen -l` on the same key.
+    #[test]
+    fn the_public_key_and_its_fingerprint_are_in_openssh_form() {
+        let public = SigningKey::from_bytes(&[7; 32]).verifying_key().to_bytes();
+        let key = describe(&public);
+        assert_eq!(
+            key.public_key,
+            "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOpKbGPinFK9ogVTUePeytYTe+xnD/VhmzeeXxXtjxM0 holdfast"
+        );
+        assert!(key.fingerprint.starts_with("SHA256:") && !key.fingerprint.ends_with('='));
+    }
+}

@@ -1,0 +1,63 @@
+//! Notification streams.
+
+use holdfast_core::ids::StreamId;
+use holdfast_core::page::Page;
+use holdfast_core::run::Trigger;
+use holdfast_core::stream::{StreamDraft, StreamInput};
+use holdfast_store::runs::{self, Subject};
+use holdfast_store::streams::{self, StreamRow};
+use holdfast_store::{Listing, Tx};
+
+use crate::error::{owned, written};
+use crate::{App, AppError, Caller, Result};
+
+pub async fn list(app: &App, listing: &Listing) -> Result<Page<StreamRow>> {
+    Ok(streams::list(&mut app.store.read().await?, listing).await?)
+}
+
+pub async fn show(app: &App, caller: &Caller, id: StreamId) -> Result<StreamRow> {
+    owned(caller, streams::find(&mut app.store.read().await?, id).await?)
+}
+
+pub async fn create(app: &App, caller: &Caller, input: &StreamInput) -> Result<StreamRow> {
+    let draft = StreamDraft::check(input, None).map_err(AppError::Invalid)?;
+    let mut tx = app.store.begin().await?;
+    let id = streams::insert(&mut tx, caller.user, &draft, app.now()).await?;
+    finish(app, caller, tx, id, &draft).await
+}
+
+pub async fn update(app: &App, caller: &Caller, id: StreamId, input: &StreamInput) -> Result<StreamRow> {
+    let mut tx = app.store.begin().await?;
+    let row = owned(caller, streams::find_locked(&mut tx, id).await?)?;
+    let draft = StreamDraft::check(input, Some(&row.current()?)).map_err(AppError::Invalid)?;
+    streams::update(&mut tx, &row, &draft, app.now()).await?;
+    finish(app, caller, tx, id, &draft).await
+}
+
+pub async fn delete(app: &App, caller: &Caller, id: StreamId) -> Result<()> {
+    let mut tx = app.store.begin().await?;
+    let row = owned(caller, streams::find_locked(&mut tx, id).await?)?;
+    streams::delete(&mut tx, caller.user, id).await?;
+    app.audit(&mut tx, caller, "notification_stream.deleted", &format!("{id} {}", row.label)).await?;
+    Ok(tx.commit().await?)
+}
+
+/// Queues a sample message; what the channel answers is noted on the stream.
+pub async fn request_test(app: &App, caller: &Caller, id: StreamId) -> Result<()> {
+    app.limit_action(caller)?;
+    let mut tx = app.store.begin().await?;
+    owned(caller, streams::find_locked(&mut tx, id).await?)?;
+    runs::insert(&mut tx, caller.user, Subject::TestStream(id), Trigger::Manual, None, app.now()).await?;
+    tx.commit().await?;
+    app.wake_worker();
+    Ok(())
+}
+
+async fn finish(app: &App, caller: &Caller, mut tx: Tx, id: StreamId, draft: &StreamDraft) -> Result<StreamRow> {
+    if draft.value.set().or(draft.pushover_token.set()).is_some() {
+        app.audit(&mut tx, caller, "notification_stream.credentials_set", &id.to_string()).await?;
+    }
+    let row = written(streams::find(&mut tx, id).await?)?;
+    tx.commit().await?;
+    Ok(row)
+}

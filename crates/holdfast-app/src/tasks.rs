@@ -1,0 +1,261 @@
+//! Backup tasks: their settings, and the runs that people ask for.
+
+use holdfast_core::ids::{TaskId, UserId};
+use holdfast_core::input::Errors;
+use holdfast_core::page::Page;
+use holdfast_core::run::Trigger;
+use holdfast_core::task::{TaskDraft, TaskInput};
+use holdfast_core::{Secret, Timestamp, random, rules};
+use holdfast_store::runs::{self, RunRow, Subject};
+use holdfast_store::tasks::{self, Attachable, TaskFilter, TaskRow, UpcomingRow};
+use holdfast_store::{Listing, Tx};
+
+use crate::error::{owned, written};
+use crate::{App, AppError, Caller, Origin, Resource, Result};
+
+/// A task and what hangs on it.
+#[derive(Debug, Clone)]
+pub struct Task {
+    pub row: TaskRow,
+    pub stream_ids: Vec<i64>,
+    pub tag_ids: Vec<i64>,
+}
+
+pub async fn list(app: &App, listing: &Listing, filter: &TaskFilter) -> Result<Page<Task>> {
+    let mut tx = app.store.read().await?;
+    let page = tasks::list(&mut tx, listing, filter).await?;
+    let mut page = page.map(|row| Task { row, stream_ids: Vec::new(), tag_ids: Vec::new() });
+    attach(&mut tx, &mut page.items).await?;
+    Ok(page)
+}
+
+pub async fn show(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
+    let mut tx = app.store.read().await?;
+    let row = owned(caller, tasks::find(&mut tx, id).await?)?;
+    whole(&mut tx, row).await
+}
+
+pub async fn list_upcoming(app: &App, caller: &Caller, limit: i64) -> Result<Vec<UpcomingRow>> {
+    Ok(tasks::list_upcoming(&mut app.store.read().await?, caller.user, limit).await?)
+}
+
+pub async fn create(app: &App, caller: &Caller, input: &TaskInput) -> Result<Task> {
+    let now = app.now();
+    let mut tx = app.store.begin().await?;
+    let mut errors = Errors::default();
+    let draft = TaskDraft::check(&mut errors, input, None, now);
+    check_ids(&mut tx, &mut errors, caller.user, input).await?;
+    let draft = draft.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))?;
+    let next_run_at = draft.settings.schedule.next_after(now);
+    let id = tasks::insert(&mut tx, caller.user, &draft, next_run_at, now).await?;
+    finish(app, caller, tx, id, &draft).await
+}
+
+pub async fn update(app: &App, caller: &Caller, id: TaskId, input: &TaskInput) -> Result<Task> {
+    let now = app.now();
+    let mut tx = app.store.begin().await?;
+    let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
+    let current = row.settings()?;
+    let mut errors = Errors::default();
+    let draft = TaskDraft::check(&mut errors, input, Some(&current), now);
+    check_ids(&mut tx, &mut errors, caller.user, input).await?;
+    let draft = draft.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))?;
+    // An unchanged schedule keeps its slot, also one that is due this very moment.
+    let next_run_at = if draft.settings.schedule == current.schedule {
+        row.next_run_at.map(|at| at.0)
+    } else {
+        next_run(&row, &draft.settings.schedule, now)
+    };
+    tasks::update(&mut tx, &row, &draft, next_run_at, now).await?;
+    finish(app, caller, tx, id, &draft).await
+}
+
+/// Refused while a run is under way. Stored backups stay.
+pub async fn delete(app: &App, caller: &Caller, id: TaskId) -> Result<()> {
+    let mut tx = app.store.begin().await?;
+    let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
+    if row.is_live {
+        return Err(AppError::Conflict("This backup task is running. Cancel the run or wait for its end first.".into()));
+    }
+    tasks::delete(&mut tx, caller.user, id).await?;
+    app.audit(&mut tx, caller, "backup_task.deleted", &format!("{id} {}", row.label)).await?;
+    Ok(tx.commit().await?)
+}
+
+/// Queues a run. The queued run is what makes the task `running`, in one transaction.
+pub async fn request_run(app: &App, caller: &Caller, id: TaskId) -> Result<()> {
+    app.limit_action(caller)?;
+    let mut tx = app.store.begin().await?;
+    let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
+    queue(app, tx, &row, Trigger::Manual).await
+}
+
+/// Queues a run for whoever knows the task's own secret. Without it nobody learns whether the task exists.
+pub async fn trigger_run(app: &App, id: TaskId, secret: &Secret, origin: &Origin) -> Result<()> {
+    let mut tx = app.store.read().await?;
+    let row = tasks::find(&mut tx, id).await?.ok_or(AppError::NotFound(Resource::BackupTask))?;
+    let known = tasks::open_trigger_secret(&mut tx, &row).await?;
+    drop(tx);
+    let matches = known.is_some_and(|known| random::equal(known.reveal().as_bytes(), secret.reveal().as_bytes()));
+    if !matches {
+        return Err(AppError::NotFound(Resource::BackupTask));
+    }
+    let decision = app.actions.take(row.user_id, app.limits.runs, app.now());
+    if !decision.allowed {
+        let retry_after_secs = decision.retry_after_secs;
+        return Err(AppError::TooManyRequests { limit: decision.limit, retry_after_secs });
+    }
+    let mut tx = app.store.begin().await?;
+    let row = tasks::find_locked(&mut tx, id).await?.ok_or(AppError::NotFound(Resource::BackupTask))?;
+    app.audit_as(&mut tx, Some(UserId(row.user_id)), origin, "backup_task.triggered", &id.to_string()).await?;
+    queue(app, tx, &row, Trigger::Webhook).await
+}
+
+/// Makes a new secret for the task's trigger URL; the one before stops working.
+pub async fn rotate_trigger(app: &App, caller: &Caller, id: TaskId) -> Result<Secret> {
+    let mut tx = app.store.begin().await?;
+    let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
+    let secret = random::token("hft_");
+    tasks::update_trigger_secret(&mut tx, &row, &secret).await?;
+    app.audit(&mut tx, caller, "backup_task.trigger_rotated", &id.to_string()).await?;
+    tx.commit().await?;
+    Ok(secret)
+}
+
+/// A paused task has no next run. Pausing it again changes nothing.
+pub async fn pause(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
+    let mut tx = app.store.begin().await?;
+    let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
+    if row.paused_at.is_none() {
+        tasks::update_pause(&mut tx, &row, Some(app.now()), None, app.now()).await?;
+    }
+    reread(tx, id).await
+}
+
+/// Goes on with the first slot from now; slots that passed meanwhile stay passed.
+pub async fn resume(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
+    let mut tx = app.store.begin().await?;
+    let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
+    if row.paused_at.is_some() {
+        let next_run_at = row.schedule()?.next_after(app.now());
+        tasks::update_pause(&mut tx, &row, None, next_run_at, app.now()).await?;
+    }
+    reread(tx, id).await
+}
+
+/// Ends the live run: at once while it is queued, through its worker once it runs.
+pub async fn cancel(app: &App, caller: &Caller, id: TaskId) -> Result<()> {
+    let mut tx = app.store.begin().await?;
+    let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
+    let Some(run) = runs::find_live(&mut tx, id).await? else {
+        return Err(AppError::Conflict("This backup task is not running; there is nothing to cancel.".into()));
+    };
+    let run = holdfast_core::ids::RunId(run.id);
+    let now = app.now();
+    if runs::cancel_queued(&mut tx, run, now).await? {
+        tasks::update_last_run(&mut tx, id, now).await?;
+    } else {
+        runs::request_cancel(&mut tx, run, now).await?;
+    }
+    app.audit(&mut tx, caller, "backup_task.cancelled", &format!("{id} {}", row.label)).await?;
+    Ok(tx.commit().await?)
+}
+
+pub async fn latest_log(app: &App, caller: &Caller, id: TaskId) -> Result<(RunRow, String)> {
+    let mut tx = app.store.read().await?;
+    owned(caller, tasks::find(&mut tx, id).await?)?;
+    let run = runs::find_latest(&mut tx, id).await?;
+    let run = run.ok_or(AppError::Missing("No logs found for this backup task."))?;
+    crate::logs::with_output(&mut tx, run).await
+}
+
+/// Why something cannot be deleted, for a person.
+pub(crate) fn still_used(what: &str, tasks: i64) -> String {
+    let tasks = if tasks == 1 { "1 backup task".to_owned() } else { format!("{tasks} backup tasks") };
+    format!("This {what} is still used by {tasks}. Change or delete them first.")
+}
+
+async fn queue(app: &App, mut tx: Tx, row: &TaskRow, trigger: Trigger) -> Result<()> {
+    if row.paused_at.is_some() {
+        return Err(AppError::Conflict("This backup task is paused. Resume it first.".into()));
+    }
+    let task = TaskId(row.id);
+    let queued = runs::insert(&mut tx, UserId(row.user_id), Subject::Backup(task), trigger, None, app.now()).await?;
+    if queued.is_none() {
+        return Err(AppError::Conflict("This backup task is already running.".into()));
+    }
+    tx.commit().await?;
+    app.wake_worker();
+    Ok(())
+}
+
+fn next_run(row: &TaskRow, schedule: &holdfast_core::schedule::Schedule, now: Timestamp) -> Option<Timestamp> {
+    if row.paused_at.is_some() { None } else { schedule.next_after(now) }
+}
+
+/// Everything a body names must be the caller's own; another's is as invalid as one that does not exist.
+async fn check_ids(tx: &mut Tx, errors: &mut Errors, owner: UserId, input: &TaskInput) -> Result<()> {
+    let named: [(&str, Attachable, Vec<i64>); 4] = [
+        ("remote_server_id", Attachable::Server, input.remote_server_id.value().copied().into_iter().collect()),
+        ("backup_destination_id", Attachable::Destination, input.backup_destination_id.value().copied().into_iter().collect()),
+        ("notification_stream_ids", Attachable::Stream, distinct(input.notification_stream_ids.value())),
+        ("tag_ids", Attachable::Tag, distinct(input.tag_ids.value())),
+    ];
+    for (field, table, ids) in named {
+        if ids.is_empty() || errors.has(field) {
+            continue;
+        }
+        if tasks::count_owned(tx, table, owner, &ids).await? != ids.len() {
+            rules::not_selectable(errors, field);
+        }
+    }
+    Ok(())
+}
+
+fn distinct(ids: Option<&Vec<i64>>) -> Vec<i64> {
+    let mut ids = ids.cloned().unwrap_or_default();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+async fn finish(app: &App, caller: &Caller, mut tx: Tx, id: TaskId, draft: &TaskDraft) -> Result<Task> {
+    if draft.encryption_password.set().is_some() {
+        app.audit(&mut tx, caller, "backup_task.encryption_password_set", &id.to_string()).await?;
+    }
+    reread(tx, id).await
+}
+
+async fn reread(mut tx: Tx, id: TaskId) -> Result<Task> {
+    let row = written(tasks::find(&mut tx, id).await?)?;
+    let task = whole(&mut tx, row).await?;
+    tx.commit().await?;
+    Ok(task)
+}
+
+async fn whole(tx: &mut Tx, row: TaskRow) -> Result<Task> {
+    let mut tasks = [Task { row, stream_ids: Vec::new(), tag_ids: Vec::new() }];
+    attach(tx, &mut tasks).await?;
+    let [task] = tasks;
+    Ok(task)
+}
+
+/// Looks up streams and tags of those tasks that have any: most pages need no further query.
+async fn attach(tx: &mut Tx, items: &mut [Task]) -> Result<()> {
+    let with = |count: fn(&TaskRow) -> i64, items: &[Task]| -> Vec<i64> {
+        items.iter().filter(|task| count(&task.row) > 0).map(|task| task.row.id).collect()
+    };
+    let with_streams = with(|row| row.streams_count, items);
+    if !with_streams.is_empty() {
+        for (task, stream) in tasks::list_stream_ids(tx, &with_streams).await? {
+            items.iter_mut().filter(|item| item.row.id == task).for_each(|item| item.stream_ids.push(stream));
+        }
+    }
+    let with_tags = with(|row| row.tags_count, items);
+    if !with_tags.is_empty() {
+        for (task, tag) in tasks::list_tag_ids(tx, &with_tags).await? {
+            items.iter_mut().filter(|item| item.row.id == task).for_each(|item| item.tag_ids.push(tag));
+        }
+    }
+    Ok(())
+}

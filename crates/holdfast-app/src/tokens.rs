@@ -1,0 +1,81 @@
+//! API tokens: made by a user, shown once, revoked at any time.
+
+use holdfast_core::ids::{TokenId, UserId};
+use holdfast_core::input::Errors;
+use holdfast_core::scope::ScopeSet;
+use holdfast_core::{Secret, Timestamp, limits, random, rules};
+use holdfast_store::tokens::{self, NewToken, TokenRow};
+use holdfast_store::{Tx, users};
+
+use crate::{App, AppError, Origin, Result};
+
+/// What tokens begin with, so that people and secret scanners recognise them.
+pub const PREFIX: &str = "hf_";
+
+/// A token a person asks for.
+#[derive(Debug, Clone)]
+pub struct TokenRequest {
+    pub name: String,
+    pub scopes: ScopeSet,
+    pub expires_at: Option<Timestamp>,
+}
+
+pub async fn list(app: &App, user: UserId) -> Result<Vec<TokenRow>> {
+    Ok(tokens::list(&mut app.store.read().await?, user).await?)
+}
+
+pub async fn create(app: &App, user: UserId, origin: &Origin, request: &TokenRequest) -> Result<Secret> {
+    let mut errors = Errors::default();
+    let name = rules::line(&mut errors, "name", &request.name, limits::TEXT_CHARS);
+    if request.scopes.is_empty() {
+        errors.add("scopes", "The scopes field must have at least 1 items.");
+    }
+    if request.expires_at.is_some_and(|at| at <= app.now()) {
+        errors.add("expires_at", "The expires at field must be a date after now.");
+    }
+    let name = name.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))?;
+    let mut tx = app.store.begin().await?;
+    let secret = issue(app, &mut tx, user, origin, &TokenRequest { name, ..request.clone() }).await?;
+    tx.commit().await?;
+    Ok(secret)
+}
+
+/// Revokes a token; in this process at once, in others within a second.
+pub async fn revoke(app: &App, user: UserId, origin: &Origin, id: TokenId) -> Result<()> {
+    let mut tx = app.store.begin().await?;
+    if !tokens::delete(&mut tx, user, id).await? {
+        return Err(AppError::Missing("API token not found"));
+    }
+    app.audit_as(&mut tx, Some(user), origin, "token.revoked", &id.to_string()).await?;
+    tx.commit().await?;
+    app.tokens.clear();
+    Ok(())
+}
+
+/// The account that a command names by its e-mail.
+pub async fn user_by_email(app: &App, email: &str) -> Result<users::UserRow> {
+    let email = holdfast_core::user::normal_email(email);
+    let user = users::find_by_email(&mut app.store.read().await?, &email).await?;
+    user.ok_or(AppError::Missing("No account has this e-mail address."))
+}
+
+/// Makes a token within a transaction: only its digest is stored.
+pub(crate) async fn issue(
+    app: &App,
+    tx: &mut Tx,
+    user: UserId,
+    origin: &Origin,
+    request: &TokenRequest,
+) -> Result<Secret> {
+    let secret = random::token(PREFIX);
+    let new = NewToken {
+        user,
+        name: &request.name,
+        digest: random::digest(secret.reveal()),
+        scopes: request.scopes,
+        expires_at: request.expires_at,
+    };
+    let id = tokens::insert(tx, &new, app.now()).await?;
+    app.audit_as(tx, Some(user), origin, "token.created", &format!("{id} {}", request.scopes.to_text())).await?;
+    Ok(secret)
+}

@@ -1,0 +1,49 @@
+//! An instant as both engines keep it: microseconds since 1970 in a 64-bit integer.
+
+use holdfast_core::{Timestamp, clock};
+use sqlx::encode::IsNull;
+use sqlx::error::BoxDynError;
+use sqlx::{Database, Decode, Encode, Type};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct At(pub Timestamp);
+
+impl At {
+    /// A change's time: now, and in any case later than the change before it.
+    #[must_use]
+    pub fn moved_on(self, now: Timestamp) -> At {
+        At(clock::from_micros(now.as_microsecond().max(self.0.as_microsecond() + 1)))
+    }
+}
+
+impl<DB: Database> Type<DB> for At
+where
+    i64: Type<DB>,
+{
+    fn type_info() -> DB::TypeInfo {
+        <i64 as Type<DB>>::type_info()
+    }
+
+    fn compatible(ty: &DB::TypeInfo) -> bool {
+        <i64 as Type<DB>>::compatible(ty)
+    }
+}
+
+impl<'r, DB: Database> Decode<'r, DB> for At
+where
+    i64: Decode<'r, DB>,
+{
+    fn decode(value: DB::ValueRef<'r>) -> Result<Self, BoxDynError> {
+        let micros = <i64 as Decode<DB>>::decode(value)?;
+        Ok(Self(Timestamp::from_microsecond(micros)?))
+    }
+}
+
+impl<'q, DB: Database> Encode<'q, DB> for At
+where
+    i64: Encode<'q, DB>,
+{
+    fn encode_by_ref(&self, buf: &mut <DB as Database>::ArgumentBuffer) -> Result<IsNull, BoxDynError> {
+        self.0.as_microsecond().encode_by_ref(buf)
+    }
+}

@@ -1,0 +1,61 @@
+//! Audit events: who did what, from where. Written with the change they tell of, never with a secret in them.
+
+use holdfast_core::ids::UserId;
+
+use crate::{At, Result, Tx};
+
+/// Who acts: shown with every event.
+#[derive(Debug, Clone, Default)]
+pub struct Origin {
+    /// `token 7`, `session`, `command line`, `system`.
+    pub actor: String,
+    pub address: Option<String>,
+    pub request_id: Option<String>,
+}
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct EventRow {
+    pub id: i64,
+    pub at: At,
+    pub user_id: Option<i64>,
+    pub actor: String,
+    pub action: String,
+    pub detail: String,
+    pub address: Option<String>,
+    pub request_id: Option<String>,
+}
+
+pub async fn insert(
+    tx: &mut Tx,
+    at: At,
+    user: Option<UserId>,
+    origin: &Origin,
+    action: &str,
+    detail: &str,
+) -> Result<()> {
+    execute!(
+        tx,
+        "INSERT INTO audit_events (at, user_id, actor, action, detail, address, request_id)
+         VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        at,
+        user.map(|user| user.0),
+        &origin.actor,
+        action,
+        detail,
+        &origin.address,
+        &origin.request_id
+    )?;
+    Ok(())
+}
+
+/// The newest events of one user, newest first.
+pub async fn list(tx: &mut Tx, user: UserId, limit: i64) -> Result<Vec<EventRow>> {
+    fetch_all!(
+        tx,
+        EventRow,
+        "SELECT id, at, user_id, actor, action, detail, address, request_id FROM audit_events
+         WHERE user_id = $1 ORDER BY id DESC LIMIT $2",
+        user.0,
+        limit
+    )
+}

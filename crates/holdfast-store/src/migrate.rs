@@ -1,0 +1,76 @@
+//! The schema, brought up to date in one transaction: interrupted half-way, it has not begun.
+
+use holdfast_core::Timestamp;
+
+use crate::engine::Engine;
+use crate::error::{StartError, StoreError};
+use crate::{Result, Tx};
+
+/// One step of the schema, in both dialects. A test keeps the two in parity.
+struct Migration {
+    version: i64,
+    sqlite: &'static str,
+    postgres: &'static str,
+}
+
+macro_rules! migration {
+    ($version:literal, $file:literal) => {
+        Migration {
+            version: $version,
+            sqlite: include_str!(concat!("../migrations/sqlite/", $file)),
+            postgres: include_str!(concat!("../migrations/postgres/", $file)),
+        }
+    };
+}
+
+const MIGRATIONS: &[Migration] = &[migration!(1, "0001_initial.sql")];
+
+/// Applies what is missing. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on
+/// SQLite the transaction itself does.
+pub(crate) async fn run(tx: &mut Tx, now: Timestamp) -> std::result::Result<(), StartError> {
+    if let Engine::Postgres(conn) = tx.engine() {
+        sqlx::query("SELECT pg_advisory_xact_lock(4846202401)").execute(conn).await.map_err(StoreError::from)?;
+    }
+    execute!(
+        tx,
+        "CREATE TABLE IF NOT EXISTS schema_migrations (version BIGINT PRIMARY KEY, applied_at BIGINT NOT NULL)"
+    )?;
+    let applied = fetch_scalar!(tx, i64, "SELECT COALESCE(MAX(version), 0) FROM schema_migrations")?;
+    if applied > MIGRATIONS.last().map_or(0, |last| last.version) {
+        return Err(StartError::NewerDatabase { found: applied });
+    }
+    for migration in MIGRATIONS.iter().filter(|migration| migration.version > applied) {
+        apply(tx, migration, now).await?;
+        tracing::info!(version = migration.version, "migrated the database");
+    }
+    Ok(())
+}
+
+async fn apply(tx: &mut Tx, migration: &Migration, now: Timestamp) -> Result<()> {
+    match tx.engine() {
+        Engine::Sqlite(conn) => sqlx::raw_sql(migration.sqlite).execute(conn).await.map(drop)?,
+        Engine::Postgres(conn) => sqlx::raw_sql(migration.postgres).execute(conn).await.map(drop)?,
+    }
+    execute!(
+        tx,
+        "INSERT INTO schema_migrations (version, applied_at) VALUES ($1, $2)",
+        migration.version,
+        now.as_microsecond()
+    )?;
+    Ok(())
+}
+
+/// True once the first migration has run.
+pub(crate) async fn has_schema(tx: &mut Tx) -> Result<bool> {
+    let tables: i64 = match tx.engine() {
+        Engine::Sqlite(conn) => {
+            sqlx::query_scalar("SELECT COUNT(*) FROM sqlite_master WHERE name = 'data_keys'").fetch_one(conn).await?
+        }
+        Engine::Postgres(conn) => {
+            sqlx::query_scalar("SELECT COUNT(*) FROM pg_class WHERE oid = to_regclass('data_keys')")
+                .fetch_one(conn)
+                .await?
+        }
+    };
+    Ok(tables > 0)
+}

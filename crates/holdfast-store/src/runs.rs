@@ -1,0 +1,267 @@
+//! Runs: queued, claimed with a lease, ended once. The run is its own queue entry, and a task's log.
+
+use holdfast_core::ids::{DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
+use holdfast_core::page::Page;
+use holdfast_core::run::{self, RunKind, RunStatus, Trigger, error_code};
+use holdfast_core::{Timestamp, limits};
+use sqlx::QueryBuilder;
+
+use crate::{At, Listing, Result, StoreError, Tx};
+
+macro_rules! columns {
+    () => {
+        "r.id, r.user_id, r.kind, r.task_id, r.server_id, r.destination_id, r.stream_id, r.status, r.requested_by, \
+         r.attempt, r.lease_epoch, r.bytes_read, r.bytes_stored, r.files, r.warnings, r.error_code, r.created_at, \
+         r.started_at, r.finished_at"
+    };
+}
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct RunRow {
+    pub id: i64,
+    pub user_id: i64,
+    pub kind: String,
+    pub task_id: Option<i64>,
+    pub server_id: Option<i64>,
+    pub destination_id: Option<i64>,
+    pub stream_id: Option<i64>,
+    pub status: String,
+    pub requested_by: String,
+    pub attempt: i64,
+    pub lease_epoch: i64,
+    pub bytes_read: i64,
+    pub bytes_stored: i64,
+    pub files: i64,
+    pub warnings: i64,
+    pub error_code: Option<String>,
+    pub created_at: At,
+    pub started_at: Option<At>,
+    pub finished_at: Option<At>,
+}
+
+impl RunRow {
+    pub fn is_live(&self) -> bool {
+        matches!(RunStatus::parse(&self.status), Some(RunStatus::Queued | RunStatus::Running))
+    }
+}
+
+/// What a run is about.
+#[derive(Debug, Clone, Copy)]
+pub enum Subject {
+    Backup(TaskId),
+    CheckServer(ServerId),
+    CheckDestination(DestinationId),
+    TestStream(StreamId),
+}
+
+impl Subject {
+    fn kind(self) -> RunKind {
+        match self {
+            Self::Backup(_) => RunKind::Backup,
+            Self::CheckServer(_) => RunKind::CheckServer,
+            Self::CheckDestination(_) => RunKind::CheckDestination,
+            Self::TestStream(_) => RunKind::TestStream,
+        }
+    }
+}
+
+/// Queues a run. `None` when the task has a live run, or this slot has its run already.
+pub async fn insert(
+    tx: &mut Tx,
+    owner: UserId,
+    subject: Subject,
+    trigger: Trigger,
+    slot: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<Option<RunId>> {
+    let pick = |wanted: RunKind, id: i64| (subject.kind() == wanted).then_some(id);
+    let id = match subject {
+        Subject::Backup(id) => id.0,
+        Subject::CheckServer(id) => id.0,
+        Subject::CheckDestination(id) => id.0,
+        Subject::TestStream(id) => id.0,
+    };
+    let row = fetch_optional!(
+        tx,
+        (i64,),
+        "INSERT INTO runs (user_id, kind, task_id, server_id, destination_id, stream_id, status, requested_by, slot_at,
+             attempt, lease_epoch, bytes_read, bytes_stored, files, warnings, created_at)
+         VALUES ($1, $2, $3, $4, $5, $6, 'queued', $7, $8, 1, 0, 0, 0, 0, 0, $9)
+         ON CONFLICT DO NOTHING RETURNING id",
+        owner.0,
+        subject.kind().as_str(),
+        pick(RunKind::Backup, id),
+        pick(RunKind::CheckServer, id),
+        pick(RunKind::CheckDestination, id),
+        pick(RunKind::TestStream, id),
+        trigger.as_str(),
+        slot.map(At),
+        At(now)
+    )?;
+    Ok(row.map(|(id,)| RunId(id)))
+}
+
+pub async fn find(tx: &mut Tx, id: RunId) -> Result<Option<RunRow>> {
+    fetch_optional!(tx, RunRow, concat!("SELECT ", columns!(), " FROM runs r WHERE r.id = $1"), id.0)
+}
+
+/// A task's log; runs of other kinds are not logs.
+pub async fn find_log(tx: &mut Tx, id: RunId) -> Result<Option<RunRow>> {
+    let sql = concat!("SELECT ", columns!(), " FROM runs r WHERE r.id = $1 AND r.kind = 'backup'");
+    fetch_optional!(tx, RunRow, sql, id.0)
+}
+
+pub async fn find_latest(tx: &mut Tx, task: TaskId) -> Result<Option<RunRow>> {
+    let sql = concat!("SELECT ", columns!(), " FROM runs r WHERE r.task_id = $1 ORDER BY r.id DESC LIMIT 1");
+    fetch_optional!(tx, RunRow, sql, task.0)
+}
+
+pub async fn find_live(tx: &mut Tx, task: TaskId) -> Result<Option<RunRow>> {
+    let sql = concat!("SELECT ", columns!(), " FROM runs r WHERE r.task_id = $1 AND r.status IN ('queued', 'running')");
+    fetch_optional!(tx, RunRow, sql, task.0)
+}
+
+/// Narrows a list of logs.
+#[derive(Debug, Clone, Default)]
+pub struct LogFilter {
+    pub task: Option<i64>,
+    pub status: Option<RunStatus>,
+}
+
+pub async fn list_logs(tx: &mut Tx, listing: &Listing, filter: &LogFilter) -> Result<Page<RunRow>> {
+    list_page!(
+        tx,
+        listing,
+        RunRow,
+        "runs" as "r",
+        columns!(),
+        " AND r.kind = 'backup' AND ($2 IS NULL OR $2 = '') AND ($5 IS NULL OR r.task_id = $5)
+          AND ($6 IS NULL OR r.status = $6)",
+        filter.task,
+        filter.status.map(RunStatus::as_str)
+    )
+}
+
+/// Deletes a log that has ended. A live run is not a log to delete.
+pub async fn delete_log(tx: &mut Tx, owner: UserId, id: RunId) -> Result<bool> {
+    let deleted = execute!(
+        tx,
+        "DELETE FROM runs WHERE id = $1 AND user_id = $2 AND kind = 'backup' AND finished_at IS NOT NULL",
+        id.0,
+        owner.0
+    )?;
+    Ok(deleted == 1)
+}
+
+/// The output of several runs: pairs of run and line, in order.
+pub async fn list_lines(tx: &mut Tx, runs: &[i64]) -> Result<Vec<(i64, String)>> {
+    if runs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows = on!(tx, conn => {
+        let mut query = QueryBuilder::<Db>::new("SELECT run_id, text FROM run_lines WHERE run_id IN (");
+        let mut ids = query.separated(", ");
+        for id in runs {
+            ids.push_bind(*id);
+        }
+        query.push(") ORDER BY run_id, number");
+        query.build_query_as::<(i64, String)>().fetch_all(conn).await
+    });
+    rows.map_err(StoreError::from)
+}
+
+/// Appends a line to a run's output, as long as the lease of `epoch` holds.
+pub async fn append_line(tx: &mut Tx, id: RunId, epoch: i64, text: &str, now: Timestamp) -> Result<bool> {
+    let text: String = run::clean_line(text).chars().take(limits::LINE_CHARS).collect();
+    let appended = execute!(
+        tx,
+        "INSERT INTO run_lines (run_id, number, at, text)
+         SELECT r.id, (SELECT COALESCE(MAX(number), 0) + 1 FROM run_lines WHERE run_id = r.id), $1, $2
+         FROM runs r WHERE r.id = $3 AND r.lease_epoch = $4 AND r.finished_at IS NULL",
+        At(now),
+        text,
+        id.0,
+        epoch
+    )?;
+    Ok(appended == 1)
+}
+
+/// Takes the oldest queued run. Of several workers, each gets another one or none.
+pub async fn claim(tx: &mut Tx, worker: &str, lease_until: Timestamp, now: Timestamp) -> Result<Option<RunRow>> {
+    let row = fetch_optional!(
+        tx,
+        (i64,),
+        "UPDATE runs SET status = 'running', worker = $1, lease_epoch = lease_epoch + 1, lease_expires_at = $2,
+             started_at = $3
+         WHERE id = (SELECT id FROM runs WHERE status = 'queued' ORDER BY id LIMIT 1) AND status = 'queued'
+         RETURNING id",
+        worker,
+        At(lease_until),
+        At(now)
+    )?;
+    match row {
+        Some((id,)) => find(tx, RunId(id)).await,
+        None => Ok(None),
+    }
+}
+
+/// Ends a run that this lease still holds. False when it was lost: whoever took it over ends it.
+pub async fn finish(
+    tx: &mut Tx,
+    id: RunId,
+    epoch: i64,
+    status: RunStatus,
+    error_code: Option<&str>,
+    now: Timestamp,
+) -> Result<bool> {
+    let ended = execute!(
+        tx,
+        "UPDATE runs SET status = $1, error_code = $2, finished_at = $3, lease_expires_at = NULL
+         WHERE id = $4 AND lease_epoch = $5 AND status = 'running'",
+        status.as_str(),
+        error_code,
+        At(now),
+        id.0,
+        epoch
+    )?;
+    Ok(ended == 1)
+}
+
+/// Ends a run that no worker has taken yet.
+pub async fn cancel_queued(tx: &mut Tx, id: RunId, now: Timestamp) -> Result<bool> {
+    let cancelled = execute!(
+        tx,
+        "UPDATE runs SET status = 'cancelled', finished_at = $1 WHERE id = $2 AND status = 'queued'",
+        At(now),
+        id.0
+    )?;
+    Ok(cancelled == 1)
+}
+
+/// Asks the worker that has the run to end it.
+pub async fn request_cancel(tx: &mut Tx, id: RunId, now: Timestamp) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE runs SET cancel_requested_at = COALESCE(cancel_requested_at, $1) WHERE id = $2",
+        At(now),
+        id.0
+    )?;
+    Ok(())
+}
+
+pub async fn is_cancel_requested(tx: &mut Tx, id: RunId) -> Result<bool> {
+    fetch_scalar!(tx, bool, "SELECT cancel_requested_at IS NOT NULL FROM runs WHERE id = $1", id.0)
+}
+
+/// Takes runs away from workers whose lease has run out and ends them. The new epoch shuts the old worker out.
+pub async fn fail_lost(tx: &mut Tx, now: Timestamp) -> Result<Vec<(i64, Option<i64>)>> {
+    fetch_all!(
+        tx,
+        (i64, Option<i64>),
+        "UPDATE runs SET status = 'failed', error_code = $1, finished_at = $2, lease_epoch = lease_epoch + 1,
+             lease_expires_at = NULL
+         WHERE status = 'running' AND lease_expires_at < $2 RETURNING id, task_id",
+        error_code::WORKER_LOST,
+        At(now)
+    )
+}

@@ -1,0 +1,305 @@
+//! Secrets at rest: XChaCha20-Poly1305 with a data key, bound to the place they are stored in.
+//!
+//! Data keys live in the database, wrapped by the master key. A sealed value names its data key, so values sealed
+//! before and after a rotation stand side by side while the service runs.
+
+use std::collections::HashMap;
+use std::sync::RwLock;
+
+use chacha20poly1305::aead::{Aead, KeyInit, Payload};
+use chacha20poly1305::{XChaCha20Poly1305, XNonce};
+use holdfast_core::ids::UserId;
+use holdfast_core::secret::SecretChange;
+use holdfast_core::{Secret, Timestamp, random};
+use zeroize::Zeroizing;
+
+use crate::error::{StartError, StoreError};
+use crate::master_key::{Key, MasterKeySource};
+use crate::{Result, Store, Tx, migrate};
+
+const VERSION: u8 = 1;
+const NONCE_BYTES: usize = 24;
+/// The version and the id of the data key.
+const HEADER_BYTES: usize = 9;
+/// What a data key is bound to when it is wrapped.
+const WRAP_CONTEXT: &[u8] = b"holdfast data key";
+
+/// Where a sealed value belongs. Copied into another row, column or account, it does not open.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    pub table: &'static str,
+    pub column: &'static str,
+    pub row: i64,
+    pub user: UserId,
+}
+
+impl Place {
+    fn context(&self) -> Vec<u8> {
+        format!("{}\0{}\0{}\0{}", self.table, self.column, self.row, self.user).into_bytes()
+    }
+}
+
+/// The keys in memory, and where to find those that appeared since.
+pub(crate) struct Sealer {
+    source: MasterKeySource,
+    data_keys: RwLock<HashMap<i64, Key>>,
+}
+
+#[derive(sqlx::FromRow)]
+struct DataKeyRow {
+    id: i64,
+    wrapped: Vec<u8>,
+}
+
+impl Sealer {
+    pub(crate) fn new(source: MasterKeySource) -> Self {
+        Self { source, data_keys: RwLock::default() }
+    }
+
+    fn cached(&self, id: i64) -> Option<Key> {
+        self.data_keys.read().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&id).cloned()
+    }
+
+    fn remember(&self, id: i64, key: Key) {
+        self.data_keys.write().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(id, key);
+    }
+}
+
+impl Tx {
+    /// Seals a value for its place, with the newest data key.
+    pub async fn seal(&mut self, place: Place, secret: &Secret) -> Result<Vec<u8>> {
+        let id = current_data_key(self).await?;
+        let key = data_key(self, id).await?;
+        let mut sealed = header(id).to_vec();
+        sealed.extend(encrypt(&key, secret.reveal().as_bytes(), &place.context())?);
+        Ok(sealed)
+    }
+
+    /// Opens a value that was sealed for this place.
+    pub async fn open(&mut self, place: Place, sealed: &[u8]) -> Result<Secret> {
+        let (id, body) = split(sealed).ok_or_else(|| damaged(place))?;
+        let key = data_key(self, id).await?;
+        let plain = decrypt(&key, body, &place.context()).ok_or_else(|| damaged(place))?;
+        String::from_utf8(plain.to_vec()).map(Secret::new).map_err(|_| damaged(place))
+    }
+
+    /// What a column holds after `change`, given what it holds now.
+    pub(crate) async fn sealed_after(
+        &mut self,
+        place: Place,
+        change: &SecretChange,
+        current: Option<Vec<u8>>,
+    ) -> Result<Option<Vec<u8>>> {
+        match change {
+            SecretChange::Keep => Ok(current),
+            SecretChange::Clear => Ok(None),
+            SecretChange::Set(secret) => self.seal(place, secret).await.map(Some),
+        }
+    }
+}
+
+fn damaged(place: Place) -> StoreError {
+    StoreError::Sealed(format!("{}.{} of row {}", place.table, place.column, place.row))
+}
+
+fn header(key_id: i64) -> [u8; HEADER_BYTES] {
+    let mut out = [VERSION; HEADER_BYTES];
+    out[1..].copy_from_slice(&key_id.to_be_bytes());
+    out
+}
+
+fn split(sealed: &[u8]) -> Option<(i64, &[u8])> {
+    let (header, body) = sealed.split_at_checked(HEADER_BYTES)?;
+    let id = i64::from_be_bytes(header[1..].try_into().ok()?);
+    (header[0] == VERSION).then_some((id, body))
+}
+
+fn encrypt(key: &Key, plain: &[u8], context: &[u8]) -> Result<Vec<u8>> {
+    let nonce: [u8; NONCE_BYTES] = random::bytes();
+    let cipher = XChaCha20Poly1305::new((&**key).into());
+    let body = cipher
+        .encrypt(&XNonce::from(nonce), Payload { msg: plain, aad: context })
+        .map_err(|_| StoreError::Broken("sealing failed".to_owned()))?;
+    Ok([&nonce[..], &body].concat())
+}
+
+fn decrypt(key: &Key, body: &[u8], context: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    let (nonce, body) = body.split_first_chunk::<NONCE_BYTES>()?;
+    let cipher = XChaCha20Poly1305::new((&**key).into());
+    cipher.decrypt(&XNonce::from(*nonce), Payload { msg: body, aad: context }).ok().map(Zeroizing::new)
+}
+
+fn unwrap_key(masters: &[Key], wrapped: &[u8]) -> Option<Key> {
+    masters.iter().find_map(|master| {
+        let plain = decrypt(master, wrapped, WRAP_CONTEXT)?;
+        Some(Key::new(plain.as_slice().try_into().ok()?))
+    })
+}
+
+async fn current_data_key(tx: &mut Tx) -> Result<i64> {
+    fetch_scalar!(tx, i64, "SELECT id FROM data_keys WHERE is_current")
+}
+
+async fn data_key_rows(tx: &mut Tx) -> Result<Vec<DataKeyRow>> {
+    fetch_all!(tx, DataKeyRow, "SELECT id, wrapped FROM data_keys ORDER BY id")
+}
+
+/// A data key from memory, else from the database; the master key is read anew, for it may have been rotated.
+async fn data_key(tx: &mut Tx, id: i64) -> Result<Key> {
+    if let Some(key) = tx.sealer.cached(id) {
+        return Ok(key);
+    }
+    let row = fetch_optional!(tx, DataKeyRow, "SELECT id, wrapped FROM data_keys WHERE id = $1", id)?;
+    let row = row.ok_or_else(|| StoreError::Sealed(format!("data key {id} is gone")))?;
+    let masters = load_masters(&tx.sealer.source)?;
+    let key = unwrap_key(&masters, &row.wrapped).ok_or_else(|| {
+        StoreError::Sealed(format!("the master key in {} does not open data key {id}", tx.sealer.source.describe()))
+    })?;
+    tx.sealer.remember(id, key.clone());
+    Ok(key)
+}
+
+fn load_masters(source: &MasterKeySource) -> Result<Vec<Key>> {
+    let loaded = source.load().map_err(|error| StoreError::Sealed(error.to_string()))?;
+    loaded.ok_or_else(|| StoreError::Sealed(format!("the master key {} is gone", source.describe())))
+}
+
+/// Refuses a database whose secrets this master key does not open. Reads only.
+pub(crate) async fn check_master_key(tx: &mut Tx, source: &MasterKeySource) -> std::result::Result<(), StartError> {
+    let masters = source.load()?;
+    if !migrate::has_schema(tx).await? {
+        return Ok(());
+    }
+    let rows = data_key_rows(tx).await?;
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let origin = source.describe();
+    let Some(masters) = masters else {
+        return Err(StartError::MasterKey(format!(
+            "the master key {origin} is missing, but the database holds secrets sealed with it; put the key back (a \
+             new one cannot open them)"
+        )));
+    };
+    if rows.iter().any(|row| unwrap_key(&masters, &row.wrapped).is_none()) {
+        return Err(StartError::MasterKey(format!(
+            "the master key in {origin} is not the one this database was sealed with; nothing was changed"
+        )));
+    }
+    Ok(())
+}
+
+/// Makes the first data key, and the master key before it.
+pub(crate) async fn ensure_data_key(tx: &mut Tx, now: Timestamp) -> std::result::Result<(), StartError> {
+    if !data_key_rows(tx).await?.is_empty() {
+        return Ok(());
+    }
+    let source = tx.sealer.source.clone();
+    let masters = match source.load()? {
+        Some(masters) => masters,
+        None => source.create()?,
+    };
+    insert_data_key(tx, &masters[0], now).await?;
+    Ok(())
+}
+
+async fn insert_data_key(tx: &mut Tx, master: &Key, now: Timestamp) -> Result<i64> {
+    let wrapped = encrypt(master, &*Key::new(random::bytes()), WRAP_CONTEXT)?;
+    fetch_scalar!(
+        tx,
+        i64,
+        "INSERT INTO data_keys (wrapped, is_current, created_at) VALUES ($1, TRUE, $2) RETURNING id",
+        wrapped,
+        now.as_microsecond()
+    )
+}
+
+/// Every column that holds sealed values: table, column, the column that names the row.
+macro_rules! sealed_columns {
+    ($visit:ident) => {
+        $visit!("users", "totp_sealed", "id", "id");
+        $visit!("ssh_keys", "private_sealed", "user_id", "user_id");
+        $visit!("remote_servers", "database_password_sealed", "id", "user_id");
+        $visit!("backup_destinations", "s3_access_key_sealed", "id", "user_id");
+        $visit!("backup_destinations", "s3_secret_key_sealed", "id", "user_id");
+        $visit!("notification_streams", "value_sealed", "id", "user_id");
+        $visit!("notification_streams", "pushover_token_sealed", "id", "user_id");
+        $visit!("backup_tasks", "encryption_password_sealed", "id", "user_id");
+        $visit!("backup_tasks", "trigger_sealed", "id", "user_id");
+    };
+}
+
+/// Rows re-sealed per transaction: few enough that requests in between hardly wait.
+const ROTATE_BATCH: i64 = 200;
+
+#[derive(sqlx::FromRow)]
+struct SealedRow {
+    row: i64,
+    user: i64,
+    sealed: Vec<u8>,
+}
+
+/// Replaces the master key and re-seals every secret under a fresh data key, beside a running service. Stopped
+/// half-way, everything still opens, and another rotation completes it. Gives the number of secrets re-sealed.
+///
+/// Data keys of before stay, wrapped by the new master key: a request that was under way may still commit a value
+/// sealed with one of them.
+pub async fn rotate(store: &Store, now: Timestamp) -> std::result::Result<u64, StartError> {
+    let source = {
+        let tx = store.read().await?;
+        tx.sealer.source.clone()
+    };
+    let new_master = Key::new(random::bytes());
+    let mut masters = load_masters(&source)?;
+    masters.insert(0, new_master.clone());
+    source.replace(&masters)?;
+
+    let mut tx = store.begin().await?;
+    for row in data_key_rows(&mut tx).await? {
+        let key = data_key(&mut tx, row.id).await?;
+        let wrapped = encrypt(&new_master, &*key, WRAP_CONTEXT)?;
+        execute!(tx, "UPDATE data_keys SET wrapped = $1, is_current = FALSE WHERE id = $2", wrapped, row.id)?;
+    }
+    let current = insert_data_key(&mut tx, &new_master, now).await?;
+    tx.commit().await?;
+
+    let mut resealed = 0;
+    macro_rules! reseal {
+        ($table:literal, $column:literal, $row:literal, $user:literal) => {
+            loop {
+                let mut tx = store.begin().await?;
+                let rows = fetch_all!(
+                    tx,
+                    SealedRow,
+                    concat!(
+                        "SELECT ", $row, " AS row, ", $user, " AS \"user\", ", $column, " AS sealed FROM ", $table,
+                        " WHERE ", $column, " IS NOT NULL AND substr(", $column, ", 1, 9) <> $1 ORDER BY ", $row,
+                        " LIMIT $2"
+                    ),
+                    header(current).to_vec(),
+                    ROTATE_BATCH
+                )?;
+                if rows.is_empty() {
+                    break;
+                }
+                for row in rows {
+                    let place = Place { table: $table, column: $column, row: row.row, user: UserId(row.user) };
+                    let secret = tx.open(place, &row.sealed).await?;
+                    let sealed = tx.seal(place, &secret).await?;
+                    // Only if nobody wrote a newer secret in between.
+                    resealed += execute!(
+                        tx,
+                        concat!("UPDATE ", $table, " SET ", $column, " = $1 WHERE ", $row, " = $2 AND ", $column, " = $3"),
+                        sealed,
+                        row.row,
+                        row.sealed
+                    )?;
+                }
+                tx.commit().await?;
+            }
+        };
+    }
+    sealed_columns!(reseal);
+    source.replace(std::slice::from_ref(&new_master))?;
+    Ok(resealed)
+}

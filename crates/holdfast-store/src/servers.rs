@@ -1,0 +1,165 @@
+//! Remote servers.
+
+use holdfast_core::Timestamp;
+use holdfast_core::ids::{ServerId, UserId};
+use holdfast_core::page::Page;
+use holdfast_core::rules::search_form;
+use holdfast_core::server::{CurrentServer, ServerDraft};
+
+use crate::{At, Listing, Place, Result, Tx};
+
+macro_rules! columns {
+    () => {
+        "s.id, s.user_id, s.label, s.host, s.port, s.username, s.database_username, s.database_password_sealed, \
+         s.host_key, s.offered_host_key, s.connectivity, s.last_connected_at, s.last_error, s.created_at, s.updated_at"
+    };
+}
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct ServerRow {
+    pub id: i64,
+    pub user_id: i64,
+    pub label: String,
+    pub host: String,
+    pub port: i64,
+    pub username: String,
+    pub database_username: Option<String>,
+    pub database_password_sealed: Option<Vec<u8>>,
+    /// The fingerprint that was pinned on first contact.
+    pub host_key: Option<String>,
+    /// Another one that the server showed since, waiting to be accepted.
+    pub offered_host_key: Option<String>,
+    pub connectivity: String,
+    pub last_connected_at: Option<At>,
+    pub last_error: Option<String>,
+    pub created_at: At,
+    pub updated_at: At,
+}
+
+impl ServerRow {
+    /// What an update starts from.
+    pub fn current(&self) -> CurrentServer {
+        CurrentServer {
+            label: self.label.clone(),
+            host: self.host.clone(),
+            username: self.username.clone(),
+            port: self.port,
+            database_username: self.database_username.clone(),
+        }
+    }
+}
+
+pub async fn find(tx: &mut Tx, id: ServerId) -> Result<Option<ServerRow>> {
+    fetch_optional!(tx, ServerRow, concat!("SELECT ", columns!(), " FROM remote_servers s WHERE s.id = $1"), id.0)
+}
+
+/// Finds the row and keeps others from changing it until the transaction ends.
+pub async fn find_locked(tx: &mut Tx, id: ServerId) -> Result<Option<ServerRow>> {
+    execute!(tx, "UPDATE remote_servers SET updated_at = updated_at WHERE id = $1", id.0)?;
+    find(tx, id).await
+}
+
+pub async fn list(tx: &mut Tx, listing: &Listing) -> Result<Page<ServerRow>> {
+    list_page!(tx, listing, ServerRow, "remote_servers" as "s", columns!(), label_matches!("s"))
+}
+
+pub async fn insert(tx: &mut Tx, owner: UserId, draft: &ServerDraft, now: Timestamp) -> Result<ServerId> {
+    let id = fetch_scalar!(
+        tx,
+        i64,
+        "INSERT INTO remote_servers (user_id, label, search_label, host, port, username, connectivity, created_at,
+             updated_at)
+         VALUES ($1, $2, $3, $4, $5, $6, 'unknown', $7, $7) RETURNING id",
+        owner.0,
+        &draft.label,
+        search_form(&draft.label),
+        &draft.host,
+        draft.port,
+        &draft.username,
+        At(now)
+    )?;
+    write(tx, id, owner, draft, None, At(now)).await?;
+    Ok(ServerId(id))
+}
+
+/// Writes the new settings. A server that moved to another address is unknown again.
+pub async fn update(tx: &mut Tx, row: &ServerRow, draft: &ServerDraft, now: Timestamp) -> Result<()> {
+    let current = row.database_password_sealed.clone();
+    write(tx, row.id, UserId(row.user_id), draft, current, row.updated_at.moved_on(now)).await?;
+    if draft.moves(&row.current()) {
+        execute!(
+            tx,
+            "UPDATE remote_servers SET host_key = NULL, offered_host_key = NULL, connectivity = 'unknown',
+                 last_error = NULL
+             WHERE id = $1",
+            row.id
+        )?;
+    }
+    Ok(())
+}
+
+/// Secrets are bound to their row, so everything is written once its id is known.
+async fn write(
+    tx: &mut Tx,
+    id: i64,
+    owner: UserId,
+    draft: &ServerDraft,
+    current_password: Option<Vec<u8>>,
+    updated_at: At,
+) -> Result<()> {
+    let place = Place { table: "remote_servers", column: "database_password_sealed", row: id, user: owner };
+    let password = tx.sealed_after(place, &draft.database_password, current_password).await?;
+    execute!(
+        tx,
+        "UPDATE remote_servers SET label = $1, search_label = $2, host = $3, port = $4, username = $5,
+             database_username = $6, database_password_sealed = $7, updated_at = $8
+         WHERE id = $9 AND user_id = $10",
+        &draft.label,
+        search_form(&draft.label),
+        &draft.host,
+        draft.port,
+        &draft.username,
+        &draft.database_username,
+        password,
+        updated_at,
+        id,
+        owner.0
+    )?;
+    Ok(())
+}
+
+/// False when there is no such row; `InUse` when tasks read from there.
+pub async fn delete(tx: &mut Tx, owner: UserId, id: ServerId) -> Result<bool> {
+    Ok(execute!(tx, "DELETE FROM remote_servers WHERE id = $1 AND user_id = $2", id.0, owner.0)? == 1)
+}
+
+/// How many tasks read from there.
+pub async fn count_tasks(tx: &mut Tx, id: ServerId) -> Result<i64> {
+    fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM backup_tasks WHERE remote_server_id = $1", id.0)
+}
+
+/// Notes a host key that differs from the pinned one.
+pub async fn update_offered_host_key(tx: &mut Tx, id: ServerId, fingerprint: &str) -> Result<()> {
+    execute!(tx, "UPDATE remote_servers SET offered_host_key = $1 WHERE id = $2", fingerprint, id.0)?;
+    Ok(())
+}
+
+/// Pins the key that the server showed last. False when none is waiting.
+pub async fn accept_host_key(tx: &mut Tx, row: &ServerRow, now: Timestamp) -> Result<bool> {
+    let accepted = execute!(
+        tx,
+        "UPDATE remote_servers SET host_key = offered_host_key, offered_host_key = NULL, connectivity = 'unknown',
+             last_error = NULL, updated_at = $1
+         WHERE id = $2 AND user_id = $3 AND offered_host_key IS NOT NULL",
+        row.updated_at.moved_on(now),
+        row.id,
+        row.user_id
+    )?;
+    Ok(accepted == 1)
+}
+
+/// Notes why a check told nothing about the server.
+pub async fn update_last_error(tx: &mut Tx, id: ServerId, error: &str) -> Result<()> {
+    execute!(tx, "UPDATE remote_servers SET last_error = $1 WHERE id = $2", error, id.0)?;
+    Ok(())
+}

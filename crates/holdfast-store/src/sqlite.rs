@@ -1,0 +1,203 @@
+//! SQLite with many readers and one writer.
+//!
+//! Writers queue on a fair lock. Each works inside a savepoint of one outer transaction; when it is done it asks the
+//! committer to commit, which takes its turn behind the writers that are waiting already. So the writers that arrive
+//! while one works share a single fsync, and none is told "done" before that fsync has happened.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
+use sqlx::{ConnectOptions, Connection};
+use tokio::sync::{Mutex, Notify, OwnedMutexGuard, oneshot};
+
+use crate::engine::Options;
+use crate::error::{StartError, StoreError};
+
+/// How long another process may hold the write lock before we give up; commands beside the service hold it for
+/// milliseconds.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Reads are short, and each connection is a thread: a few keep two to eight cores busy.
+const MAX_READERS: u32 = 4;
+
+pub(crate) async fn open(path: &Path, options: &Options) -> Result<(SqlitePool, Writer), StartError> {
+    let explain = |error: sqlx::Error| {
+        StartError::Database(format!("cannot open the SQLite database {}: {error}", path.display()))
+    };
+    let connect = SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .foreign_keys(true)
+        .busy_timeout(BUSY_TIMEOUT);
+    let connection = connect.connect().await.map_err(explain)?;
+    let readers = SqlitePoolOptions::new()
+        .max_connections(options.max_connections.clamp(1, MAX_READERS))
+        .acquire_timeout(options.acquire_timeout)
+        .test_before_acquire(false)
+        .connect_with(connect.pragma("query_only", "1"))
+        .await
+        .map_err(explain)?;
+    Ok((readers, Writer::start(connection)))
+}
+
+/// The handle that writers begin with.
+#[derive(Clone)]
+pub(crate) struct Writer {
+    state: Arc<Mutex<State>>,
+    commit_wanted: Arc<Notify>,
+}
+
+struct State {
+    /// `None` once closed.
+    connection: Option<SqliteConnection>,
+    /// `BEGIN IMMEDIATE` was sent and neither committed nor rolled back.
+    outer_open: bool,
+    /// A writer is at work, or went away without committing.
+    savepoint_open: bool,
+    /// Writers whose work is in the outer transaction and waits for its commit.
+    waiting: Vec<oneshot::Sender<Result<(), String>>>,
+}
+
+impl Writer {
+    fn start(connection: SqliteConnection) -> Self {
+        let state =
+            State { connection: Some(connection), outer_open: false, savepoint_open: false, waiting: Vec::new() };
+        let writer = Self { state: Arc::new(Mutex::new(state)), commit_wanted: Arc::new(Notify::new()) };
+        tokio::spawn(commit_when_wanted(Arc::downgrade(&writer.state), writer.commit_wanted.clone()));
+        writer
+    }
+
+    /// Waits for its turn. Runs as a task of its own: a caller that goes away half-way must not leave the connection
+    /// in a state that nobody knows.
+    pub(crate) async fn begin(&self) -> Result<WriteGuard, StoreError> {
+        let (state, commit_wanted) = (self.state.clone(), self.commit_wanted.clone());
+        let begun = tokio::spawn(async move {
+            let mut state = state.lock_owned().await;
+            state.begin().await?;
+            Ok(WriteGuard { state, commit_wanted })
+        });
+        begun.await.map_err(|error| StoreError::Broken(error.to_string()))?
+    }
+
+    pub(crate) async fn close(&self) {
+        let mut state = self.state.lock().await;
+        state.commit().await;
+        if let Some(connection) = state.connection.take()
+            && let Err(error) = connection.close().await
+        {
+            tracing::warn!(%error, "closing the SQLite database");
+        }
+        self.commit_wanted.notify_one();
+    }
+}
+
+async fn commit_when_wanted(state: std::sync::Weak<Mutex<State>>, commit_wanted: Arc<Notify>) {
+    loop {
+        commit_wanted.notified().await;
+        let Some(state) = state.upgrade() else { return };
+        let mut state = state.lock().await;
+        if state.connection.is_none() {
+            return;
+        }
+        state.commit().await;
+    }
+}
+
+impl State {
+    async fn begin(&mut self) -> Result<(), StoreError> {
+        self.undo_abandoned_work().await;
+        if !self.outer_open {
+            self.send("BEGIN IMMEDIATE").await?;
+            self.outer_open = true;
+        }
+        self.send("SAVEPOINT work").await?;
+        self.savepoint_open = true;
+        Ok(())
+    }
+
+    /// Rolls back what a writer left without committing. When even that fails, SQLite has already given up the whole
+    /// transaction (a full disk does that), and everyone who waited for it must hear so.
+    async fn undo_abandoned_work(&mut self) {
+        if !self.savepoint_open {
+            return;
+        }
+        self.savepoint_open = false;
+        if let Err(error) = self.send("ROLLBACK TO work; RELEASE work").await {
+            self.abort(&error).await;
+        }
+    }
+
+    async fn commit(&mut self) {
+        self.undo_abandoned_work().await;
+        if !self.outer_open {
+            return;
+        }
+        match self.send("COMMIT").await {
+            Ok(()) => {
+                self.outer_open = false;
+                for waiter in self.waiting.drain(..) {
+                    // A waiter that went away does not need the answer.
+                    drop(waiter.send(Ok(())));
+                }
+            }
+            Err(error) => self.abort(&error).await,
+        }
+    }
+
+    async fn abort(&mut self, error: &StoreError) {
+        tracing::error!(%error, waiting = self.waiting.len(), "SQLite gave up a transaction");
+        // Without an open transaction this fails, and that is what it is for.
+        drop(self.send("ROLLBACK").await);
+        self.outer_open = false;
+        for waiter in self.waiting.drain(..) {
+            drop(waiter.send(Err(error.to_string())));
+        }
+    }
+
+    async fn send(&mut self, sql: &'static str) -> Result<(), StoreError> {
+        let Some(connection) = &mut self.connection else {
+            return Err(StoreError::Unavailable("the database is closed".to_owned()));
+        };
+        sqlx::raw_sql(sql).execute(connection).await?;
+        Ok(())
+    }
+}
+
+/// The right to write, held by one unit of work at a time.
+pub(crate) struct WriteGuard {
+    state: OwnedMutexGuard<State>,
+    commit_wanted: Arc<Notify>,
+}
+
+impl WriteGuard {
+    pub(crate) fn connection(&mut self) -> &mut SqliteConnection {
+        self.state.connection.as_mut().expect("a writer that began has a connection")
+    }
+
+    /// Hands the work over to the next commit and waits for it.
+    pub(crate) async fn commit(mut self) -> Result<(), StoreError> {
+        let done = tokio::spawn(async move {
+            let (sender, receiver) = oneshot::channel();
+            if let Err(error) = self.state.send("RELEASE work").await {
+                self.state.savepoint_open = false;
+                self.state.abort(&error).await;
+                return Err(error);
+            }
+            self.state.savepoint_open = false;
+            self.state.waiting.push(sender);
+            self.commit_wanted.notify_one();
+            drop(self.state);
+            match receiver.await {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(error)) => Err(StoreError::Unavailable(error)),
+                Err(_) => Err(StoreError::Unavailable("the database was closed before the commit".to_owned())),
+            }
+        });
+        done.await.map_err(|error| StoreError::Broken(error.to_string()))?
+    }
+}

@@ -1,0 +1,470 @@
+//! Backup tasks, what is attached to them, and when they are due.
+
+use holdfast_core::ids::{DestinationId, ServerId, TaskId, UserId};
+use holdfast_core::page::Page;
+use holdfast_core::rules::search_form;
+use holdfast_core::run::TaskStatus;
+use holdfast_core::schedule::{Cron, Frequency, Schedule, TimeOfDay};
+use holdfast_core::task::{DatabaseEngine, Source, Storage, TaskDraft, TaskKind, TaskSettings};
+use holdfast_core::{Secret, Timestamp};
+use sqlx::QueryBuilder;
+
+use crate::{At, Listing, Place, Result, StoreError, Tx};
+
+// A task is running while it has a live run; that is looked up, not stored, so that it cannot be wrong.
+macro_rules! is_live {
+    () => {
+        "EXISTS (SELECT 1 FROM runs r WHERE r.task_id = t.id AND r.status IN ('queued', 'running'))"
+    };
+}
+
+macro_rules! columns {
+    () => {
+        concat!(
+            "t.id, t.user_id, t.remote_server_id, t.backup_destination_id, t.label, t.description, t.kind, \
+             t.source_path, t.database_name, t.database_engine, t.excluded_tables, t.excluded_paths, t.frequency, \
+             t.time_to_run_at, t.day_of_week, t.day_of_month, t.custom_cron, t.max_backups, t.appended_filename, \
+             t.store_path, t.encryption_password_sealed, t.trigger_sealed, t.next_run_at, t.last_run_at, t.paused_at, t.created_at, \
+             t.updated_at, (SELECT COUNT(*) FROM task_streams a WHERE a.task_id = t.id) AS streams_count, \
+             (SELECT COUNT(*) FROM task_tags a WHERE a.task_id = t.id) AS tags_count, ",
+            is_live!(),
+            " AS is_live"
+        )
+    };
+}
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct TaskRow {
+    pub id: i64,
+    pub user_id: i64,
+    pub remote_server_id: i64,
+    pub backup_destination_id: i64,
+    pub label: String,
+    pub description: Option<String>,
+    pub kind: String,
+    pub source_path: Option<String>,
+    pub database_name: Option<String>,
+    pub database_engine: Option<String>,
+    pub excluded_tables: Option<String>,
+    /// One pattern a line; patterns hold no line breaks.
+    pub excluded_paths: String,
+    pub frequency: String,
+    pub time_to_run_at: Option<String>,
+    pub day_of_week: i64,
+    pub day_of_month: i64,
+    pub custom_cron: Option<String>,
+    pub max_backups: i64,
+    pub appended_filename: Option<String>,
+    pub store_path: String,
+    pub encryption_password_sealed: Option<Vec<u8>>,
+    pub trigger_sealed: Option<Vec<u8>>,
+    pub next_run_at: Option<At>,
+    pub last_run_at: Option<At>,
+    pub paused_at: Option<At>,
+    pub created_at: At,
+    pub updated_at: At,
+    pub streams_count: i64,
+    pub tags_count: i64,
+    pub is_live: bool,
+}
+
+impl TaskRow {
+    pub fn status(&self) -> TaskStatus {
+        if self.is_live { TaskStatus::Running } else { TaskStatus::Ready }
+    }
+
+    /// The stored settings as the domain knows them.
+    pub fn settings(&self) -> Result<TaskSettings> {
+        let broken = |what: &str| StoreError::Broken(format!("task {} has an unknown {what}", self.id));
+        let engine = self.database_engine.as_deref();
+        Ok(TaskSettings {
+            server: ServerId(self.remote_server_id),
+            destination: DestinationId(self.backup_destination_id),
+            label: self.label.clone(),
+            description: self.description.clone(),
+            source: Source {
+                kind: TaskKind::parse(&self.kind).ok_or_else(|| broken("type"))?,
+                path: self.source_path.clone(),
+                database_name: self.database_name.clone(),
+                database_engine: engine.and_then(DatabaseEngine::parse),
+                excluded_tables: self.excluded_tables.clone(),
+                excluded_paths: self.excluded_paths.lines().map(str::to_owned).collect(),
+            },
+            schedule: self.schedule()?,
+            storage: Storage {
+                max_backups: self.max_backups,
+                appended_filename: self.appended_filename.clone(),
+                path: self.store_path.clone(),
+            },
+        })
+    }
+
+    pub fn schedule(&self) -> Result<Schedule> {
+        let cron = self.custom_cron.as_deref();
+        read_schedule(&self.frequency, self.time_to_run_at.as_deref(), self.day_of_week, self.day_of_month, cron)
+    }
+}
+
+fn read_schedule(
+    frequency: &str,
+    time: Option<&str>,
+    day_of_week: i64,
+    day_of_month: i64,
+    cron: Option<&str>,
+) -> Result<Schedule> {
+    let broken = |what: &str, text: &str| StoreError::Broken(format!("stored {what} {text}"));
+    let frequency = Frequency::parse(frequency).ok_or_else(|| broken("frequency", frequency))?;
+    let cron = match cron {
+        Some(text) => Some(Cron::read(text).ok_or_else(|| broken("cron expression", text))?),
+        None => None,
+    };
+    Ok(Schedule { frequency, time: time.and_then(TimeOfDay::parse), day_of_week, day_of_month, cron })
+}
+
+/// Narrows a list of tasks.
+#[derive(Debug, Clone, Default)]
+pub struct TaskFilter {
+    pub status: Option<TaskStatus>,
+    pub kind: Option<TaskKind>,
+    pub tag: Option<i64>,
+    pub server: Option<i64>,
+    pub destination: Option<i64>,
+}
+
+pub async fn find(tx: &mut Tx, id: TaskId) -> Result<Option<TaskRow>> {
+    fetch_optional!(tx, TaskRow, concat!("SELECT ", columns!(), " FROM backup_tasks t WHERE t.id = $1"), id.0)
+}
+
+/// Finds the row and keeps others from changing it until the transaction ends.
+pub async fn find_locked(tx: &mut Tx, id: TaskId) -> Result<Option<TaskRow>> {
+    execute!(tx, "UPDATE backup_tasks SET updated_at = updated_at WHERE id = $1", id.0)?;
+    find(tx, id).await
+}
+
+pub async fn list(tx: &mut Tx, listing: &Listing, filter: &TaskFilter) -> Result<Page<TaskRow>> {
+    let narrowed = filter.status.is_some()
+        || filter.kind.is_some()
+        || filter.tag.is_some()
+        || filter.server.is_some()
+        || filter.destination.is_some();
+    if !narrowed {
+        return list_page!(tx, listing, TaskRow, "backup_tasks" as "t", columns!(), label_matches!("t"));
+    }
+    list_page!(
+        tx,
+        listing,
+        TaskRow,
+        "backup_tasks" as "t",
+        columns!(),
+        concat!(
+            label_matches!("t"),
+            " AND ($5 IS NULL OR ",
+            is_live!(),
+            " = $5)
+              AND ($6 IS NULL OR t.kind = $6)
+              AND ($7 IS NULL OR EXISTS (SELECT 1 FROM task_tags g WHERE g.task_id = t.id AND g.tag_id = $7))
+              AND ($8 IS NULL OR t.remote_server_id = $8)
+              AND ($9 IS NULL OR t.backup_destination_id = $9)"
+        ),
+        filter.status.map(|status| status == TaskStatus::Running),
+        filter.kind.map(TaskKind::as_str),
+        filter.tag,
+        filter.server,
+        filter.destination
+    )
+}
+
+/// What is attached to the tasks of a page: pairs of task and stream or tag, in order.
+pub async fn list_stream_ids(tx: &mut Tx, tasks: &[i64]) -> Result<Vec<(i64, i64)>> {
+    list_attached(tx, "SELECT task_id, stream_id FROM task_streams WHERE task_id IN (", tasks).await
+}
+
+pub async fn list_tag_ids(tx: &mut Tx, tasks: &[i64]) -> Result<Vec<(i64, i64)>> {
+    list_attached(tx, "SELECT task_id, tag_id FROM task_tags WHERE task_id IN (", tasks).await
+}
+
+async fn list_attached(tx: &mut Tx, select: &'static str, tasks: &[i64]) -> Result<Vec<(i64, i64)>> {
+    let rows = on!(tx, conn => {
+        let mut query = QueryBuilder::<Db>::new(select);
+        let mut ids = query.separated(", ");
+        for id in tasks {
+            ids.push_bind(*id);
+        }
+        query.push(") ORDER BY 1, 2");
+        query.build_query_as::<(i64, i64)>().fetch_all(conn).await
+    });
+    rows.map_err(StoreError::from)
+}
+
+pub async fn insert(
+    tx: &mut Tx,
+    owner: UserId,
+    draft: &TaskDraft,
+    next_run_at: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<TaskId> {
+    let TaskSettings { server, destination, label, description, source, schedule, storage } = &draft.settings;
+    let id = fetch_scalar!(
+        tx,
+        i64,
+        "INSERT INTO backup_tasks (user_id, remote_server_id, backup_destination_id, label, search_label, description,
+             kind, source_path, database_name, database_engine, excluded_tables, excluded_paths, frequency,
+             time_to_run_at, day_of_week, day_of_month, custom_cron, max_backups, appended_filename, store_path,
+             next_run_at, created_at, updated_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
+             $22)
+         RETURNING id",
+        owner.0,
+        server.0,
+        destination.0,
+        label,
+        search_form(label),
+        description,
+        source.kind.as_str(),
+        &source.path,
+        &source.database_name,
+        source.database_engine.map(DatabaseEngine::as_str),
+        &source.excluded_tables,
+        source.excluded_paths.join("\n"),
+        schedule.frequency.as_str(),
+        schedule.time.map(|time| time.to_string()),
+        schedule.day_of_week,
+        schedule.day_of_month,
+        schedule.cron.as_ref().map(|cron| cron.as_str().to_owned()),
+        storage.max_backups,
+        &storage.appended_filename,
+        &storage.path,
+        next_run_at.map(At),
+        At(now)
+    )?;
+    write_attached(tx, id, owner, draft, None).await?;
+    Ok(TaskId(id))
+}
+
+pub async fn update(
+    tx: &mut Tx,
+    row: &TaskRow,
+    draft: &TaskDraft,
+    next_run_at: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<()> {
+    let TaskSettings { server, destination, label, description, source, schedule, storage } = &draft.settings;
+    execute!(
+        tx,
+        "UPDATE backup_tasks SET remote_server_id = $1, backup_destination_id = $2, label = $3, search_label = $4,
+             description = $5, kind = $6, source_path = $7, database_name = $8, database_engine = $9,
+             excluded_tables = $10, excluded_paths = $11, frequency = $12, time_to_run_at = $13, day_of_week = $14,
+             day_of_month = $15, custom_cron = $16, max_backups = $17, appended_filename = $18, store_path = $19,
+             next_run_at = $20, updated_at = $21
+         WHERE id = $22 AND user_id = $23",
+        server.0,
+        destination.0,
+        label,
+        search_form(label),
+        description,
+        source.kind.as_str(),
+        &source.path,
+        &source.database_name,
+        source.database_engine.map(DatabaseEngine::as_str),
+        &source.excluded_tables,
+        source.excluded_paths.join("\n"),
+        schedule.frequency.as_str(),
+        schedule.time.map(|time| time.to_string()),
+        schedule.day_of_week,
+        schedule.day_of_month,
+        schedule.cron.as_ref().map(|cron| cron.as_str().to_owned()),
+        storage.max_backups,
+        &storage.appended_filename,
+        &storage.path,
+        next_run_at.map(At),
+        row.updated_at.moved_on(now),
+        row.id,
+        row.user_id
+    )?;
+    let current = row.encryption_password_sealed.clone();
+    write_attached(tx, row.id, UserId(row.user_id), draft, current).await
+}
+
+/// The password, bound to its row, and what hangs on the task.
+async fn write_attached(
+    tx: &mut Tx,
+    id: i64,
+    owner: UserId,
+    draft: &TaskDraft,
+    current_password: Option<Vec<u8>>,
+) -> Result<()> {
+    if !matches!(draft.encryption_password, holdfast_core::secret::SecretChange::Keep) {
+        let place = password_place(id, owner);
+        let password = tx.sealed_after(place, &draft.encryption_password, current_password).await?;
+        execute!(tx, "UPDATE backup_tasks SET encryption_password_sealed = $1 WHERE id = $2", password, id)?;
+    }
+    if let Some(streams) = &draft.stream_ids {
+        execute!(tx, "DELETE FROM task_streams WHERE task_id = $1", id)?;
+        for stream in streams {
+            execute!(tx, "INSERT INTO task_streams (task_id, stream_id) VALUES ($1, $2)", id, *stream)?;
+        }
+    }
+    if let Some(tags) = &draft.tag_ids {
+        execute!(tx, "DELETE FROM task_tags WHERE task_id = $1", id)?;
+        for tag in tags {
+            execute!(tx, "INSERT INTO task_tags (task_id, tag_id) VALUES ($1, $2)", id, *tag)?;
+        }
+    }
+    Ok(())
+}
+
+fn password_place(id: i64, user: UserId) -> Place {
+    Place { table: "backup_tasks", column: "encryption_password_sealed", row: id, user }
+}
+
+fn trigger_place(row: &TaskRow) -> Place {
+    Place { table: "backup_tasks", column: "trigger_sealed", row: row.id, user: UserId(row.user_id) }
+}
+
+/// The password that the task's backups are encrypted with.
+pub async fn open_encryption_password(tx: &mut Tx, row: &TaskRow) -> Result<Option<Secret>> {
+    match &row.encryption_password_sealed {
+        Some(sealed) => tx.open(password_place(row.id, UserId(row.user_id)), sealed).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The secret of the task's trigger URL, once one was made.
+pub async fn open_trigger_secret(tx: &mut Tx, row: &TaskRow) -> Result<Option<Secret>> {
+    match &row.trigger_sealed {
+        Some(sealed) => tx.open(trigger_place(row), sealed).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+pub async fn update_trigger_secret(tx: &mut Tx, row: &TaskRow, secret: &Secret) -> Result<()> {
+    let sealed = tx.seal(trigger_place(row), secret).await?;
+    execute!(tx, "UPDATE backup_tasks SET trigger_sealed = $1 WHERE id = $2", sealed, row.id)?;
+    Ok(())
+}
+
+/// Pauses with a time, resumes with `None`. A paused task has no next run.
+pub async fn update_pause(
+    tx: &mut Tx,
+    row: &TaskRow,
+    paused_at: Option<Timestamp>,
+    next_run_at: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE backup_tasks SET paused_at = $1, next_run_at = $2, updated_at = $3 WHERE id = $4 AND user_id = $5",
+        paused_at.map(At),
+        next_run_at.map(At),
+        row.updated_at.moved_on(now),
+        row.id,
+        row.user_id
+    )?;
+    Ok(())
+}
+
+pub async fn delete(tx: &mut Tx, owner: UserId, id: TaskId) -> Result<bool> {
+    Ok(execute!(tx, "DELETE FROM backup_tasks WHERE id = $1 AND user_id = $2", id.0, owner.0)? == 1)
+}
+
+/// How many of these ids are the owner's: fewer than given means that one is not.
+pub async fn count_owned(tx: &mut Tx, table: Attachable, owner: UserId, ids: &[i64]) -> Result<usize> {
+    let select = match table {
+        Attachable::Server => "SELECT COUNT(*) FROM remote_servers WHERE user_id = ",
+        Attachable::Destination => "SELECT COUNT(*) FROM backup_destinations WHERE user_id = ",
+        Attachable::Stream => "SELECT COUNT(*) FROM notification_streams WHERE user_id = ",
+        Attachable::Tag => "SELECT COUNT(*) FROM tags WHERE user_id = ",
+    };
+    if ids.is_empty() {
+        return Ok(0);
+    }
+    let count = on!(tx, conn => {
+        let mut query = QueryBuilder::<Db>::new(select);
+        query.push_bind(owner.0).push(" AND id IN (");
+        let mut list = query.separated(", ");
+        for id in ids {
+            list.push_bind(*id);
+        }
+        query.push(")");
+        query.build_query_scalar::<i64>().fetch_one(conn).await
+    })?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// What a task can point to.
+#[derive(Debug, Clone, Copy)]
+pub enum Attachable {
+    Server,
+    Destination,
+    Stream,
+    Tag,
+}
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct UpcomingRow {
+    pub id: i64,
+    pub label: String,
+    pub kind: String,
+    pub next_run_at: At,
+}
+
+/// The owner's next runs, soonest first, straight from an index.
+pub async fn list_upcoming(tx: &mut Tx, owner: UserId, limit: i64) -> Result<Vec<UpcomingRow>> {
+    fetch_all!(
+        tx,
+        UpcomingRow,
+        "SELECT id, label, kind, next_run_at FROM backup_tasks WHERE user_id = $1 AND next_run_at IS NOT NULL
+         ORDER BY next_run_at, id LIMIT $2",
+        owner.0,
+        limit
+    )
+}
+
+/// A task whose slot has come.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct DueRow {
+    pub id: i64,
+    pub user_id: i64,
+    pub next_run_at: At,
+    frequency: String,
+    time_to_run_at: Option<String>,
+    day_of_week: i64,
+    day_of_month: i64,
+    custom_cron: Option<String>,
+}
+
+impl DueRow {
+    pub fn schedule(&self) -> Result<Schedule> {
+        let cron = self.custom_cron.as_deref();
+        read_schedule(&self.frequency, self.time_to_run_at.as_deref(), self.day_of_week, self.day_of_month, cron)
+    }
+}
+
+pub async fn list_due(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<DueRow>> {
+    fetch_all!(
+        tx,
+        DueRow,
+        "SELECT id, user_id, next_run_at, frequency, time_to_run_at, day_of_week, day_of_month, custom_cron
+         FROM backup_tasks WHERE next_run_at <= $1 ORDER BY next_run_at LIMIT $2",
+        At(now),
+        limit
+    )
+}
+
+/// Moves a due task to its next slot, unless another scheduler did or the schedule was edited meanwhile.
+pub async fn advance(tx: &mut Tx, due: &DueRow, next_run_at: Option<Timestamp>) -> Result<bool> {
+    let moved = execute!(
+        tx,
+        "UPDATE backup_tasks SET next_run_at = $1 WHERE id = $2 AND next_run_at = $3",
+        next_run_at.map(At),
+        due.id,
+        due.next_run_at
+    )?;
+    Ok(moved == 1)
+}
+
+/// Notes the end of the task's last run.
+pub async fn update_last_run(tx: &mut Tx, id: TaskId, finished_at: Timestamp) -> Result<()> {
+    execute!(tx, "UPDATE backup_tasks SET last_run_at = $1 WHERE id = $2", At(finished_at), id.0)?;
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! Accounts, and the figures about them.
+
+use holdfast_core::ids::UserId;
+use holdfast_core::user::UserDraft;
+use holdfast_core::{Secret, Timestamp};
+
+use crate::{At, Place, Result, Tx};
+
+macro_rules! columns {
+    () => {
+        "id, name, email, password_hash, timezone, language, is_admin, weekly_summary_enabled, totp_sealed, \
+         totp_last_step, created_at"
+    };
+}
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct UserRow {
+    pub id: i64,
+    pub name: String,
+    pub email: String,
+    pub password_hash: Option<String>,
+    pub timezone: String,
+    pub language: String,
+    pub is_admin: bool,
+    pub weekly_summary_enabled: bool,
+    pub totp_sealed: Option<Vec<u8>>,
+    pub totp_last_step: i64,
+    pub created_at: At,
+}
+
+impl UserRow {
+    pub fn user_id(&self) -> UserId {
+        UserId(self.id)
+    }
+
+    /// Where the two-factor secret is sealed.
+    pub fn totp_place(&self) -> Place {
+        Place { table: "users", column: "totp_sealed", row: self.id, user: self.user_id() }
+    }
+}
+
+pub async fn insert(tx: &mut Tx, draft: &UserDraft, password_hash: Option<String>, now: Timestamp) -> Result<UserId> {
+    let id = fetch_scalar!(
+        tx,
+        i64,
+        "INSERT INTO users (name, email, password_hash, timezone, language, is_admin, weekly_summary_enabled,
+             totp_last_step, created_at, updated_at)
+         VALUES ($1, $2, $3, $4, 'en', $5, FALSE, 0, $6, $6) RETURNING id",
+        &draft.name,
+        &draft.email,
+        password_hash,
+        &draft.timezone,
+        draft.is_admin,
+        At(now)
+    )?;
+    Ok(UserId(id))
+}
+
+pub async fn find(tx: &mut Tx, id: UserId) -> Result<Option<UserRow>> {
+    fetch_optional!(tx, UserRow, concat!("SELECT ", columns!(), " FROM users WHERE id = $1"), id.0)
+}
+
+pub async fn find_by_email(tx: &mut Tx, email: &str) -> Result<Option<UserRow>> {
+    fetch_optional!(tx, UserRow, concat!("SELECT ", columns!(), " FROM users WHERE email = $1"), email)
+}
+
+pub async fn list(tx: &mut Tx) -> Result<Vec<UserRow>> {
+    fetch_all!(tx, UserRow, concat!("SELECT ", columns!(), " FROM users ORDER BY id"))
+}
+
+pub async fn count(tx: &mut Tx) -> Result<i64> {
+    fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM users")
+}
+
+/// The administrator that the first start made and nobody has signed in as yet.
+pub async fn find_unclaimed_admin(tx: &mut Tx) -> Result<Option<UserRow>> {
+    fetch_optional!(
+        tx,
+        UserRow,
+        concat!(
+            "SELECT ",
+            columns!(),
+            " FROM users WHERE is_admin AND password_hash IS NULL
+              AND NOT EXISTS (SELECT 1 FROM users other WHERE other.password_hash IS NOT NULL) ORDER BY id LIMIT 1"
+        )
+    )
+}
+
+pub async fn update_password(tx: &mut Tx, id: UserId, password_hash: &str, now: Timestamp) -> Result<()> {
+    execute!(tx, "UPDATE users SET password_hash = $1, updated_at = $2 WHERE id = $3", password_hash, At(now), id.0)?;
+    Ok(())
+}
+
+pub async fn update_profile(tx: &mut Tx, id: UserId, draft: &UserDraft, now: Timestamp) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE users SET name = $1, email = $2, timezone = $3, updated_at = $4 WHERE id = $5",
+        &draft.name,
+        &draft.email,
+        &draft.timezone,
+        At(now),
+        id.0
+    )?;
+    Ok(())
+}
+
+/// Turns two-factor on with a secret, or off with `None`.
+pub async fn update_totp(tx: &mut Tx, user: &UserRow, secret: Option<&Secret>, now: Timestamp) -> Result<()> {
+    let sealed = match secret {
+        Some(secret) => Some(tx.seal(user.totp_place(), secret).await?),
+        None => None,
+    };
+    execute!(
+        tx,
+        "UPDATE users SET totp_sealed = $1, totp_last_step = 0, updated_at = $2 WHERE id = $3",
+        sealed,
+        At(now),
+        user.id
+    )?;
+    Ok(())
+}
+
+/// Uses up a one-time code's step. False when it, or a later one, was used before.
+pub async fn use_totp_step(tx: &mut Tx, id: UserId, step: i64) -> Result<bool> {
+    let used = execute!(tx, "UPDATE users SET totp_last_step = $1 WHERE id = $2 AND totp_last_step < $1", step, id.0)?;
+    Ok(used == 1)
+}
+
+/// The figures of `GET /api/user`, all of the user's own rows.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct Statistics {
+    pub tasks: i64,
+    pub running_tasks: i64,
+    pub logs: i64,
+    pub logs_today: i64,
+    pub servers: i64,
+    pub destinations: i64,
+    pub tags: i64,
+    pub streams: i64,
+}
+
+pub async fn statistics(tx: &mut Tx, id: UserId, today: Timestamp) -> Result<Statistics> {
+    let row = fetch_optional!(
+        tx,
+        Statistics,
+        "SELECT (SELECT COUNT(*) FROM backup_tasks WHERE user_id = $1) AS tasks,
+            (SELECT COUNT(*) FROM runs WHERE user_id = $1 AND kind = 'backup' AND status IN ('queued', 'running'))
+                AS running_tasks,
+            (SELECT COUNT(*) FROM runs WHERE user_id = $1 AND kind = 'backup') AS logs,
+            (SELECT COUNT(*) FROM runs WHERE user_id = $1 AND kind = 'backup' AND created_at >= $2) AS logs_today,
+            (SELECT COUNT(*) FROM remote_servers WHERE user_id = $1) AS servers,
+            (SELECT COUNT(*) FROM backup_destinations WHERE user_id = $1) AS destinations,
+            (SELECT COUNT(*) FROM tags WHERE user_id = $1) AS tags,
+            (SELECT COUNT(*) FROM notification_streams WHERE user_id = $1) AS streams",
+        id.0,
+        At(today)
+    )?;
+    row.ok_or_else(|| crate::StoreError::Broken("statistics without a row".to_owned()))
+}
