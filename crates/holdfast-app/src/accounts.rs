@@ -265,7 +265,8 @@ fn limit_sign_in(app: &App, email: &str, origin: &Origin) -> Result<()> {
         per_period: narrow.per_period.saturating_mul(WIDE_SIGN_IN_FACTOR),
         ..narrow
     };
-    let buckets = [(format!("{email}\n{address}"), narrow), (format!("{email}\n"), wide), (format!("\n{address}"), wide)];
+    let buckets =
+        [(format!("{email}\n{address}"), narrow), (format!("{email}\n"), wide), (format!("\n{address}"), wide)];
     for (key, quota) in buckets {
         let decision = app.sign_ins.take(key, quota, app.now());
         if !decision.allowed {

@@ -1,6 +1,7 @@
 //! Who calls: from a token to the user and what they may do.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
@@ -9,8 +10,8 @@ use holdfast_core::ids::{TokenId, UserId};
 use holdfast_core::rate::Decision;
 use holdfast_core::scope::{Scope, ScopeSet};
 use holdfast_core::{Timestamp, random};
-use holdfast_store::tokens;
 pub use holdfast_store::audit::Origin;
+use holdfast_store::tokens;
 
 use crate::{App, AppError, Result};
 
@@ -22,6 +23,25 @@ pub struct Caller {
     pub scopes: ScopeSet,
     pub zone: clock::Zone,
     pub origin: Origin,
+}
+
+/// What every request carries, whichever front end it came to.
+#[derive(Debug, Clone)]
+pub struct Context {
+    pub request_id: String,
+    pub address: Option<IpAddr>,
+    /// Scheme and host, without a slash at the end.
+    pub base_url: String,
+}
+
+impl Context {
+    pub fn origin(&self, actor: &str) -> Origin {
+        Origin {
+            actor: actor.to_owned(),
+            address: self.address.map(|address| address.to_string()),
+            request_id: Some(self.request_id.clone()),
+        }
+    }
 }
 
 /// A token as it was looked up, good for less than a second: so revoking one holds within a second on every node.

@@ -26,12 +26,7 @@ pub async fn create(app: &App, caller: &Caller, input: &DestinationInput) -> Res
     finish(app, caller, tx, id, &draft).await
 }
 
-pub async fn update(
-    app: &App,
-    caller: &Caller,
-    id: DestinationId,
-    input: &DestinationInput,
-) -> Result<DestinationRow> {
+pub async fn update(app: &App, caller: &Caller, id: DestinationId, input: &DestinationInput) -> Result<DestinationRow> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, destinations::find_locked(&mut tx, id).await?)?;
     let draft = DestinationDraft::check(input, Some(&row.current()?)).map_err(AppError::Invalid)?;

@@ -41,7 +41,9 @@ impl From<StoreError> for AppError {
         match error {
             StoreError::Unavailable(text) => Self::Unavailable(text),
             StoreError::Conflict => Self::Conflict("That value is already taken.".to_owned()),
-            StoreError::InUse => Self::Conflict("Something that belongs to this changed meanwhile. Try again.".to_owned()),
+            StoreError::InUse => {
+                Self::Conflict("Something that belongs to this changed meanwhile. Try again.".to_owned())
+            }
             StoreError::Sealed(_) | StoreError::Broken(_) => Self::Internal(error.to_string()),
         }
     }

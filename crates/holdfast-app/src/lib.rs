@@ -18,7 +18,7 @@ pub mod tasks;
 pub mod tokens;
 
 pub use app::{App, Limits};
-pub use caller::{Caller, Origin, authenticate, require_scope};
+pub use caller::{Caller, Context, Origin, authenticate, require_scope};
 pub use error::{AppError, Resource};
 
 /// What every use case gives back.

@@ -14,7 +14,8 @@ const AT_ONCE: usize = 2;
 const QUEUE: usize = 64;
 
 /// What an unknown account is checked against. The hash of a random text that nobody kept.
-const NOBODY: &str = "$argon2id$v=19$m=19456,t=2,p=1$c29tZSByYW5kb20gc2FsdA$/gYqzZJgiqTgyPFSLfyP1Ew+qs4P7YFqzkRJH7/oBmQ";
+const NOBODY: &str =
+    "$argon2id$v=19$m=19456,t=2,p=1$c29tZSByYW5kb20gc2FsdA$/gYqzZJgiqTgyPFSLfyP1Ew+qs4P7YFqzkRJH7/oBmQ";
 
 pub(crate) struct Hasher {
     running: Semaphore,
@@ -43,8 +44,8 @@ impl Hasher {
         self.run(move || {
             let exists = hash.is_some();
             let parsed = PasswordHash::new(hash.as_deref().unwrap_or(NOBODY));
-            let matches = parsed
-                .is_ok_and(|hash| Argon2::default().verify_password(password.reveal().as_bytes(), &hash).is_ok());
+            let matches =
+                parsed.is_ok_and(|hash| Argon2::default().verify_password(password.reveal().as_bytes(), &hash).is_ok());
             matches && exists
         })
         .await

@@ -63,7 +63,9 @@ pub async fn accept_host_key(app: &App, caller: &Caller, id: ServerId) -> Result
     let mut tx = app.store.begin().await?;
     let row = owned(caller, servers::find_locked(&mut tx, id).await?)?;
     if !servers::accept_host_key(&mut tx, &row, app.now()).await? {
-        return Err(AppError::Conflict("This remote server has shown no other host key; there is nothing to accept.".into()));
+        return Err(AppError::Conflict(
+            "This remote server has shown no other host key; there is nothing to accept.".into(),
+        ));
     }
     let detail = format!("{id} {}", row.offered_host_key.as_deref().unwrap_or_default());
     app.audit(&mut tx, caller, "remote_server.host_key_accepted", &detail).await?;

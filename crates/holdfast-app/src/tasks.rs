@@ -75,7 +75,9 @@ pub async fn delete(app: &App, caller: &Caller, id: TaskId) -> Result<()> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
     if row.is_live {
-        return Err(AppError::Conflict("This backup task is running. Cancel the run or wait for its end first.".into()));
+        return Err(AppError::Conflict(
+            "This backup task is running. Cancel the run or wait for its end first.".into(),
+        ));
     }
     tasks::delete(&mut tx, caller.user, id).await?;
     app.audit(&mut tx, caller, "backup_task.deleted", &format!("{id} {}", row.label)).await?;
@@ -197,7 +199,11 @@ fn next_run(row: &TaskRow, schedule: &holdfast_core::schedule::Schedule, now: Ti
 async fn check_ids(tx: &mut Tx, errors: &mut Errors, owner: UserId, input: &TaskInput) -> Result<()> {
     let named: [(&str, Attachable, Vec<i64>); 4] = [
         ("remote_server_id", Attachable::Server, input.remote_server_id.value().copied().into_iter().collect()),
-        ("backup_destination_id", Attachable::Destination, input.backup_destination_id.value().copied().into_iter().collect()),
+        (
+            "backup_destination_id",
+            Attachable::Destination,
+            input.backup_destination_id.value().copied().into_iter().collect(),
+        ),
         ("notification_stream_ids", Attachable::Stream, distinct(input.notification_stream_ids.value())),
         ("tag_ids", Attachable::Tag, distinct(input.tag_ids.value())),
     ];

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+pub use jiff::Timestamp as Instant;
 pub use jiff::tz::TimeZone as Zone;
 
 /// The only source of "now". Tests bring one that they move by hand.
@@ -56,6 +57,13 @@ pub fn start_of_day(now: Timestamp, zone: &TimeZone) -> Timestamp {
 /// The zone of a name such as `Europe/Berlin`, from the database inside the binary.
 pub fn zone(name: &str) -> Option<TimeZone> {
     jiff::tz::db().get(name).ok()
+}
+
+/// The names of all zones that people can choose, in order.
+pub fn zone_names() -> Vec<String> {
+    let mut names: Vec<String> = jiff::tz::db().available().map(|name| name.to_string()).collect();
+    names.sort_unstable();
+    names
 }
 
 /// The zone of a stored name, which was checked when it was stored.

@@ -1,11 +1,13 @@
 //! Grammar of host names, e-mail and web addresses. Only the syntax is judged here; what an address leads to is
 //! checked when it is connected to.
 
+use std::net::IpAddr;
+
 use crate::limits;
 
 /// An IP address or a host name of letters, digits, hyphens and dots. Nothing in it can become an option or syntax.
 pub fn is_host(text: &str) -> bool {
-    text.parse::<std::net::IpAddr>().is_ok() || is_host_name(text)
+    text.parse::<IpAddr>().is_ok() || is_host_name(text)
 }
 
 fn is_host_name(text: &str) -> bool {
@@ -54,9 +56,60 @@ pub fn is_endpoint_url(text: &str) -> bool {
         })
 }
 
+/// A range of addresses such as `10.0.0.0/8`; a single address is a range of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    prefix: u32,
+}
+
+impl Network {
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address.to_canonical()) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                own.to_bits().checked_shr(32 - self.prefix) == other.to_bits().checked_shr(32 - self.prefix)
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                own.to_bits().checked_shr(128 - self.prefix) == other.to_bits().checked_shr(128 - self.prefix)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl std::str::FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text} is neither an IP address nor a network like 10.0.0.0/8");
+        let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
+        let address: IpAddr = address.trim().parse().map_err(|_| wrong())?;
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = prefix.map_or(Ok(bits), |prefix| prefix.trim().parse::<u32>().map_err(|_| wrong()))?;
+        if prefix > bits {
+            return Err(wrong());
+        }
+        Ok(Self { address, prefix })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn networks_contain_their_addresses() {
+        let holds = |network: &str, address: &str| {
+            network.parse::<Network>().unwrap().contains(address.parse::<IpAddr>().unwrap())
+        };
+        assert!(holds("10.0.0.0/8", "10.200.1.1") && !holds("10.0.0.0/8", "11.0.0.1"));
+        assert!(holds("127.0.0.1", "127.0.0.1") && !holds("127.0.0.1", "127.0.0.2"));
+        assert!(holds("0.0.0.0/0", "8.8.8.8") && !holds("0.0.0.0/0", "::1"));
+        assert!(holds("fd00::/8", "fd12::1") && holds("127.0.0.0/8", "::ffff:127.0.0.1"));
+        for bad in ["", "10.0.0.0/33", "x", "10.0.0.0/a"] {
+            assert!(bad.parse::<Network>().is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn hosts() {

@@ -75,6 +75,16 @@ pub struct Options {
     /// How long a request waits for a free connection before it is told to come back later.
     pub acquire_timeout: Duration,
     pub master_key: MasterKeySource,
+    pub migrations: Migrations,
+}
+
+/// Whether opening may change the schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Migrations {
+    /// Bring it up to date.
+    Apply,
+    /// Make it where there is none, and refuse to touch an older one: a service may be running on it.
+    OnlyCreate,
 }
 
 /// The database and the keys to its secrets. Cheap to clone.
@@ -97,7 +107,7 @@ impl Store {
         let pools = Pools::open(options).await?;
         let mut tx = pools.begin(Arc::new(Sealer::new(options.master_key.clone()))).await?;
         sealing::check_master_key(&mut tx, &options.master_key).await?;
-        migrate::run(&mut tx, clock.now()).await?;
+        migrate::run(&mut tx, options.migrations, clock.now()).await?;
         sealing::ensure_data_key(&mut tx, clock.now()).await?;
         let sealer = tx.sealer.clone();
         tx.commit().await?;

@@ -26,7 +26,7 @@ pub mod tokens;
 pub mod users;
 
 pub use at::At;
-pub use engine::{Options, Store, Tx};
+pub use engine::{Migrations, Options, Store, Tx};
 pub use error::{StartError, StoreError};
 pub use listing::Listing;
 pub use sealing::{Place, rotate};

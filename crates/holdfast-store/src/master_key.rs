@@ -54,9 +54,11 @@ impl MasterKeySource {
     /// Puts `keys` in place of the file in one step.
     pub(crate) fn replace(&self, keys: &[Key]) -> Result<(), StartError> {
         let Self::File(path) = self else {
-            return Err(bad("the master key comes from HOLDFAST_MASTER_KEY, which a command cannot change; put it into \
+            return Err(bad(
+                "the master key comes from HOLDFAST_MASTER_KEY, which a command cannot change; put it into \
                  a file named by HOLDFAST_MASTER_KEY_FILE, then rotate"
-                .to_owned()));
+                    .to_owned(),
+            ));
         };
         let temporary = path.with_extension("new");
         let replaced = std::fs::remove_file(&temporary)

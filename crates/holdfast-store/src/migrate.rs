@@ -4,7 +4,7 @@ use holdfast_core::Timestamp;
 
 use crate::engine::Engine;
 use crate::error::{StartError, StoreError};
-use crate::{Result, Tx};
+use crate::{Migrations, Result, Tx};
 
 /// One step of the schema, in both dialects. A test keeps the two in parity.
 struct Migration {
@@ -27,7 +27,7 @@ const MIGRATIONS: &[Migration] = &[migration!(1, "0001_initial.sql")];
 
 /// Applies what is missing. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on
 /// SQLite the transaction itself does.
-pub(crate) async fn run(tx: &mut Tx, now: Timestamp) -> std::result::Result<(), StartError> {
+pub(crate) async fn run(tx: &mut Tx, migrations: Migrations, now: Timestamp) -> std::result::Result<(), StartError> {
     if let Engine::Postgres(conn) = tx.engine() {
         sqlx::query("SELECT pg_advisory_xact_lock(4846202401)").execute(conn).await.map_err(StoreError::from)?;
     }
@@ -38,6 +38,12 @@ pub(crate) async fn run(tx: &mut Tx, now: Timestamp) -> std::result::Result<(), 
     let applied = fetch_scalar!(tx, i64, "SELECT COALESCE(MAX(version), 0) FROM schema_migrations")?;
     if applied > MIGRATIONS.last().map_or(0, |last| last.version) {
         return Err(StartError::NewerDatabase { found: applied });
+    }
+    let is_behind = applied > 0 && MIGRATIONS.iter().any(|migration| migration.version > applied);
+    if is_behind && migrations == Migrations::OnlyCreate {
+        return Err(StartError::Database(
+            "the database is of an older version; run `holdfast migrate` first".to_owned(),
+        ));
     }
     for migration in MIGRATIONS.iter().filter(|migration| migration.version > applied) {
         apply(tx, migration, now).await?;

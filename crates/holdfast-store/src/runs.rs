@@ -177,7 +177,7 @@ pub async fn append_line(tx: &mut Tx, id: RunId, epoch: i64, text: &str, now: Ti
         tx,
         "INSERT INTO run_lines (run_id, number, at, text)
          SELECT r.id, (SELECT COALESCE(MAX(number), 0) + 1 FROM run_lines WHERE run_id = r.id), $1, $2
-         FROM runs r WHERE r.id = $3 AND r.lease_epoch = $4 AND r.finished_at IS NULL",
+         FROM runs r WHERE r.id = $3 AND r.lease_epoch = $4",
         At(now),
         text,
         id.0,
@@ -253,15 +253,43 @@ pub async fn is_cancel_requested(tx: &mut Tx, id: RunId) -> Result<bool> {
     fetch_scalar!(tx, bool, "SELECT cancel_requested_at IS NOT NULL FROM runs WHERE id = $1", id.0)
 }
 
+/// A run whose worker went away, under the epoch of whoever took it over.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct LostRun {
+    pub id: i64,
+    pub task_id: Option<i64>,
+    pub lease_epoch: i64,
+}
+
 /// Takes runs away from workers whose lease has run out and ends them. The new epoch shuts the old worker out.
-pub async fn fail_lost(tx: &mut Tx, now: Timestamp) -> Result<Vec<(i64, Option<i64>)>> {
+pub async fn fail_lost(tx: &mut Tx, now: Timestamp) -> Result<Vec<LostRun>> {
     fetch_all!(
         tx,
-        (i64, Option<i64>),
+        LostRun,
         "UPDATE runs SET status = 'failed', error_code = $1, finished_at = $2, lease_epoch = lease_epoch + 1,
              lease_expires_at = NULL
-         WHERE status = 'running' AND lease_expires_at < $2 RETURNING id, task_id",
+         WHERE status = 'running' AND lease_expires_at < $2 RETURNING id, task_id, lease_epoch",
         error_code::WORKER_LOST,
         At(now)
     )
+}
+
+/// What there is to do at the moment, from three index look-ups; costs next to nothing when there is nothing.
+#[derive(Debug, Clone, Copy, sqlx::FromRow)]
+pub struct Waiting {
+    pub has_due_task: bool,
+    pub has_queued_run: bool,
+    pub has_lost_run: bool,
+}
+
+pub async fn find_waiting(tx: &mut Tx, now: Timestamp) -> Result<Waiting> {
+    let row = fetch_optional!(
+        tx,
+        Waiting,
+        "SELECT EXISTS (SELECT 1 FROM backup_tasks WHERE next_run_at <= $1) AS has_due_task,
+             EXISTS (SELECT 1 FROM runs WHERE status = 'queued') AS has_queued_run,
+             EXISTS (SELECT 1 FROM runs WHERE status = 'running' AND lease_expires_at < $1) AS has_lost_run",
+        At(now)
+    )?;
+    row.ok_or_else(|| StoreError::Broken("a query without a row".to_owned()))
 }

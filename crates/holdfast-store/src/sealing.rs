@@ -272,8 +272,20 @@ pub async fn rotate(store: &Store, now: Timestamp) -> std::result::Result<u64, S
                     tx,
                     SealedRow,
                     concat!(
-                        "SELECT ", $row, " AS row, ", $user, " AS \"user\", ", $column, " AS sealed FROM ", $table,
-                        " WHERE ", $column, " IS NOT NULL AND substr(", $column, ", 1, 9) <> $1 ORDER BY ", $row,
+                        "SELECT ",
+                        $row,
+                        " AS row, ",
+                        $user,
+                        " AS \"user\", ",
+                        $column,
+                        " AS sealed FROM ",
+                        $table,
+                        " WHERE ",
+                        $column,
+                        " IS NOT NULL AND substr(",
+                        $column,
+                        ", 1, 9) <> $1 ORDER BY ",
+                        $row,
                         " LIMIT $2"
                     ),
                     header(current).to_vec(),
@@ -289,7 +301,17 @@ pub async fn rotate(store: &Store, now: Timestamp) -> std::result::Result<u64, S
                     // Only if nobody wrote a newer secret in between.
                     resealed += execute!(
                         tx,
-                        concat!("UPDATE ", $table, " SET ", $column, " = $1 WHERE ", $row, " = $2 AND ", $column, " = $3"),
+                        concat!(
+                            "UPDATE ",
+                            $table,
+                            " SET ",
+                            $column,
+                            " = $1 WHERE ",
+                            $row,
+                            " = $2 AND ",
+                            $column,
+                            " = $3"
+                        ),
                         sealed,
                         row.row,
                         row.sealed

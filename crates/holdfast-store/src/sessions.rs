@@ -5,13 +5,7 @@ use holdfast_core::ids::UserId;
 
 use crate::{At, Result, Tx};
 
-pub async fn insert(
-    tx: &mut Tx,
-    user: UserId,
-    digest: &[u8; 32],
-    expires_at: Timestamp,
-    now: Timestamp,
-) -> Result<()> {
+pub async fn insert(tx: &mut Tx, user: UserId, digest: &[u8; 32], expires_at: Timestamp, now: Timestamp) -> Result<()> {
     execute!(
         tx,
         "INSERT INTO sessions (user_id, digest, expires_at, created_at) VALUES ($1, $2, $3, $4)",

@@ -1,1 +1,50 @@
-fn main() {}
+//! Holdfast: one binary with roles. What was typed becomes settings and a command; the command does one thing.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line speaks on the terminal")]
+
+mod cli;
+mod commands;
+mod failure;
+mod logging;
+mod serve;
+mod settings;
+mod wiring;
+
+use std::process::ExitCode;
+
+use crate::cli::Command;
+use crate::failure::Failure;
+use crate::settings::Settings;
+
+fn main() -> ExitCode {
+    let matches = cli::parser().get_matches();
+    let result = Settings::load(&matches, &settings::process_environment()).and_then(|settings| {
+        let command = cli::command(&matches)?;
+        logging::start(&settings)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| Failure::other(format!("cannot start the runtime: {error}")))?;
+        let result = runtime.block_on(run(command, settings));
+        // A hash that is still being computed must not hold up the end.
+        runtime.shutdown_background();
+        result
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("holdfast: {}", failure.message);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+async fn run(command: Command, settings: Settings) -> Result<(), Failure> {
+    match command {
+        Command::Serve => serve::serve(settings).await,
+        Command::Worker => serve::work(settings).await,
+        Command::Migrate => commands::migrate(&settings).await,
+        Command::Doctor => commands::doctor(&settings).await,
+        Command::OpenApi => commands::openapi(),
+        Command::KeyRotate => commands::rotate_key(&settings).await,
+        Command::User(command) => commands::user::run(&settings, command).await,
+        Command::Token(command) => commands::token::run(&settings, command).await,
+    }
+}

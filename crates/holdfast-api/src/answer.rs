@@ -1,0 +1,40 @@
+//! The shapes that answers have in common.
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use crate::error::ApiError;
+
+/// What every handler gives back.
+pub(crate) type Answer = Result<Response, ApiError>;
+
+/// `{data: …}`, the form of every single resource.
+#[derive(Serialize)]
+struct Data<T> {
+    data: T,
+}
+
+/// `{message: …}`, the form of every confirmation.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct Message {
+    pub message: String,
+}
+
+pub(crate) fn data<T: Serialize>(status: StatusCode, resource: T) -> Answer {
+    Ok(json(status, &Data { data: resource }))
+}
+
+pub(crate) fn message(status: StatusCode, text: impl Into<String>) -> Answer {
+    Ok(json(status, &Message { message: text.into() }))
+}
+
+pub(crate) fn json<T: Serialize>(status: StatusCode, body: &T) -> Response {
+    match serde_json::to_vec(body) {
+        Ok(bytes) => (status, [(header::CONTENT_TYPE, "application/json")], bytes).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "an answer could not be written as JSON");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}

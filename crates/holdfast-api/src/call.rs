@@ -1,0 +1,116 @@
+//! One authorised call, as handlers see it: who, what for, with which parameters.
+
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, RawPathParams};
+use axum::http::request::Parts;
+use holdfast_app::{App, AppError, Caller, Context, Resource};
+use holdfast_core::input::Errors;
+use holdfast_core::page::PageRequest;
+use holdfast_core::{Timestamp, limits, rules};
+use holdfast_store::Listing;
+
+use crate::Api;
+use crate::error::ApiError;
+
+pub(crate) struct Call {
+    pub app: Arc<App>,
+    pub caller: Caller,
+    pub context: Context,
+    pub path: String,
+    pub query: Query,
+    id: Option<String>,
+}
+
+impl FromRequestParts<Arc<Api>> for Call {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, ApiError> {
+        // Put there by the guard; a route without one has no caller and must not use this.
+        let caller = parts.extensions.get::<Caller>().cloned().ok_or(AppError::Unauthenticated)?;
+        let params = RawPathParams::from_request_parts(parts, api).await;
+        let id = params.ok().and_then(|params| params.iter().next().map(|(_, value)| value.to_owned()));
+        Ok(Self {
+            app: api.app.clone(),
+            caller,
+            context: context(parts)?,
+            path: parts.uri.path().to_owned(),
+            query: Query::parse(parts.uri.query().unwrap_or_default()),
+            id,
+        })
+    }
+}
+
+pub(crate) fn context(parts: &Parts) -> Result<Context, ApiError> {
+    let context = parts.extensions.get::<Context>().cloned();
+    context.ok_or_else(|| AppError::Internal("a request without context".to_owned()).into())
+}
+
+impl Call {
+    pub(crate) fn now(&self) -> Timestamp {
+        self.app.now()
+    }
+
+    /// The id in the path. What is no positive 64-bit integer does not exist.
+    pub(crate) fn id<T: From<i64>>(&self, resource: Resource) -> Result<T, ApiError> {
+        let id = self.id.as_deref().and_then(parse_id);
+        Ok(T::from(id.ok_or(AppError::NotFound(resource))?))
+    }
+
+    /// The page and search that a list is asked for, of the caller's own rows.
+    pub(crate) fn listing(&self) -> Result<Listing, ApiError> {
+        let page = PageRequest::parse(self.query.get("page"), self.query.get("per_page"))?;
+        let mut errors = Errors::default();
+        let search = self.query.get("search").filter(|text| !text.trim().is_empty());
+        let search = search.and_then(|text| rules::line(&mut errors, "search", text, limits::TEXT_CHARS));
+        if !errors.is_empty() {
+            return Err(errors.into());
+        }
+        Ok(Listing { owner: self.caller.user, search, page })
+    }
+}
+
+pub(crate) fn parse_id(text: &str) -> Option<i64> {
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    text.parse().ok().filter(|id| *id > 0)
+}
+
+/// Query parameters in the order they came. Of one that is given twice, the last counts.
+pub(crate) struct Query(pub Vec<(String, String)>);
+
+impl Query {
+    pub(crate) fn parse(text: &str) -> Self {
+        Self(url::form_urlencoded::parse(text.as_bytes()).into_owned().collect())
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A filter by id; empty means none.
+    pub(crate) fn id_filter(&self, errors: &mut Errors, name: &str) -> Option<i64> {
+        let text = self.get(name).filter(|text| !text.is_empty())?;
+        let id = parse_id(text);
+        if id.is_none() {
+            rules::wrong_type(errors, name, "an integer");
+        }
+        id
+    }
+
+    /// A filter by a word of a closed list; empty means none.
+    pub(crate) fn word_filter<T>(
+        &self,
+        errors: &mut Errors,
+        name: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<T> {
+        let text = self.get(name).filter(|text| !text.is_empty())?;
+        let word = parse(text);
+        if word.is_none() {
+            rules::not_selectable(errors, name);
+        }
+        word
+    }
+}

@@ -1,0 +1,142 @@
+//! What every request carries, whichever door it came in by: an id, the client's address, and the service's own URL.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::extract::{ConnectInfo, MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Uri, header};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use holdfast_app::Context;
+use holdfast_core::network::Network;
+use holdfast_core::random;
+use tower_http::catch_panic::CatchPanicLayer;
+use tracing::Instrument as _;
+
+/// How requests are understood; from the settings.
+#[derive(Debug, Clone, Default)]
+pub struct ContextSettings {
+    /// Where people reach the service. Without it, links are built from the request's own origin.
+    pub base_url: Option<String>,
+    /// Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
+    pub trusted_proxies: Vec<Network>,
+}
+
+const REQUEST_ID: &str = "x-request-id";
+
+/// Gives every request its context and its log lines the request's id, and turns a panic into a 500.
+pub fn with_context(router: Router, settings: ContextSettings) -> Router {
+    router.layer(CatchPanicLayer::new()).layer(middleware::from_fn_with_state(Arc::new(settings), add_context))
+}
+
+async fn add_context(State(settings): State<Arc<ContextSettings>>, mut request: Request, next: Next) -> Response {
+    let context = settings.read(&request);
+    let request_id = HeaderValue::from_str(&context.request_id).ok();
+    let span = tracing::info_span!("request", id = %context.request_id);
+    let started = Instant::now();
+    let method = request.method().clone();
+    let path = request.uri().path().to_owned();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    request.extensions_mut().insert(context);
+    let mut response = next.run(request).instrument(span.clone()).await;
+    let (status, elapsed) = (response.status(), started.elapsed());
+    span.in_scope(|| {
+        let elapsed_ms = elapsed.as_millis() as u64;
+        if status.is_server_error() {
+            tracing::error!(%method, path, status = status.as_u16(), elapsed_ms, "answered");
+        } else {
+            tracing::debug!(%method, path, status = status.as_u16(), elapsed_ms, "answered");
+        }
+    });
+    let route = route.map_or_else(|| "unknown".to_owned(), |route| route.as_str().to_owned());
+    let labels = [("method", method.as_str().to_owned()), ("route", route), ("status", status.as_str().to_owned())];
+    metrics::counter!("holdfast_http_requests_total", &labels).increment(1);
+    metrics::histogram!("holdfast_http_request_seconds").record(elapsed.as_secs_f64());
+    if let Some(request_id) = request_id {
+        response.headers_mut().insert(REQUEST_ID, request_id);
+    }
+    // Answers hold what one user may see; nothing between here and them may keep a copy.
+    response.headers_mut().entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+impl ContextSettings {
+    fn read(&self, request: &Request) -> Context {
+        let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip().to_canonical());
+        let behind_proxy = peer.is_some_and(|peer| self.is_trusted(peer));
+        let address = if behind_proxy { self.forwarded_for(request.headers()).or(peer) } else { peer };
+        Context {
+            request_id: random::hex(&random::bytes::<16>()),
+            address,
+            base_url: self
+                .base_url
+                .clone()
+                .unwrap_or_else(|| own_origin(request.uri(), request.headers(), behind_proxy)),
+        }
+    }
+
+    fn is_trusted(&self, address: IpAddr) -> bool {
+        self.trusted_proxies.iter().any(|network| network.contains(address))
+    }
+
+    /// The last address in the chain that is not a proxy of ours: what stands before it, anyone could have written.
+    fn forwarded_for(&self, headers: &HeaderMap) -> Option<IpAddr> {
+        let chain: Vec<IpAddr> = headers
+            .get_all("x-forwarded-for")
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','))
+            .map_while(|part| part.trim().parse().ok())
+            .collect();
+        chain.iter().rev().find(|address| !self.is_trusted(**address)).or(chain.first()).copied()
+    }
+}
+
+fn own_origin(uri: &Uri, headers: &HeaderMap, behind_proxy: bool) -> String {
+    let forwarded = headers.get("x-forwarded-proto").filter(|_| behind_proxy);
+    let scheme = if forwarded.is_some_and(|proto| proto.as_bytes() == b"https") { "https" } else { "http" };
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).or(uri.host()).unwrap_or("localhost");
+    // Only what a host can look like: the header is the client's own and ends up in links.
+    let clean = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".:-_[]".contains(&byte));
+    format!("{scheme}://{}", if clean { host } else { "localhost" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(peer: &str, headers: &[(&'static str, &str)]) -> Request {
+        let mut request = Request::new(axum::body::Body::empty());
+        request.extensions_mut().insert(ConnectInfo(SocketAddr::new(peer.parse().unwrap(), 1)));
+        for (name, value) in headers {
+            request.headers_mut().append(*name, value.parse().unwrap());
+        }
+        request
+    }
+
+    #[test]
+    fn forwarded_addresses_count_only_from_trusted_proxies() {
+        let forged = [("x-forwarded-for", "203.0.113.9"), ("x-forwarded-proto", "https"), ("host", "a.example")];
+        let direct = ContextSettings::default().read(&request("127.0.0.1", &forged));
+        assert_eq!(direct.address, Some("127.0.0.1".parse().unwrap()));
+        assert_eq!(direct.base_url, "http://a.example");
+        let trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+        let settings = ContextSettings { trusted_proxies, ..ContextSettings::default() };
+        let proxied = settings.read(&request("127.0.0.1", &forged));
+        assert_eq!(proxied.address, Some("203.0.113.9".parse().unwrap()));
+        assert_eq!(proxied.base_url, "https://a.example");
+        let chain = [("x-forwarded-for", "198.51.100.1, 203.0.113.9, 127.0.0.2")];
+        assert_eq!(settings.read(&request("127.0.0.1", &chain)).address, Some("203.0.113.9".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_configured_base_url_wins_and_odd_hosts_are_not_echoed() {
+        let settings = ContextSettings { base_url: Some("https://b.example".into()), ..ContextSettings::default() };
+        assert_eq!(settings.read(&request("127.0.0.1", &[("host", "evil")])).base_url, "https://b.example");
+        let odd = request("127.0.0.1", &[("host", "a\"><script>")]);
+        assert_eq!(ContextSettings::default().read(&odd).base_url, "http://localhost");
+    }
+}

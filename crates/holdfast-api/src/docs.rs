@@ -1,0 +1,56 @@
+//! The document itself, and Swagger UI to read it with; both from inside the binary.
+
+use std::sync::{Arc, LazyLock};
+
+use axum::Router;
+use axum::extract::Path;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::get;
+use utoipa_swagger_ui::Config;
+
+use crate::Api;
+use crate::error::ApiError;
+
+/// An OpenAPI 3.1 document.
+#[derive(utoipa::ToSchema)]
+#[expect(dead_code, reason = "describes the answer for the document")]
+pub(crate) struct OpenApiDocument {
+    openapi: String,
+}
+
+static DOCUMENT: LazyLock<String> = LazyLock::new(|| crate::document().to_string());
+
+/// Swagger UI brings no inline script of its own but sets styles from script.
+const DOCS_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' \
+    data:; connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+pub(crate) fn router() -> Router<Arc<Api>> {
+    Router::new()
+        .route("/docs", get(|| async { Redirect::permanent("/docs/") }))
+        .route("/docs/", get(|| async { file("index.html") }))
+        .route("/docs/{*file}", get(|Path(name): Path<String>| async move { file(&name) }))
+}
+
+pub(crate) async fn show_document() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT.as_str()).into_response()
+}
+
+fn file(name: &str) -> Response {
+    let config = Arc::new(Config::from("/api/openapi.json").try_it_out_enabled(false).persist_authorization(false));
+    match utoipa_swagger_ui::serve(name, config) {
+        Ok(Some(file)) => {
+            let headers = [
+                (header::CONTENT_TYPE, file.content_type),
+                (header::CONTENT_SECURITY_POLICY, DOCS_POLICY.to_owned()),
+                (header::CACHE_CONTROL, "no-cache".to_owned()),
+            ];
+            (StatusCode::OK, headers, file.bytes.into_owned()).into_response()
+        }
+        Ok(None) => ApiError::UnknownPath.into_response(),
+        Err(error) => {
+            tracing::error!(%error, name, "serving the documentation");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}

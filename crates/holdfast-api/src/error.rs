@@ -1,0 +1,129 @@
+//! Errors as answers, in one place.
+//!
+//! | status | error | when |
+//! |---|---|---|
+//! | 400 | Bad Request | the body is no JSON object |
+//! | 401 | – | no valid token; the body is the document's |
+//! | 403 | Forbidden | the scope is missing, or somebody else's resource |
+//! | 404 | Not Found | no such path or resource |
+//! | 405 | Method Not Allowed | with `Allow` |
+//! | 409 | Conflict | the resource's state does not allow it now |
+//! | 413 | Payload Too Large | over the body limit |
+//! | 422 | Validation Error | fields, each with its errors |
+//! | 429 | Too Many Requests | with `Retry-After` |
+//! | 500 | Internal Server Error | our mistake; logged |
+//! | 503 | Service Unavailable | with `Retry-After` |
+
+use std::collections::BTreeMap;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use holdfast_app::AppError;
+use holdfast_core::input::Errors;
+use serde::Serialize;
+
+use crate::answer::json;
+
+/// What a handler can fail with: a use case's no, or something wrong with the request itself.
+#[derive(Debug)]
+pub(crate) enum ApiError {
+    App(AppError),
+    BadRequest(String),
+    TooLarge,
+    UnknownPath,
+    MethodNotAllowed,
+}
+
+impl From<AppError> for ApiError {
+    fn from(error: AppError) -> Self {
+        Self::App(error)
+    }
+}
+
+impl From<Errors> for ApiError {
+    fn from(errors: Errors) -> Self {
+        Self::App(AppError::Invalid(errors))
+    }
+}
+
+/// The body of every error but 401.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct ErrorBody {
+    pub error: &'static str,
+    pub message: String,
+}
+
+/// The body of a 422.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct ValidationBody {
+    pub error: &'static str,
+    pub message: String,
+    /// The errors of each field.
+    pub errors: BTreeMap<String, Vec<String>>,
+}
+
+/// Shown on 429; its name is the API's own.
+pub(crate) const RATE_LIMIT: &str = "x-ratelimit-limit";
+pub(crate) const RATE_REMAINING: &str = "x-ratelimit-remaining";
+/// How long a client is asked to wait when the database is away.
+const UNAVAILABLE_RETRY_SECS: u64 = 5;
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let error = match self {
+            Self::BadRequest(message) => return error(StatusCode::BAD_REQUEST, message),
+            Self::TooLarge => {
+                return error(StatusCode::PAYLOAD_TOO_LARGE, "The request body must not be greater than 256 KiB.");
+            }
+            Self::UnknownPath => return error(StatusCode::NOT_FOUND, "The requested path does not exist."),
+            Self::MethodNotAllowed => {
+                return error(StatusCode::METHOD_NOT_ALLOWED, "This path does not support the request's method.");
+            }
+            Self::App(error) => error,
+        };
+        let message = error.to_string();
+        match error {
+            AppError::Unauthenticated => json(StatusCode::UNAUTHORIZED, &crate::answer::Message { message }),
+            AppError::TooManyRequests { limit, retry_after_secs } => {
+                let mut response = self::error(StatusCode::TOO_MANY_REQUESTS, message);
+                response.headers_mut().insert(RATE_LIMIT, limit.into());
+                response.headers_mut().insert(RATE_REMAINING, HeaderValue::from_static("0"));
+                with_retry(response, retry_after_secs)
+            }
+            AppError::MissingScope(_) | AppError::Forbidden(_) => self::error(StatusCode::FORBIDDEN, message),
+            AppError::NotFound(_) | AppError::Missing(_) => self::error(StatusCode::NOT_FOUND, message),
+            AppError::Invalid(errors) => invalid(message, &errors),
+            AppError::Conflict(_) => self::error(StatusCode::CONFLICT, message),
+            AppError::Unavailable(reason) => {
+                tracing::warn!(reason, "unavailable");
+                with_retry(self::error(StatusCode::SERVICE_UNAVAILABLE, message), UNAVAILABLE_RETRY_SECS)
+            }
+            AppError::Internal(reason) => {
+                tracing::error!(reason, "internal error");
+                self::error(StatusCode::INTERNAL_SERVER_ERROR, message)
+            }
+        }
+    }
+}
+
+fn error(status: StatusCode, message: impl Into<String>) -> Response {
+    json(status, &ErrorBody { error: status.canonical_reason().unwrap_or("Error"), message: message.into() })
+}
+
+fn invalid(message: String, errors: &Errors) -> Response {
+    let errors = errors.iter().map(|(field, texts)| (field.to_owned(), texts.to_vec())).collect();
+    json(StatusCode::UNPROCESSABLE_ENTITY, &ValidationBody { error: "Validation Error", message, errors })
+}
+
+fn with_retry(mut response: Response, seconds: u64) -> Response {
+    response.headers_mut().insert(header::RETRY_AFTER, seconds.max(1).into());
+    response
+}
+
+pub(crate) async fn unknown_path() -> ApiError {
+    ApiError::UnknownPath
+}
+
+pub(crate) async fn method_not_allowed() -> ApiError {
+    ApiError::MethodNotAllowed
+}

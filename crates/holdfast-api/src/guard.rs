@@ -1,0 +1,67 @@
+//! The door of every route: token, then rate, then scope.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use holdfast_app::{AppError, Caller, Context, Origin, authenticate, require_scope};
+use holdfast_core::rate::Decision;
+
+use crate::Api;
+use crate::error::{ApiError, RATE_LIMIT, RATE_REMAINING};
+use crate::table::Access;
+
+pub(crate) async fn guard(
+    State((api, access)): State<(Arc<Api>, Access)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let scope = match access {
+        Access::Public => return next.run(request).await,
+        Access::Token => None,
+        Access::Scope(scope) => Some(scope),
+    };
+    // Taken out beforehand: a request cannot be held across an await.
+    let token = bearer(request.headers()).map(str::to_owned);
+    let origin = request.extensions().get::<Context>().map(|context| context.origin("")).unwrap_or_default();
+    let (caller, decision) = match admit(&api, token, origin).await {
+        Ok(admitted) => admitted,
+        Err(error) => return error.into_response(),
+    };
+    let allowed = match scope {
+        Some(scope) => require_scope(&api.app, &caller, scope).await.map_err(ApiError::from),
+        None => Ok(()),
+    };
+    let mut response = match allowed {
+        Ok(()) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(error) => error.into_response(),
+    };
+    let headers = response.headers_mut();
+    if !headers.contains_key(RATE_LIMIT) {
+        headers.insert(RATE_LIMIT, decision.limit.into());
+        headers.insert(RATE_REMAINING, decision.remaining.into());
+    }
+    response
+}
+
+async fn admit(api: &Api, token: Option<String>, origin: Origin) -> Result<(Caller, Decision), ApiError> {
+    let token = token.ok_or(AppError::Unauthenticated)?;
+    let (caller, decision) = authenticate(&api.app, &token, origin).await?;
+    if !decision.allowed {
+        let retry_after_secs = decision.retry_after_secs;
+        return Err(AppError::TooManyRequests { limit: decision.limit, retry_after_secs }.into());
+    }
+    Ok((caller, decision))
+}
+
+/// The token of an `Authorization: Bearer …` header; the scheme's case does not matter.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION).map(HeaderValue::to_str)?.ok()?.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}

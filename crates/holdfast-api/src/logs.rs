@@ -1,0 +1,95 @@
+//! `/api/backup-task-logs` and the logs of one task.
+
+use axum::http::StatusCode;
+use holdfast_app::{Resource, logs, tasks};
+use holdfast_core::clock::rfc3339;
+use holdfast_core::ids::TaskId;
+use holdfast_core::input::Errors;
+use holdfast_core::run::RunStatus;
+use holdfast_store::runs::{LogFilter, RunRow};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::answer::{Answer, data, message};
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::list;
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct LogResource {
+    id: i64,
+    backup_task_id: i64,
+    output: String,
+    /// Null while the run is under way.
+    finished_at: Option<String>,
+    #[schema(pattern = "^(queued|running|successful|failed|cancelled)$")]
+    status: String,
+    created_at: String,
+    started_at: Option<String>,
+    #[schema(pattern = "^(schedule|manual|webhook|catch-up)$")]
+    trigger: String,
+    attempt: i64,
+    bytes_read: i64,
+    bytes_stored: i64,
+    files: i64,
+    duration_ms: Option<i64>,
+    warnings: i64,
+    error_code: Option<String>,
+}
+
+pub(crate) fn shape(run: RunRow, output: String) -> LogResource {
+    let duration_ms = match (run.started_at, run.finished_at) {
+        (Some(start), Some(end)) => Some((end.0.as_microsecond() - start.0.as_microsecond()) / 1000),
+        _ => None,
+    };
+    LogResource {
+        id: run.id,
+        backup_task_id: run.task_id.unwrap_or_default(),
+        output,
+        finished_at: run.finished_at.map(|at| rfc3339(at.0)),
+        status: run.status,
+        created_at: rfc3339(run.created_at.0),
+        started_at: run.started_at.map(|at| rfc3339(at.0)),
+        trigger: run.requested_by,
+        attempt: run.attempt,
+        bytes_read: run.bytes_read,
+        bytes_stored: run.bytes_stored,
+        files: run.files,
+        duration_ms,
+        warnings: run.warnings,
+        error_code: run.error_code,
+    }
+}
+
+pub(crate) async fn list_logs(call: Call) -> Answer {
+    let mut errors = Errors::default();
+    let task = call.query.id_filter(&mut errors, "backup_task_id");
+    list_filtered(&call, task, errors).await
+}
+
+pub(crate) async fn list_task_logs(call: Call) -> Answer {
+    let id: TaskId = call.id(Resource::BackupTask)?;
+    tasks::show(&call.app, &call.caller, id).await?;
+    list_filtered(&call, Some(id.0), Errors::default()).await
+}
+
+async fn list_filtered(call: &Call, task: Option<i64>, mut errors: Errors) -> Answer {
+    let mut listing = call.listing()?;
+    listing.search = None;
+    let status = call.query.word_filter(&mut errors, "status", RunStatus::parse);
+    if !errors.is_empty() {
+        return Err(ApiError::from(errors));
+    }
+    let page = logs::list(&call.app, &listing, &LogFilter { task, status }).await?;
+    list::page(call, page, |(run, output)| shape(run, output))
+}
+
+pub(crate) async fn show_log(call: Call) -> Answer {
+    let (run, output) = logs::show(&call.app, &call.caller, call.id(Resource::BackupTaskLog)?).await?;
+    data(StatusCode::OK, shape(run, output))
+}
+
+pub(crate) async fn delete_log(call: Call) -> Answer {
+    logs::delete(&call.app, &call.caller, call.id(Resource::BackupTaskLog)?).await?;
+    message(StatusCode::OK, "Backup task log successfully deleted")
+}

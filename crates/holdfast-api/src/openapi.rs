@@ -1,0 +1,324 @@
+//! The OpenAPI document, made from the route table and the wire types. What the table says of a route decides which
+//! errors it can answer with, so the two cannot drift apart.
+
+use std::collections::BTreeMap;
+
+use holdfast_app::Resource;
+use holdfast_core::run::{RunStatus, TaskStatus};
+use holdfast_core::scope::Scope;
+use holdfast_core::task::TaskKind;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use crate::answer::Message;
+use crate::error::{ErrorBody, ValidationBody};
+use crate::list::{Links, Meta};
+use crate::table::{Access, Route};
+
+/// A type's schema by name, with those it refers to.
+pub(crate) struct SchemaDoc {
+    name: String,
+    all: Vec<(String, Value)>,
+}
+
+impl SchemaDoc {
+    pub(crate) fn of<T: ToSchema>() -> Self {
+        let mut all = Vec::new();
+        T::schemas(&mut all);
+        all.push((T::name().into_owned(), T::schema()));
+        let all = all.into_iter().map(|(name, schema)| (name, json!(schema))).collect();
+        Self { name: T::name().into_owned(), all }
+    }
+
+    fn reference(&self) -> Value {
+        reference(&self.name)
+    }
+}
+
+fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{name}") })
+}
+
+/// What a route answers when all is well.
+pub(crate) enum AnswerDoc {
+    Data(u16, SchemaDoc),
+    All(SchemaDoc),
+    Page(SchemaDoc),
+    Bare(u16, SchemaDoc),
+}
+
+impl AnswerDoc {
+    fn status(&self) -> u16 {
+        match self {
+            Self::Data(status, _) | Self::Bare(status, _) => *status,
+            Self::All(_) | Self::Page(_) => 200,
+        }
+    }
+
+    fn schema(&self) -> &SchemaDoc {
+        match self {
+            Self::Data(_, schema) | Self::Bare(_, schema) | Self::All(schema) | Self::Page(schema) => schema,
+        }
+    }
+
+    fn body(&self) -> Value {
+        let list = || json!({ "type": "array", "items": self.schema().reference() });
+        match self {
+            Self::Bare(_, schema) => schema.reference(),
+            Self::Data(_, schema) => object(&[("data", schema.reference())]),
+            Self::All(_) => object(&[("data", list())]),
+            Self::Page(_) => object(&[("data", list()), ("links", reference("Links")), ("meta", reference("Meta"))]),
+        }
+    }
+}
+
+fn object(properties: &[(&str, Value)]) -> Value {
+    let names: Vec<&str> = properties.iter().map(|(name, _)| *name).collect();
+    let properties: BTreeMap<&str, &Value> = properties.iter().map(|(name, value)| (*name, value)).collect();
+    json!({ "type": "object", "required": names, "properties": properties })
+}
+
+/// A query parameter.
+pub(crate) struct QueryDoc {
+    name: &'static str,
+    about: &'static str,
+    kind: QueryKind,
+}
+
+enum QueryKind {
+    Text,
+    Number { default: Option<i64> },
+    RunStatus,
+    TaskStatus,
+    TaskType,
+}
+
+const fn query(name: &'static str, about: &'static str, kind: QueryKind) -> QueryDoc {
+    QueryDoc { name, about, kind }
+}
+
+const PAGE: QueryDoc = query("page", "Which page, from 1", QueryKind::Number { default: Some(1) });
+const PER_PAGE: QueryDoc =
+    query("per_page", "Items per page; more than 100 is cut to 100", QueryKind::Number { default: Some(15) });
+const SEARCH: QueryDoc = query("search", "Only items whose label contains this", QueryKind::Text);
+const LOG_STATUS: QueryDoc = query("status", "Only logs with this status", QueryKind::RunStatus);
+pub(crate) const LIST: &[QueryDoc] = &[PAGE, PER_PAGE, SEARCH];
+pub(crate) const LIST_TASKS: &[QueryDoc] = &[
+    PAGE,
+    PER_PAGE,
+    SEARCH,
+    query("status", "Only tasks with this status", QueryKind::TaskStatus),
+    query("type", "Only tasks of this type", QueryKind::TaskType),
+    query("tag_id", "Only tasks with this tag", QueryKind::Number { default: None }),
+    query("remote_server_id", "Only tasks of this remote server", QueryKind::Number { default: None }),
+    query("backup_destination_id", "Only tasks of this backup destination", QueryKind::Number { default: None }),
+];
+pub(crate) const LIST_LOGS: &[QueryDoc] = &[
+    PAGE,
+    PER_PAGE,
+    LOG_STATUS,
+    query("backup_task_id", "Only logs of this backup task", QueryKind::Number { default: None }),
+];
+pub(crate) const LIST_TASK_LOGS: &[QueryDoc] = &[PAGE, PER_PAGE, LOG_STATUS];
+pub(crate) const UPCOMING: &[QueryDoc] =
+    &[query("limit", "How many; more than 100 is cut to 100", QueryKind::Number { default: Some(20) })];
+pub(crate) const TRIGGER: &[QueryDoc] =
+    &[query("secret", "The task's secret; the header X-Holdfast-Secret does the same", QueryKind::Text)];
+
+impl QueryDoc {
+    fn parameter(&self) -> Value {
+        let words = |words: Vec<&str>| json!({ "type": "string", "enum": words });
+        let schema = match self.kind {
+            QueryKind::Text => json!({ "type": "string", "maxLength": 255 }),
+            QueryKind::Number { default: Some(default) } => {
+                json!({ "type": "integer", "minimum": 1, "default": default })
+            }
+            QueryKind::Number { default: None } => {
+                json!({ "type": "integer", "minimum": 1, "maximum": i64::MAX })
+            }
+            QueryKind::RunStatus => words(RunStatus::ALL.iter().map(|status| status.as_str()).collect()),
+            QueryKind::TaskStatus => words(TaskStatus::ALL.iter().map(|status| status.as_str()).collect()),
+            QueryKind::TaskType => words(TaskKind::ALL.iter().map(|kind| kind.as_str()).collect()),
+        };
+        json!({ "name": self.name, "in": "query", "description": self.about, "required": false, "schema": schema })
+    }
+}
+
+/// The whole document.
+pub fn document() -> Value {
+    let mut paths: BTreeMap<&str, BTreeMap<String, Value>> = BTreeMap::new();
+    let mut schemas: BTreeMap<String, Value> = BTreeMap::new();
+    let mut keep = |doc: &SchemaDoc, shape: fn(&mut Value)| {
+        for (name, schema) in &doc.all {
+            let mut schema = schema.clone();
+            shape(&mut schema);
+            schemas.insert(name.clone(), schema);
+        }
+    };
+    for doc in [
+        SchemaDoc::of::<Message>(),
+        SchemaDoc::of::<ErrorBody>(),
+        SchemaDoc::of::<ValidationBody>(),
+        SchemaDoc::of::<Links>(),
+        SchemaDoc::of::<Meta>(),
+    ] {
+        keep(&doc, require_everything);
+    }
+    let routes = crate::routes();
+    for route in &routes {
+        if let Some(answer) = &route.answer {
+            keep(answer.schema(), require_everything);
+        }
+        if let Some(body) = &route.body {
+            keep(&body.schema, |_| ());
+        }
+    }
+    for route in &routes {
+        if let Some(body) = route.body.as_ref().filter(|body| body.partial) {
+            let mut schema = schemas.get(&body.schema.name).cloned().unwrap_or_default();
+            if let Some(fields) = schema.as_object_mut() {
+                fields.remove("required");
+            }
+            schemas.insert(partial_name(&body.schema.name), schema);
+        }
+        paths.entry(route.path).or_default().insert(route.method.as_str().to_lowercase(), operation(route));
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Holdfast",
+            "description": "Scheduled backups of files and databases from your servers to your storage. \
+                Every request carries `Authorization: Bearer <API_TOKEN>`; times are UTC.",
+            "version": env!("CARGO_PKG_VERSION"),
+            "license": { "name": "AGPL-3.0-only", "identifier": "AGPL-3.0-only" },
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": format!(
+                        "An API token. Its scopes are some of: {}.",
+                        Scope::ALL.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(", ")
+                    ),
+                },
+            },
+        },
+    })
+}
+
+fn partial_name(name: &str) -> String {
+    format!("{name}Update")
+}
+
+/// Every field of an answer is always there, unless its description says for which type it is.
+fn require_everything(schema: &mut Value) {
+    let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return };
+    let sometimes = |field: &Value| {
+        field.get("description").and_then(Value::as_str).is_some_and(|text| text.starts_with("Only for "))
+    };
+    let names: Vec<Value> =
+        properties.iter().filter(|(_, field)| !sometimes(field)).map(|(name, _)| json!(name)).collect();
+    schema["required"] = Value::Array(names);
+}
+
+fn operation(route: &Route) -> Value {
+    let mut parameters: Vec<Value> = route.query.iter().map(QueryDoc::parameter).collect();
+    if let Some(resource) = route.resource {
+        let about = format!("The id of the {}", resource.name().to_lowercase());
+        let schema = json!({ "type": "integer", "format": "int64", "minimum": 1 });
+        parameters
+            .push(json!({ "name": "id", "in": "path", "description": about, "required": true, "schema": schema }));
+    }
+    let mut operation = json!({
+        "summary": route.summary,
+        "operationId": operation_id(route),
+        "tags": [tag(route)],
+        "parameters": parameters,
+        "responses": responses(route),
+    });
+    match route.access {
+        Access::Public => {}
+        Access::Token => operation["security"] = json!([{ "token": [] }]),
+        Access::Scope(scope) => {
+            operation["security"] = json!([{ "token": [] }]);
+            operation["description"] = json!(format!("Needs the scope `{}`.", scope.as_str()));
+        }
+    }
+    if let Some(body) = &route.body {
+        let name = if body.partial { partial_name(&body.schema.name) } else { body.schema.name.clone() };
+        operation["requestBody"] =
+            json!({ "required": true, "content": { "application/json": { "schema": reference(&name) } } });
+    }
+    operation
+}
+
+/// `post /api/backup-tasks/{id}/run` → `post_backup_tasks_id_run`.
+fn operation_id(route: &Route) -> String {
+    let path = route.path.trim_start_matches("/api").replace(['{', '}', '.'], "").replace(['/', '-'], "_");
+    format!("{}{path}", route.method.as_str().to_lowercase())
+}
+
+/// Groups routes by the resource their path begins with.
+fn tag(route: &Route) -> &'static str {
+    let segment = route.path.trim_start_matches("/api/").trim_start_matches("/webhooks/").split('/').next();
+    match segment.unwrap_or_default() {
+        "notification-streams" => "Notification streams",
+        "backup-tasks" => "Backup tasks",
+        "backup-task-logs" => "Backup task logs",
+        "backup-destinations" => "Backup destinations",
+        "remote-servers" => "Remote servers",
+        "tags" => "Tags",
+        _ => "General",
+    }
+}
+
+fn responses(route: &Route) -> BTreeMap<String, Value> {
+    let mut responses = BTreeMap::new();
+    let mut add = |status: u16, about: &str, body: Value| {
+        let content = json!({ "application/json": { "schema": body } });
+        responses.insert(status.to_string(), json!({ "description": about, "content": content }));
+    };
+    if let Some(answer) = &route.answer {
+        add(answer.status(), success(answer.status()), answer.body());
+    }
+    let error = || reference("ErrorBody");
+    let is_read = route.method == axum::http::Method::GET;
+    let guarded = route.access != Access::Public;
+    if guarded {
+        add(401, "No valid token", reference("Message"));
+    }
+    if matches!(route.access, Access::Scope(_)) {
+        add(403, "The token lacks the scope, or the resource is somebody else's", error());
+    }
+    if route.resource.is_some() || !guarded {
+        add(404, &not_found(route.resource), error());
+    }
+    if !is_read && (route.resource.is_some() || route.body.is_some()) {
+        add(409, "The state of the resource does not allow this now", error());
+    }
+    if route.body.is_some() {
+        add(400, "The body is no JSON object", error());
+        add(413, "The body is larger than 256 KiB", error());
+    }
+    if route.body.is_some() || !route.query.is_empty() {
+        add(422, "Invalid input, field by field", reference("ValidationBody"));
+    }
+    add(429, "Too many requests; `Retry-After` says when to come back", error());
+    add(503, "The service is busy or its database is away", error());
+    responses
+}
+
+fn success(status: u16) -> &'static str {
+    match status {
+        201 => "Created",
+        202 => "Queued",
+        _ => "Done",
+    }
+}
+
+fn not_found(resource: Option<Resource>) -> String {
+    resource.map_or_else(|| "Not here".to_owned(), |resource| format!("{} not found", resource.name()))
+}

@@ -1,0 +1,274 @@
+//! The table of contents: every route of the API with its scope. A test walks it, so none can be forgotten.
+
+use holdfast_app::Resource::{BackupDestination, BackupTask, BackupTaskLog, NotificationStream, RemoteServer, Tag};
+use holdfast_core::scope::Scope;
+
+use crate::openapi::{LIST, LIST_LOGS, LIST_TASK_LOGS, LIST_TASKS, TRIGGER, UPCOMING};
+use crate::table::{Access, Route, delete, get, patch, post, put};
+use crate::{destinations, device, docs, logs, servers, ssh_key, streams, tags, tasks, triggers, user};
+
+pub fn routes() -> Vec<Route> {
+    [
+        general(),
+        notification_streams(),
+        backup_tasks(),
+        backup_task_logs(),
+        backup_destinations(),
+        remote_servers(),
+        tag_routes(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn general() -> Vec<Route> {
+    vec![
+        get("/api/user", Access::Token, user::show_user).says("Show the current user").shows::<user::UserResource>(),
+        get("/api/ssh-key", Scope::CreateRemoteServers, ssh_key::show_ssh_key)
+            .says("Show the public SSH key to install on servers")
+            .shows::<ssh_key::SshKeyResource>(),
+        post("/api/device-auth/token", Access::Public, device::create_device_token)
+            .says("Exchange credentials for a token with every scope; off unless ENABLE_DEVICE_AUTH_ENDPOINT is true")
+            .takes::<device::DeviceBody>()
+            .answers::<device::DeviceToken>(),
+        get("/api/openapi.json", Access::Public, docs::show_document)
+            .says("This document")
+            .answers::<docs::OpenApiDocument>(),
+    ]
+}
+
+fn notification_streams() -> Vec<Route> {
+    const LIST_PATH: &str = "/api/notification-streams";
+    const PATH: &str = "/api/notification-streams/{id}";
+    use streams::{StreamBody, StreamResource};
+    vec![
+        get(LIST_PATH, Scope::ViewNotificationStreams, streams::list_streams)
+            .says("List notification streams")
+            .asks(LIST)
+            .lists::<StreamResource>(),
+        post(LIST_PATH, Scope::CreateNotificationStreams, streams::create_stream)
+            .says("Create a notification stream")
+            .takes::<StreamBody>()
+            .creates::<StreamResource>(),
+        get(PATH, Scope::ViewNotificationStreams, streams::show_stream)
+            .says("Show a notification stream")
+            .of(NotificationStream)
+            .shows::<StreamResource>(),
+        put(PATH, Scope::UpdateNotificationStreams, streams::update_stream)
+            .says("Update a notification stream")
+            .of(NotificationStream)
+            .takes_part_of::<StreamBody>()
+            .shows::<StreamResource>(),
+        patch(PATH, Scope::UpdateNotificationStreams, streams::update_stream)
+            .says("Update a notification stream (the same as PUT)")
+            .of(NotificationStream)
+            .takes_part_of::<StreamBody>()
+            .shows::<StreamResource>(),
+        delete(PATH, Scope::DeleteNotificationStreams, streams::delete_stream)
+            .says("Delete a notification stream")
+            .of(NotificationStream)
+            .confirms(200),
+        post("/api/notification-streams/{id}/test", Scope::UpdateNotificationStreams, streams::test_stream)
+            .says("Send a sample message; what the channel answers appears as `last_test` on the stream")
+            .of(NotificationStream)
+            .confirms(202),
+    ]
+}
+
+fn backup_tasks() -> Vec<Route> {
+    const LIST_PATH: &str = "/api/backup-tasks";
+    const PATH: &str = "/api/backup-tasks/{id}";
+    use tasks::{StatusResource, TaskBody, TaskResource, UpcomingResource};
+    vec![
+        get(LIST_PATH, Scope::ViewBackupTasks, tasks::list_tasks)
+            .says("List backup tasks")
+            .asks(LIST_TASKS)
+            .lists::<TaskResource>(),
+        get("/api/backup-tasks/upcoming", Scope::ViewBackupTasks, tasks::list_upcoming)
+            .says("List the next runs, soonest first")
+            .asks(UPCOMING)
+            .shows_all::<UpcomingResource>(),
+        post(LIST_PATH, Scope::CreateBackupTasks, tasks::create_task)
+            .says("Create a backup task")
+            .takes::<TaskBody>()
+            .creates::<TaskResource>(),
+        get(PATH, Scope::ViewBackupTasks, tasks::show_task)
+            .says("Show a backup task")
+            .of(BackupTask)
+            .shows::<TaskResource>(),
+        put(PATH, Scope::UpdateBackupTasks, tasks::update_task)
+            .says("Update a backup task")
+            .of(BackupTask)
+            .takes_part_of::<TaskBody>()
+            .shows::<TaskResource>(),
+        patch(PATH, Scope::UpdateBackupTasks, tasks::update_task)
+            .says("Update a backup task (the same as PUT)")
+            .of(BackupTask)
+            .takes_part_of::<TaskBody>()
+            .shows::<TaskResource>(),
+        delete(PATH, Scope::DeleteBackupTasks, tasks::delete_task)
+            .says("Delete a backup task and its logs")
+            .of(BackupTask)
+            .confirms(200),
+        get("/api/backup-tasks/{id}/status", Scope::ViewBackupTasks, tasks::show_status)
+            .says("Show what a backup task is doing")
+            .of(BackupTask)
+            .shows::<StatusResource>(),
+        get("/api/backup-tasks/{id}/latest-log", Scope::ViewBackupTasks, tasks::show_latest_log)
+            .says("Show the newest log of a backup task")
+            .of(BackupTask)
+            .shows::<logs::LogResource>(),
+        get("/api/backup-tasks/{id}/logs", Scope::ViewBackupTasks, logs::list_task_logs)
+            .says("List the logs of a backup task")
+            .of(BackupTask)
+            .asks(LIST_TASK_LOGS)
+            .lists::<logs::LogResource>(),
+        post("/api/backup-tasks/{id}/run", Scope::RunBackupTasks, tasks::run_task)
+            .says("Run a backup task now")
+            .of(BackupTask)
+            .confirms(202),
+        post("/api/backup-tasks/{id}/cancel", Scope::RunBackupTasks, tasks::cancel_task)
+            .says("Cancel the live run of a backup task")
+            .of(BackupTask)
+            .confirms(200),
+        post("/api/backup-tasks/{id}/pause", Scope::UpdateBackupTasks, tasks::pause_task)
+            .says("Pause a backup task")
+            .of(BackupTask)
+            .shows::<TaskResource>(),
+        post("/api/backup-tasks/{id}/resume", Scope::UpdateBackupTasks, tasks::resume_task)
+            .says("Resume a backup task")
+            .of(BackupTask)
+            .shows::<TaskResource>(),
+        post("/api/backup-tasks/{id}/trigger-url", Scope::UpdateBackupTasks, triggers::rotate_trigger)
+            .says("Make a new trigger URL for a backup task; the one before stops working")
+            .of(BackupTask)
+            .shows::<triggers::TriggerResource>(),
+        post("/webhooks/backup-tasks/{id}/run", Access::Public, triggers::trigger_run)
+            .says("Run a backup task from elsewhere, with the task's own secret")
+            .of(BackupTask)
+            .asks(TRIGGER)
+            .confirms(202),
+    ]
+}
+
+fn backup_task_logs() -> Vec<Route> {
+    vec![
+        get("/api/backup-task-logs", Scope::ViewBackupTasks, logs::list_logs)
+            .says("List backup task logs")
+            .asks(LIST_LOGS)
+            .lists::<logs::LogResource>(),
+        get("/api/backup-task-logs/{id}", Scope::ViewBackupTasks, logs::show_log)
+            .says("Show a backup task log")
+            .of(BackupTaskLog)
+            .shows::<logs::LogResource>(),
+        delete("/api/backup-task-logs/{id}", Scope::DeleteBackupTasks, logs::delete_log)
+            .says("Delete a backup task log")
+            .of(BackupTaskLog)
+            .confirms(200),
+    ]
+}
+
+fn backup_destinations() -> Vec<Route> {
+    const LIST_PATH: &str = "/api/backup-destinations";
+    const PATH: &str = "/api/backup-destinations/{id}";
+    use destinations::{DestinationBody, DestinationResource};
+    vec![
+        get(LIST_PATH, Scope::ViewBackupDestinations, destinations::list_destinations)
+            .says("List backup destinations")
+            .asks(LIST)
+            .lists::<DestinationResource>(),
+        post(LIST_PATH, Scope::CreateBackupDestinations, destinations::create_destination)
+            .says("Create a backup destination")
+            .takes::<DestinationBody>()
+            .creates::<DestinationResource>(),
+        get(PATH, Scope::ViewBackupDestinations, destinations::show_destination)
+            .says("Show a backup destination")
+            .of(BackupDestination)
+            .shows::<DestinationResource>(),
+        put(PATH, Scope::UpdateBackupDestinations, destinations::update_destination)
+            .says("Update a backup destination")
+            .of(BackupDestination)
+            .takes_part_of::<DestinationBody>()
+            .shows::<DestinationResource>(),
+        patch(PATH, Scope::UpdateBackupDestinations, destinations::update_destination)
+            .says("Update a backup destination (the same as PUT)")
+            .of(BackupDestination)
+            .takes_part_of::<DestinationBody>()
+            .shows::<DestinationResource>(),
+        delete(PATH, Scope::DeleteBackupDestinations, destinations::delete_destination)
+            .says("Delete a backup destination")
+            .of(BackupDestination)
+            .confirms(200),
+        post("/api/backup-destinations/{id}/check", Scope::UpdateBackupDestinations, destinations::check_destination)
+            .says("Check a backup destination; the result appears as `status` on it")
+            .of(BackupDestination)
+            .confirms(202),
+    ]
+}
+
+fn remote_servers() -> Vec<Route> {
+    const LIST_PATH: &str = "/api/remote-servers";
+    const PATH: &str = "/api/remote-servers/{id}";
+    use servers::{ServerBody, ServerResource};
+    vec![
+        get(LIST_PATH, Scope::ViewRemoteServers, servers::list_servers)
+            .says("List remote servers")
+            .asks(LIST)
+            .lists::<ServerResource>(),
+        post(LIST_PATH, Scope::CreateRemoteServers, servers::create_server)
+            .says("Create a remote server")
+            .takes::<ServerBody>()
+            .creates::<ServerResource>(),
+        get(PATH, Scope::ViewRemoteServers, servers::show_server)
+            .says("Show a remote server")
+            .of(RemoteServer)
+            .shows::<ServerResource>(),
+        put(PATH, Scope::UpdateRemoteServers, servers::update_server)
+            .says("Update a remote server")
+            .of(RemoteServer)
+            .takes_part_of::<ServerBody>()
+            .shows::<ServerResource>(),
+        patch(PATH, Scope::UpdateRemoteServers, servers::update_server)
+            .says("Update a remote server (the same as PUT)")
+            .of(RemoteServer)
+            .takes_part_of::<ServerBody>()
+            .shows::<ServerResource>(),
+        delete(PATH, Scope::DeleteRemoteServers, servers::delete_server)
+            .says("Delete a remote server")
+            .of(RemoteServer)
+            .confirms(200),
+        post("/api/remote-servers/{id}/check", Scope::UpdateRemoteServers, servers::check_server)
+            .says("Check the connection to a remote server; the result appears as `status` on it")
+            .of(RemoteServer)
+            .confirms(202),
+        post("/api/remote-servers/{id}/accept-host-key", Scope::UpdateRemoteServers, servers::accept_host_key)
+            .says("Trust the changed host key of a remote server")
+            .of(RemoteServer)
+            .shows::<ServerResource>(),
+    ]
+}
+
+fn tag_routes() -> Vec<Route> {
+    const PATH: &str = "/api/tags/{id}";
+    use tags::{TagBody, TagResource};
+    vec![
+        get("/api/tags", Scope::ManageTags, tags::list_tags).says("List tags").asks(LIST).lists::<TagResource>(),
+        post("/api/tags", Scope::ManageTags, tags::create_tag)
+            .says("Create a tag")
+            .takes::<TagBody>()
+            .creates::<TagResource>(),
+        get(PATH, Scope::ManageTags, tags::show_tag).says("Show a tag").of(Tag).shows::<TagResource>(),
+        put(PATH, Scope::ManageTags, tags::update_tag)
+            .says("Update a tag")
+            .of(Tag)
+            .takes_part_of::<TagBody>()
+            .shows::<TagResource>(),
+        patch(PATH, Scope::ManageTags, tags::update_tag)
+            .says("Update a tag (the same as PUT)")
+            .of(Tag)
+            .takes_part_of::<TagBody>()
+            .shows::<TagResource>(),
+        delete(PATH, Scope::ManageTags, tags::delete_tag).says("Delete a tag").of(Tag).confirms(200),
+    ]
+}

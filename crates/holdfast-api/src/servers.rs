@@ -1,0 +1,142 @@
+//! `/api/remote-servers`.
+
+use axum::http::StatusCode;
+use holdfast_app::{Resource, servers};
+use holdfast_core::clock::rfc3339;
+use holdfast_core::ids::ServerId;
+use holdfast_core::server::ServerInput;
+use holdfast_store::servers::ServerRow;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::answer::{Answer, data, message};
+use crate::body::{Body, Object};
+use crate::call::Call;
+use crate::list;
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ServerResource {
+    id: i64,
+    user_id: i64,
+    label: String,
+    connection: Connection,
+    status: ServerStatus,
+    created_at: String,
+    updated_at: String,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Connection {
+    host: String,
+    /// The same as `host`.
+    ip_address: String,
+    username: String,
+    port: i64,
+    database_username: Option<String>,
+    is_database_password_set: bool,
+    /// Pinned on first contact.
+    host_key_fingerprint: Option<String>,
+    /// Another key that the server showed since; it is not trusted until it is accepted.
+    offered_host_key_fingerprint: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ServerStatus {
+    #[schema(pattern = "^(unknown|online|offline)$")]
+    connectivity: String,
+    last_connected_at: Option<String>,
+    last_error: Option<String>,
+}
+
+/// What a server is made of; see `ServerInput`.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes the body for the document")]
+pub(crate) struct ServerBody {
+    #[schema(min_length = 1, max_length = 255)]
+    label: String,
+    /// An IP address or a host name; `host` does the same.
+    #[schema(min_length = 1, max_length = 255)]
+    ip_address: String,
+    #[schema(pattern = "^[A-Za-z0-9_][A-Za-z0-9._@+-]{0,254}$")]
+    username: String,
+    #[schema(required = false, minimum = 1, maximum = 65535, default = 22)]
+    port: i64,
+    #[schema(max_length = 255)]
+    database_username: Option<String>,
+    /// Never returned; null removes it.
+    #[schema(max_length = 1024, write_only)]
+    database_password: Option<String>,
+}
+
+fn shape(row: ServerRow) -> ServerResource {
+    ServerResource {
+        id: row.id,
+        user_id: row.user_id,
+        label: row.label,
+        connection: Connection {
+            ip_address: row.host.clone(),
+            host: row.host,
+            username: row.username,
+            port: row.port,
+            database_username: row.database_username,
+            is_database_password_set: row.database_password_sealed.is_some(),
+            host_key_fingerprint: row.host_key,
+            offered_host_key_fingerprint: row.offered_host_key,
+        },
+        status: ServerStatus {
+            connectivity: row.connectivity,
+            last_connected_at: row.last_connected_at.map(|at| rfc3339(at.0)),
+            last_error: row.last_error,
+        },
+        created_at: rfc3339(row.created_at.0),
+        updated_at: rfc3339(row.updated_at.0),
+    }
+}
+
+fn read(body: &Object) -> ServerInput {
+    ServerInput {
+        label: body.text("label"),
+        host: body.text("ip_address").or(body.text("host")),
+        username: body.text("username"),
+        port: body.integer("port"),
+        database_username: body.text("database_username"),
+        database_password: body.text("database_password"),
+    }
+}
+
+pub(crate) async fn list_servers(call: Call) -> Answer {
+    let page = servers::list(&call.app, &call.listing()?).await?;
+    list::page(&call, page, shape)
+}
+
+pub(crate) async fn create_server(call: Call, body: Body) -> Answer {
+    let row = servers::create(&call.app, &call.caller, &read(&body.object()?)).await?;
+    data(StatusCode::CREATED, shape(row))
+}
+
+pub(crate) async fn show_server(call: Call) -> Answer {
+    let row = servers::show(&call.app, &call.caller, call.id(Resource::RemoteServer)?).await?;
+    data(StatusCode::OK, shape(row))
+}
+
+pub(crate) async fn update_server(call: Call, body: Body) -> Answer {
+    let id: ServerId = call.id(Resource::RemoteServer)?;
+    servers::show(&call.app, &call.caller, id).await?;
+    let row = servers::update(&call.app, &call.caller, id, &read(&body.object()?)).await?;
+    data(StatusCode::OK, shape(row))
+}
+
+pub(crate) async fn delete_server(call: Call) -> Answer {
+    servers::delete(&call.app, &call.caller, call.id(Resource::RemoteServer)?).await?;
+    message(StatusCode::OK, "Remote server successfully deleted")
+}
+
+pub(crate) async fn check_server(call: Call) -> Answer {
+    servers::request_check(&call.app, &call.caller, call.id(Resource::RemoteServer)?).await?;
+    message(StatusCode::ACCEPTED, "Remote server check initiated successfully.")
+}
+
+pub(crate) async fn accept_host_key(call: Call) -> Answer {
+    let row = servers::accept_host_key(&call.app, &call.caller, call.id(Resource::RemoteServer)?).await?;
+    data(StatusCode::OK, shape(row))
+}

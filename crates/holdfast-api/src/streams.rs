@@ -1,0 +1,137 @@
+//! `/api/notification-streams`.
+
+use axum::http::StatusCode;
+use holdfast_app::{AppError, Resource, streams};
+use holdfast_core::clock::rfc3339;
+use holdfast_core::ids::StreamId;
+use holdfast_core::stream::StreamInput;
+use holdfast_store::streams::StreamRow;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::answer::{Answer, data, message};
+use crate::body::{Body, Object};
+use crate::call::Call;
+use crate::list;
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct StreamResource {
+    id: i64,
+    user_id: i64,
+    label: String,
+    #[schema(pattern = "^(email|discord|slack|teams|pushover)$")]
+    r#type: String,
+    type_human: &'static str,
+    notifications: NotificationFlags,
+    last_test: Option<TestResult>,
+    created_at: String,
+    updated_at: String,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct NotificationFlags {
+    on_success: bool,
+    on_failure: bool,
+}
+
+/// What the last test message met.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct TestResult {
+    succeeded: bool,
+    message: String,
+    tested_at: String,
+}
+
+/// What a stream is made of; see `StreamInput`.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes the body for the document")]
+pub(crate) struct StreamBody {
+    #[schema(min_length = 1, max_length = 255)]
+    label: String,
+    #[schema(pattern = "^(email|discord|slack|teams|pushover)$")]
+    r#type: String,
+    /// An e-mail address, a webhook URL or a Pushover user key. Never returned.
+    #[schema(min_length = 1, max_length = 2048, write_only)]
+    value: String,
+    /// A Pushover application token in place of the service's own. Never returned.
+    #[schema(pattern = "^[A-Za-z0-9]{30}$", write_only)]
+    pushover_token: Option<String>,
+    #[schema(required = false)]
+    notifications: NotificationFlagsBody,
+}
+
+/// Failures only, unless said otherwise.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes the body for the document")]
+pub(crate) struct NotificationFlagsBody {
+    #[schema(required = false, default = false)]
+    on_success: bool,
+    #[schema(required = false, default = true)]
+    on_failure: bool,
+}
+
+fn shape(row: StreamRow) -> Result<StreamResource, AppError> {
+    let kind = row.kind()?;
+    let last_test = match (row.last_test_succeeded, row.last_tested_at) {
+        (Some(succeeded), Some(at)) => {
+            Some(TestResult { succeeded, message: row.last_test_message.unwrap_or_default(), tested_at: rfc3339(at.0) })
+        }
+        _ => None,
+    };
+    Ok(StreamResource {
+        id: row.id,
+        user_id: row.user_id,
+        label: row.label,
+        r#type: row.kind,
+        type_human: kind.human(),
+        notifications: NotificationFlags { on_success: row.on_success, on_failure: row.on_failure },
+        last_test,
+        created_at: rfc3339(row.created_at.0),
+        updated_at: rfc3339(row.updated_at.0),
+    })
+}
+
+fn read(body: &Object) -> StreamInput {
+    let notifications = body.object("notifications");
+    StreamInput {
+        label: body.text("label"),
+        kind: body.text("type"),
+        value: body.text("value"),
+        pushover_token: body.text("pushover_token"),
+        notifications_malformed: notifications.is_none(),
+        on_success: notifications.as_ref().map(|flags| flags.boolean("on_success")).unwrap_or_default(),
+        on_failure: notifications.as_ref().map(|flags| flags.boolean("on_failure")).unwrap_or_default(),
+    }
+}
+
+pub(crate) async fn list_streams(call: Call) -> Answer {
+    let page = streams::list(&call.app, &call.listing()?).await?;
+    list::try_page(&call, page, shape)
+}
+
+pub(crate) async fn create_stream(call: Call, body: Body) -> Answer {
+    let row = streams::create(&call.app, &call.caller, &read(&body.object()?)).await?;
+    data(StatusCode::CREATED, shape(row)?)
+}
+
+pub(crate) async fn show_stream(call: Call) -> Answer {
+    let row = streams::show(&call.app, &call.caller, call.id(Resource::NotificationStream)?).await?;
+    data(StatusCode::OK, shape(row)?)
+}
+
+pub(crate) async fn update_stream(call: Call, body: Body) -> Answer {
+    let id: StreamId = call.id(Resource::NotificationStream)?;
+    streams::show(&call.app, &call.caller, id).await?;
+    let row = streams::update(&call.app, &call.caller, id, &read(&body.object()?)).await?;
+    data(StatusCode::OK, shape(row)?)
+}
+
+pub(crate) async fn delete_stream(call: Call) -> Answer {
+    streams::delete(&call.app, &call.caller, call.id(Resource::NotificationStream)?).await?;
+    message(StatusCode::OK, "Notification stream successfully deleted")
+}
+
+pub(crate) async fn test_stream(call: Call) -> Answer {
+    streams::request_test(&call.app, &call.caller, call.id(Resource::NotificationStream)?).await?;
+    message(StatusCode::ACCEPTED, "Notification stream test initiated successfully.")
+}

@@ -1,0 +1,152 @@
+//! What a route is: method, path, who may use it, its handler, and what the document says about it.
+
+use std::sync::Arc;
+
+use axum::handler::Handler;
+use axum::http::Method;
+use axum::middleware;
+use axum::routing::{MethodFilter, MethodRouter, on};
+use holdfast_app::Resource;
+use holdfast_core::scope::Scope;
+use utoipa::ToSchema;
+
+use crate::Api;
+use crate::guard::guard;
+use crate::openapi::{AnswerDoc, QueryDoc, SchemaDoc};
+
+/// Who may use a route. There is no default: a route cannot be written without saying.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Anyone. The handler sees to its own safety.
+    Public,
+    /// Any valid token.
+    Token,
+    /// A token with this scope.
+    Scope(Scope),
+}
+
+impl From<Scope> for Access {
+    fn from(scope: Scope) -> Self {
+        Self::Scope(scope)
+    }
+}
+
+pub struct Route {
+    pub method: Method,
+    pub path: &'static str,
+    pub access: Access,
+    /// What `{id}` in the path names.
+    pub resource: Option<Resource>,
+    pub summary: &'static str,
+    pub(crate) body: Option<BodyDoc>,
+    pub(crate) answer: Option<AnswerDoc>,
+    pub(crate) query: &'static [QueryDoc],
+    handler: MethodRouter<Arc<Api>>,
+}
+
+pub(crate) struct BodyDoc {
+    pub schema: SchemaDoc,
+    /// Every field may be left out.
+    pub partial: bool,
+}
+
+macro_rules! methods {
+    ($($name:ident = $method:ident),*) => {$(
+        pub(crate) fn $name<H, T>(path: &'static str, access: impl Into<Access>, handler: H) -> Route
+        where
+            H: Handler<T, Arc<Api>>,
+            T: 'static,
+        {
+            Route {
+                method: Method::$method,
+                path,
+                access: access.into(),
+                resource: None,
+                summary: "",
+                body: None,
+                answer: None,
+                query: &[],
+                handler: on(MethodFilter::$method, handler),
+            }
+        }
+    )*};
+}
+
+methods!(get = GET, post = POST, put = PUT, patch = PATCH, delete = DELETE);
+
+impl Route {
+    pub(crate) fn says(mut self, summary: &'static str) -> Self {
+        self.summary = summary;
+        self
+    }
+
+    pub(crate) fn of(mut self, resource: Resource) -> Self {
+        self.resource = Some(resource);
+        self
+    }
+
+    pub(crate) fn asks(mut self, query: &'static [QueryDoc]) -> Self {
+        self.query = query;
+        self
+    }
+
+    pub(crate) fn takes<T: ToSchema>(mut self) -> Self {
+        self.body = Some(BodyDoc { schema: SchemaDoc::of::<T>(), partial: false });
+        self
+    }
+
+    pub(crate) fn takes_part_of<T: ToSchema>(mut self) -> Self {
+        self.body = Some(BodyDoc { schema: SchemaDoc::of::<T>(), partial: true });
+        self
+    }
+
+    /// 200 with one resource.
+    pub(crate) fn shows<T: ToSchema>(mut self) -> Self {
+        self.answer = Some(AnswerDoc::Data(200, SchemaDoc::of::<T>()));
+        self
+    }
+
+    /// 201 with the new resource.
+    pub(crate) fn creates<T: ToSchema>(mut self) -> Self {
+        self.answer = Some(AnswerDoc::Data(201, SchemaDoc::of::<T>()));
+        self
+    }
+
+    /// 200 with a page of resources.
+    pub(crate) fn lists<T: ToSchema>(mut self) -> Self {
+        self.answer = Some(AnswerDoc::Page(SchemaDoc::of::<T>()));
+        self
+    }
+
+    /// 200 with all of a short list.
+    pub(crate) fn shows_all<T: ToSchema>(mut self) -> Self {
+        self.answer = Some(AnswerDoc::All(SchemaDoc::of::<T>()));
+        self
+    }
+
+    /// A message that it was done (200) or queued (202).
+    pub(crate) fn confirms(mut self, status: u16) -> Self {
+        self.answer = Some(AnswerDoc::Bare(status, SchemaDoc::of::<crate::answer::Message>()));
+        self
+    }
+
+    /// 200 with a body of its own form.
+    pub(crate) fn answers<T: ToSchema>(mut self) -> Self {
+        self.answer = Some(AnswerDoc::Bare(200, SchemaDoc::of::<T>()));
+        self
+    }
+}
+
+/// The routes as axum wants them: one entry per path, every method behind its guard.
+pub(crate) fn by_path(routes: Vec<Route>, api: &Arc<Api>) -> Vec<(&'static str, MethodRouter<Arc<Api>>)> {
+    let mut paths: Vec<(&'static str, MethodRouter<Arc<Api>>)> = Vec::new();
+    for route in routes {
+        let state = (api.clone(), route.access);
+        let guarded = route.handler.route_layer(middleware::from_fn_with_state(state, guard));
+        match paths.iter_mut().find(|(path, _)| *path == route.path) {
+            Some((_, methods)) => *methods = std::mem::take(methods).merge(guarded),
+            None => paths.push((route.path, guarded)),
+        }
+    }
+    paths
+}

@@ -1,0 +1,81 @@
+//! `/api/tags`.
+
+use axum::http::StatusCode;
+use holdfast_app::{Resource, tags};
+use holdfast_core::clock::rfc3339;
+use holdfast_core::ids::TagId;
+use holdfast_core::tag::TagInput;
+use holdfast_store::tags::TagRow;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::answer::{Answer, data, message};
+use crate::body::{Body, Object};
+use crate::call::Call;
+use crate::list;
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct TagResource {
+    id: i64,
+    user_id: i64,
+    label: String,
+    description: Option<String>,
+    colour: Option<String>,
+    created_at: String,
+    updated_at: String,
+}
+
+/// What a tag is made of; see `TagInput`.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes the body for the document")]
+pub(crate) struct TagBody {
+    #[schema(min_length = 1, max_length = 255)]
+    label: String,
+    #[schema(max_length = 1000)]
+    description: Option<String>,
+    #[schema(pattern = "^#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$")]
+    colour: Option<String>,
+}
+
+fn shape(row: TagRow) -> TagResource {
+    TagResource {
+        id: row.id,
+        user_id: row.user_id,
+        label: row.label,
+        description: row.description,
+        colour: row.colour,
+        created_at: rfc3339(row.created_at.0),
+        updated_at: rfc3339(row.updated_at.0),
+    }
+}
+
+fn read(body: &Object) -> TagInput {
+    TagInput { label: body.text("label"), description: body.text("description"), colour: body.text("colour") }
+}
+
+pub(crate) async fn list_tags(call: Call) -> Answer {
+    let page = tags::list(&call.app, &call.listing()?).await?;
+    list::page(&call, page, shape)
+}
+
+pub(crate) async fn create_tag(call: Call, body: Body) -> Answer {
+    let row = tags::create(&call.app, &call.caller, &read(&body.object()?)).await?;
+    data(StatusCode::CREATED, shape(row))
+}
+
+pub(crate) async fn show_tag(call: Call) -> Answer {
+    let row = tags::show(&call.app, &call.caller, call.id(Resource::Tag)?).await?;
+    data(StatusCode::OK, shape(row))
+}
+
+pub(crate) async fn update_tag(call: Call, body: Body) -> Answer {
+    let id: TagId = call.id(Resource::Tag)?;
+    tags::show(&call.app, &call.caller, id).await?;
+    let row = tags::update(&call.app, &call.caller, id, &read(&body.object()?)).await?;
+    data(StatusCode::OK, shape(row))
+}
+
+pub(crate) async fn delete_tag(call: Call) -> Answer {
+    tags::delete(&call.app, &call.caller, call.id(Resource::Tag)?).await?;
+    message(StatusCode::OK, "Tag successfully deleted")
+}

@@ -1,0 +1,48 @@
+//! Trigger URLs: a task's own secret lets a build server start it.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, RawQuery, State};
+use axum::http::{HeaderMap, StatusCode};
+use holdfast_app::{AppError, Context, Resource, tasks};
+use holdfast_core::Secret;
+use holdfast_core::ids::TaskId;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::Api;
+use crate::answer::{Answer, data, message};
+use crate::call::{Call, Query, parse_id};
+
+const SECRET_HEADER: &str = "x-holdfast-secret";
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct TriggerResource {
+    /// `POST` here with the secret in the header `X-Holdfast-Secret`, or in the query as `secret`.
+    url: String,
+    /// Shown this once.
+    secret: String,
+}
+
+pub(crate) async fn rotate_trigger(call: Call) -> Answer {
+    let id: TaskId = call.id(Resource::BackupTask)?;
+    let secret = tasks::rotate_trigger(&call.app, &call.caller, id).await?;
+    let url = format!("{}/webhooks/backup-tasks/{id}/run", call.context.base_url);
+    data(StatusCode::OK, TriggerResource { url, secret: secret.reveal().to_owned() })
+}
+
+pub(crate) async fn trigger_run(
+    State(api): State<Arc<Api>>,
+    axum::Extension(context): axum::Extension<Context>,
+    Path(id): Path<String>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Answer {
+    let query = Query::parse(query.as_deref().unwrap_or_default());
+    let secret = headers.get(SECRET_HEADER).and_then(|value| value.to_str().ok()).or(query.get("secret"));
+    let refused = || AppError::NotFound(Resource::BackupTask);
+    let id = parse_id(&id).ok_or_else(refused)?;
+    let secret = Secret::new(secret.ok_or_else(refused)?);
+    tasks::trigger_run(&api.app, TaskId(id), &secret, &context.origin("webhook")).await?;
+    message(StatusCode::ACCEPTED, "Backup task initiated successfully.")
+}

@@ -1,0 +1,83 @@
+//! `holdfast token …`.
+
+use holdfast_app::tokens::{self, TokenRequest};
+use holdfast_core::clock::{self, rfc3339};
+use holdfast_core::ids::TokenId;
+use holdfast_core::scope::{Scope, ScopeSet};
+use holdfast_store::Migrations;
+
+use super::origin;
+use crate::cli::TokenCommand;
+use crate::failure::Failure;
+use crate::settings::Settings;
+use crate::wiring::open_app;
+
+pub async fn run(settings: &Settings, command: TokenCommand) -> Result<(), Failure> {
+    let app = open_app(settings, Migrations::OnlyCreate).await?;
+    match command {
+        TokenCommand::Create { user, name, scopes, all_scopes, expires_in } => {
+            let scopes = if all_scopes { ScopeSet::all() } else { parse_scopes(&scopes)? };
+            let micros = expires_in.as_deref().map(parse_duration).transpose()?;
+            let expires_at = micros.map(|micros| clock::from_micros(app.now().as_microsecond() + micros));
+            let user = tokens::user_by_email(&app, &user).await?;
+            let request = TokenRequest { name, scopes, expires_at };
+            let token = tokens::create(&app, user.user_id(), &origin(), &request).await?;
+            println!("{}", token.reveal());
+        }
+        TokenCommand::List { user } => {
+            let user = tokens::user_by_email(&app, &user).await?;
+            for token in tokens::list(&app, user.user_id()).await? {
+                let shown = |at: Option<holdfast_store::At>| at.map_or_else(|| "never".to_owned(), |at| rfc3339(at.0));
+                let (used, expires) = (shown(token.last_used_at), shown(token.expires_at));
+                println!("{}\t{}\tused {used}\texpires {expires}\t{}", token.id, token.name, token.scopes);
+            }
+        }
+        TokenCommand::Revoke { user, id } => {
+            let user = tokens::user_by_email(&app, &user).await?;
+            tokens::revoke(&app, user.user_id(), &origin(), TokenId(id)).await?;
+            println!("Token {id} is revoked.");
+        }
+    }
+    app.store.close().await;
+    Ok(())
+}
+
+fn parse_scopes(names: &[String]) -> Result<ScopeSet, Failure> {
+    names
+        .iter()
+        .map(|name| {
+            Scope::parse(name).ok_or_else(|| {
+                let all: Vec<&str> = Scope::ALL.iter().map(|scope| scope.as_str()).collect();
+                Failure::settings(format!("{name} is no scope; the scopes are {}", all.join(", ")))
+            })
+        })
+        .collect()
+}
+
+/// `30d`, `12h`, `90m` in microseconds; at most ten years.
+fn parse_duration(text: &str) -> Result<i64, Failure> {
+    let wrong = || Failure::settings(format!("--expires-in must be like 30d, 12h or 90m, not {text:?}"));
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let seconds: i64 = match unit {
+        'd' => 86_400,
+        'h' => 3_600,
+        'm' => 60,
+        _ => return Err(wrong()),
+    };
+    let number: i64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    let total = number.checked_mul(seconds).filter(|total| (1..=3650 * 86_400).contains(total)).ok_or_else(wrong)?;
+    Ok(total * 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        assert_eq!(parse_duration("30d").unwrap(), 30 * 86_400_000_000);
+        for bad in ["", "d", "0d", "-1d", "30", "30y", "99999999999999d", "3é"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+}

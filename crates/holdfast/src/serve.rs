@@ -1,0 +1,185 @@
+//! The long-running roles: `serve` answers requests and works, `worker` only works. Both end in good order.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use holdfast_api::{Api, ContextSettings, MetricsRenderer};
+use holdfast_app::App;
+use holdfast_app::accounts::{self, FirstStart};
+use holdfast_store::Migrations;
+use holdfast_ui::Ui;
+use holdfast_worker::Worker;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::failure::Failure;
+use crate::settings::Settings;
+use crate::wiring::open_app;
+
+pub async fn serve(settings: Settings) -> Result<(), Failure> {
+    let listener = bind(settings.listen).await?;
+    let address = listener.local_addr().map_err(|error| Failure::listen(error.to_string()))?;
+    let stop = stop_on_signal()?;
+    let metrics = install_metrics(&stop)?;
+    let app = open_app(&settings, Migrations::Apply).await?;
+    let base_url = settings.base_url.clone().unwrap_or_else(|| format!("http://{address}"));
+    greet(&app, &settings, &base_url).await?;
+
+    let work = TaskTracker::new();
+    for _ in 0..settings.workers {
+        let (worker, stop) = (Worker::new(app.clone()), stop.clone());
+        work.spawn(async move { worker.run(stop).await });
+    }
+    if settings.workers == 0 {
+        work.spawn(flush_token_use(app.clone(), stop.clone()));
+    }
+    work.close();
+
+    let service = router(&app, &settings, metrics).into_make_service_with_connect_info::<SocketAddr>();
+    let stopped = stop.clone();
+    let server = axum::serve(listener, service).with_graceful_shutdown(async move { stopped.cancelled().await });
+    tracing::info!(%address, "serving");
+    let mut server = tokio::spawn(server.into_future());
+    tokio::select! {
+        ended = &mut server => ended_early(ended)?,
+        () = stop.cancelled() => {}
+    }
+    // Requests and runs that have begun may end; whoever holds a connection open for longer loses it.
+    let end = async {
+        let served = (&mut server).await;
+        work.wait().await;
+        served
+    };
+    if tokio::time::timeout(settings.shutdown, end).await.is_err() {
+        tracing::warn!("work did not end in time and is left to the next start");
+    }
+    close(&app).await;
+    Ok(())
+}
+
+pub async fn work(settings: Settings) -> Result<(), Failure> {
+    let stop = stop_on_signal()?;
+    let app = open_app(&settings, Migrations::Apply).await?;
+    println!("Holdfast is working. Stop with Ctrl-C.");
+    let worker = Worker::new(app.clone());
+    let running = worker.run(stop.clone());
+    tokio::pin!(running);
+    tokio::select! {
+        () = &mut running => {}
+        () = stop.cancelled() => {
+            if tokio::time::timeout(settings.shutdown, &mut running).await.is_err() {
+                tracing::warn!("work did not end in time and is left to the next start");
+            }
+        }
+    }
+    close(&app).await;
+    Ok(())
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| {
+        Failure::listen(format!("cannot listen on {address}: {error}; choose another address with --listen"))
+    })
+}
+
+fn router(app: &Arc<App>, settings: &Settings, metrics: PrometheusHandle) -> Router {
+    let render: MetricsRenderer = Arc::new(move || metrics.render());
+    let api = holdfast_api::router(Arc::new(Api { app: app.clone(), metrics: Some(render) }));
+    let secure_cookies = settings.base_url.as_deref().is_some_and(|url| url.starts_with("https:"));
+    let ui = holdfast_ui::router(Arc::new(Ui { app: app.clone(), secure_cookies }));
+    let context =
+        ContextSettings { base_url: settings.base_url.clone(), trusted_proxies: settings.trusted_proxies.clone() };
+    holdfast_api::with_context(api.merge(ui), context)
+}
+
+/// Says what to open. Nobody has a password before they chose it themselves.
+async fn greet(app: &App, settings: &Settings, base_url: &str) -> Result<(), Failure> {
+    let given = settings.admin.as_ref().map(|(email, password)| (email.as_str(), password));
+    match accounts::ensure_admin(app, given).await? {
+        FirstStart::Ready => println!("Holdfast is ready: open {base_url}"),
+        FirstStart::AdminCreated => println!("Holdfast is ready: open {base_url} and sign in as the administrator"),
+        FirstStart::Link(secret) => {
+            println!("Holdfast is ready. Nobody has signed in yet: open this link, once, within a day:");
+            println!("  {base_url}/set-up/{}", secret.reveal());
+        }
+    }
+    println!("Data is kept in {}. Stop with Ctrl-C.", settings.data_dir.display());
+    Ok(())
+}
+
+async fn flush_token_use(app: Arc<App>, stop: CancellationToken) {
+    const EVERY: Duration = Duration::from_secs(5);
+    while !stop.is_cancelled() {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = tokio::time::sleep(EVERY) => {}
+        }
+        if let Err(error) = app.flush_token_use().await {
+            tracing::warn!(%error, "the last uses of tokens were not written");
+        }
+    }
+}
+
+fn ended_early(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Result<(), Failure> {
+    match ended {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(Failure::listen(error.to_string())),
+        Err(error) => Err(Failure::other(error.to_string())),
+    }
+}
+
+async fn close(app: &App) {
+    if let Err(error) = app.flush_token_use().await {
+        tracing::warn!(%error, "the last uses of tokens were not written");
+    }
+    app.store.close().await;
+    tracing::info!("stopped");
+}
+
+/// The first SIGTERM or Ctrl-C asks for a good end, the second ends at once.
+fn stop_on_signal() -> Result<CancellationToken, Failure> {
+    let listen = |kind| signal(kind).map_err(|error| Failure::other(format!("cannot listen for signals: {error}")));
+    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let stop = CancellationToken::new();
+    let token = stop.clone();
+    tokio::spawn(async move {
+        for already_stopping in [false, true] {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            if already_stopping {
+                eprintln!("holdfast: stopped at once");
+                std::process::exit(130);
+            }
+            tracing::info!("stopping; a second signal stops at once");
+            token.cancel();
+        }
+    });
+    Ok(stop)
+}
+
+fn install_metrics(stop: &CancellationToken) -> Result<PrometheusHandle, Failure> {
+    const SECONDS: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
+    let explain = |error: metrics_exporter_prometheus::BuildError| Failure::other(format!("metrics: {error}"));
+    let handle = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), SECONDS)
+        .map_err(explain)?
+        .install_recorder()
+        .map_err(explain)?;
+    let (upkeep, stop) = (handle.clone(), stop.clone());
+    tokio::spawn(async move {
+        while !stop.is_cancelled() {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(Duration::from_secs(10)) => upkeep.run_upkeep(),
+            }
+        }
+    });
+    Ok(handle)
+}

@@ -1,0 +1,330 @@
+//! Settings: one table of names, from which flags, environment, help and documentation are made.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::ArgMatches;
+use holdfast_app::Limits;
+use holdfast_core::Secret;
+use holdfast_core::network::{self, Network};
+use holdfast_core::rate::Quota;
+use holdfast_store::master_key::MasterKeySource;
+
+use crate::failure::Failure;
+
+/// One setting. Its flag is its name in lower case with hyphens, without the prefix.
+pub struct Setting {
+    pub name: &'static str,
+    pub help: &'static str,
+    pub default: &'static str,
+    /// Secrets have no flag, where every user of the machine could read them; they come from a file or the environment.
+    pub secret: bool,
+}
+
+const fn plain(name: &'static str, default: &'static str, help: &'static str) -> Setting {
+    Setting { name, help, default, secret: false }
+}
+
+const fn secret(name: &'static str, help: &'static str) -> Setting {
+    Setting { name, help, default: "", secret: true }
+}
+
+const PREFIX: &str = "HOLDFAST_";
+
+pub const TABLE: &[Setting] = &[
+    plain("HOLDFAST_DATA_DIR", "", "Folder for database, master key and local backups [~/.local/share/holdfast]"),
+    plain("HOLDFAST_LISTEN", "127.0.0.1:8080", "Address and port to serve on"),
+    plain("HOLDFAST_BASE_URL", "", "Where people reach the service, e.g. https://backup.example.org"),
+    secret("HOLDFAST_DATABASE_URL", "sqlite://PATH or postgres://… [SQLite in the data folder]"),
+    plain("HOLDFAST_DATABASE_CONNECTIONS", "10", "Connections to the database at most"),
+    secret("HOLDFAST_MASTER_KEY", "32 bytes in base64 that seal all secrets [a file in the data folder]"),
+    plain("HOLDFAST_ADMIN_EMAIL", "", "E-mail of the administrator that the first start creates"),
+    secret("HOLDFAST_ADMIN_PASSWORD", "Password of the administrator that the first start creates"),
+    plain("HOLDFAST_TRUSTED_PROXIES", "", "Proxies whose X-Forwarded-… headers count, comma-separated"),
+    plain("HOLDFAST_WORKERS", "1", "Workers inside `serve`; 0 leaves runs to `holdfast worker` processes"),
+    plain("HOLDFAST_RATE_PER_SECOND", "50", "API requests per second and token, on average"),
+    plain("HOLDFAST_RATE_BURST", "500", "API requests of a token at once"),
+    plain("HOLDFAST_RUNS_PER_MINUTE", "30", "Runs and checks that a user may ask for per minute"),
+    plain("HOLDFAST_SIGN_INS_PER_MINUTE", "5", "Sign-in tries per minute, e-mail and address"),
+    plain("HOLDFAST_SHUTDOWN_SECS", "30", "How long work may take to end after SIGTERM"),
+    plain("HOLDFAST_LOG", "info", "Which log lines are written, e.g. debug, or info,holdfast_api=debug"),
+    plain("HOLDFAST_LOG_FORMAT", "text", "text or json"),
+    plain("ENABLE_DEVICE_AUTH_ENDPOINT", "false", "Whether devices may exchange a password for a token"),
+];
+
+/// All settings, checked.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub data_dir: PathBuf,
+    pub listen: SocketAddr,
+    pub base_url: Option<String>,
+    pub database_url: Secret,
+    pub database_connections: u32,
+    pub master_key: MasterKeySource,
+    pub admin: Option<(String, Secret)>,
+    pub trusted_proxies: Vec<Network>,
+    pub workers: u32,
+    pub limits: Limits,
+    pub shutdown: Duration,
+    pub log: String,
+    pub log_json: bool,
+    pub device_auth_enabled: bool,
+}
+
+pub type Environment = BTreeMap<String, String>;
+
+/// The environment as text. A variable that is no text cannot be a setting of ours.
+pub fn process_environment() -> Environment {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
+impl Setting {
+    pub fn flag(&self) -> String {
+        self.name.trim_start_matches(PREFIX).to_lowercase().replace('_', "-")
+    }
+
+    /// Where a secret's file is named.
+    pub fn file_name(&self) -> String {
+        format!("{}_FILE", self.name)
+    }
+}
+
+/// What was given, by name: flags before environment.
+struct Given<'a> {
+    matches: &'a ArgMatches,
+    environment: &'a Environment,
+}
+
+impl Given<'_> {
+    fn find(&self, setting: &Setting) -> Result<Option<String>, Failure> {
+        if setting.secret {
+            return self.find_secret(setting);
+        }
+        let flag = self.matches.get_one::<String>(setting.name);
+        Ok(flag.or_else(|| self.environment.get(setting.name)).filter(|text| !text.is_empty()).cloned())
+    }
+
+    fn file_of(&self, setting: &Setting) -> Option<PathBuf> {
+        let name = setting.file_name();
+        let path = self.matches.get_one::<String>(&name).or_else(|| self.environment.get(&name));
+        path.filter(|path| !path.is_empty()).map(PathBuf::from)
+    }
+
+    fn find_secret(&self, setting: &Setting) -> Result<Option<String>, Failure> {
+        let direct = self.environment.get(setting.name).filter(|text| !text.is_empty());
+        match (direct, self.file_of(setting)) {
+            (Some(_), Some(_)) => {
+                Err(Failure::settings(format!("{} and {} are both set; keep one", setting.name, setting.file_name())))
+            }
+            (Some(text), None) => Ok(Some(text.clone())),
+            (None, Some(path)) => read_secret(&setting.file_name(), &path).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn text(&self, name: &str) -> Result<Option<String>, Failure> {
+        let setting = setting(name);
+        let found = self.find(setting)?;
+        Ok(found.or_else(|| (!setting.default.is_empty()).then(|| setting.default.to_owned())))
+    }
+
+    fn parse<T>(&self, name: &str, wanted: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>, Failure> {
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        let parsed = parse(text.trim());
+        parsed.map(Some).ok_or_else(|| Failure::settings(format!("{name} must be {wanted}, not {text:?}")))
+    }
+
+    fn number(&self, name: &str, least: u32, most: u32) -> Result<u32, Failure> {
+        let wanted = format!("a whole number from {least} to {most}");
+        let number = self.parse(name, &wanted, |text| text.parse().ok().filter(|n| (least..=most).contains(n)))?;
+        Ok(number.unwrap_or(least))
+    }
+}
+
+fn setting(name: &str) -> &'static Setting {
+    TABLE.iter().find(|setting| setting.name == name).expect("a setting of the table")
+}
+
+fn read_secret(name: &str, path: &Path) -> Result<String, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::settings(format!("{name}: cannot read {}: {error}", path.display())))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+impl Settings {
+    pub fn load(matches: &ArgMatches, environment: &Environment) -> Result<Self, Failure> {
+        refuse_unknown(environment)?;
+        let given = Given { matches, environment };
+        let data_dir = given.text("HOLDFAST_DATA_DIR")?.map_or_else(|| default_data_dir(environment), PathBuf::from);
+        let database_url = given.text("HOLDFAST_DATABASE_URL")?;
+        let database_url =
+            database_url.unwrap_or_else(|| format!("sqlite://{}", data_dir.join("holdfast.db").display()));
+        if !["sqlite:", "postgres:", "postgresql:"].iter().any(|scheme| database_url.starts_with(scheme)) {
+            return Err(Failure::settings("HOLDFAST_DATABASE_URL must begin with sqlite:// or postgres://"));
+        }
+        let second = |rate: u32, burst: u32| Quota::per_second(rate, burst.max(rate));
+        Ok(Self {
+            listen: given
+                .parse("HOLDFAST_LISTEN", "an address and port like 127.0.0.1:8080", |text| text.parse().ok())?
+                .expect("has a default"),
+            base_url: given.parse("HOLDFAST_BASE_URL", "an http or https URL", |text| {
+                network::is_endpoint_url(text).then(|| text.trim_end_matches('/').to_owned())
+            })?,
+            database_url: Secret::new(database_url),
+            database_connections: given.number("HOLDFAST_DATABASE_CONNECTIONS", 1, 1000)?,
+            master_key: master_key(&given, &data_dir)?,
+            admin: admin(&given)?,
+            trusted_proxies: given
+                .parse("HOLDFAST_TRUSTED_PROXIES", "addresses or networks like 10.0.0.0/8, comma-separated", |text| {
+                    text.split(',').map(|part| part.trim().parse().ok()).collect()
+                })?
+                .unwrap_or_default(),
+            workers: given.number("HOLDFAST_WORKERS", 0, 64)?,
+            limits: Limits {
+                requests: second(
+                    given.number("HOLDFAST_RATE_PER_SECOND", 1, 1_000_000)?,
+                    given.number("HOLDFAST_RATE_BURST", 1, 10_000_000)?,
+                ),
+                runs: Quota::per_minute(given.number("HOLDFAST_RUNS_PER_MINUTE", 1, 1_000_000)?),
+                sign_ins: Quota::per_minute(given.number("HOLDFAST_SIGN_INS_PER_MINUTE", 1, 1_000_000)?),
+            },
+            shutdown: Duration::from_secs(given.number("HOLDFAST_SHUTDOWN_SECS", 0, 3600)?.into()),
+            log: given.text("HOLDFAST_LOG")?.expect("has a default"),
+            log_json: given
+                .parse("HOLDFAST_LOG_FORMAT", "text or json", |text| match text {
+                    "text" => Some(false),
+                    "json" => Some(true),
+                    _ => None,
+                })?
+                .unwrap_or(false),
+            device_auth_enabled: given
+                .parse("ENABLE_DEVICE_AUTH_ENDPOINT", "true or false", parse_switch)?
+                .unwrap_or(false),
+            data_dir,
+        })
+    }
+}
+
+fn parse_switch(text: &str) -> Option<bool> {
+    match text.to_lowercase().as_str() {
+        "true" | "1" => Some(true),
+        "false" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// The key's file is kept and rotated by us, so unlike other secrets it is named and not read here.
+fn master_key(given: &Given<'_>, data_dir: &Path) -> Result<MasterKeySource, Failure> {
+    let setting = setting("HOLDFAST_MASTER_KEY");
+    let direct = given.environment.get(setting.name).filter(|text| !text.is_empty());
+    match (direct, given.file_of(setting)) {
+        (Some(_), Some(_)) => {
+            Err(Failure::settings("HOLDFAST_MASTER_KEY and HOLDFAST_MASTER_KEY_FILE are both set; keep one"))
+        }
+        (Some(text), None) => Ok(MasterKeySource::Given(Secret::new(text.clone()))),
+        (None, path) => Ok(MasterKeySource::File(path.unwrap_or_else(|| data_dir.join("master.key")))),
+    }
+}
+
+fn admin(given: &Given<'_>) -> Result<Option<(String, Secret)>, Failure> {
+    let (email, password) = (given.text("HOLDFAST_ADMIN_EMAIL")?, given.text("HOLDFAST_ADMIN_PASSWORD")?);
+    match (email, password) {
+        (Some(email), Some(password)) => Ok(Some((email, Secret::new(password)))),
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(Failure::settings("HOLDFAST_ADMIN_EMAIL is set, but HOLDFAST_ADMIN_PASSWORD is not")),
+        (None, Some(_)) => Err(Failure::settings("HOLDFAST_ADMIN_PASSWORD is set, but HOLDFAST_ADMIN_EMAIL is not")),
+    }
+}
+
+fn default_data_dir(environment: &Environment) -> PathBuf {
+    let folder = |name: &str| environment.get(name).filter(|path| path.starts_with('/')).map(PathBuf::from);
+    folder("XDG_DATA_HOME")
+        .or_else(|| folder("HOME").map(|home| home.join(".local/share")))
+        .unwrap_or_else(|| PathBuf::from("/var/lib"))
+        .join("holdfast")
+}
+
+/// A mistyped name would otherwise be a setting that silently does nothing.
+fn refuse_unknown(environment: &Environment) -> Result<(), Failure> {
+    let known = |name: &str| {
+        TABLE.iter().any(|setting| setting.name == name || (setting.secret && setting.file_name() == name))
+    };
+    match environment.keys().find(|name| name.starts_with(PREFIX) && !known(name)) {
+        Some(name) => Err(Failure::settings(format!(
+            "{name} is no setting of Holdfast; `holdfast --help` lists them{}",
+            nearest(name).map(|near| format!(" (did you mean {near}?)")).unwrap_or_default()
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn nearest(name: &str) -> Option<&'static str> {
+    let shared = |other: &str| name.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
+    let best = TABLE.iter().map(|setting| setting.name).max_by_key(|other| shared(other))?;
+    (shared(best) > PREFIX.len() + 2).then_some(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(flags: &[&str], environment: &[(&str, &str)]) -> Result<Settings, String> {
+        let arguments = std::iter::once("holdfast").chain(flags.iter().copied());
+        let matches = crate::cli::parser().try_get_matches_from(arguments).map_err(|error| error.to_string())?;
+        let environment = environment.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        Settings::load(&matches, &environment).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn defaults_are_safe() {
+        let settings = load(&[], &[("HOME", "/home/ada")]).unwrap();
+        assert!(settings.listen.ip().is_loopback());
+        assert!(!settings.device_auth_enabled);
+        assert_eq!(settings.data_dir, Path::new("/home/ada/.local/share/holdfast"));
+        assert_eq!(settings.database_url.reveal(), "sqlite:///home/ada/.local/share/holdfast/holdfast.db");
+        assert!(settings.admin.is_none());
+    }
+
+    #[test]
+    fn flags_win_over_the_environment() {
+        let environment = [("HOLDFAST_LISTEN", "127.0.0.1:1"), ("ENABLE_DEVICE_AUTH_ENDPOINT", "true")];
+        let settings = load(&["--listen", "127.0.0.1:2"], &environment).unwrap();
+        assert_eq!(settings.listen.port(), 2);
+        assert!(settings.device_auth_enabled);
+    }
+
+    #[test]
+    fn bad_and_unknown_settings_say_so_in_one_line() {
+        let cases: [(&str, &str, &str); 6] = [
+            ("HOLDFAST_LISTEN", "somewhere", "HOLDFAST_LISTEN must be an address and port"),
+            ("HOLDFAST_LISTNE", "127.0.0.1:1", "did you mean HOLDFAST_LISTEN?"),
+            ("HOLDFAST_WORKERS", "many", "HOLDFAST_WORKERS must be a whole number from 0 to 64"),
+            ("HOLDFAST_DATABASE_URL", "mysql://x", "must begin with sqlite:// or postgres://"),
+            ("HOLDFAST_BASE_URL", "example.org", "HOLDFAST_BASE_URL must be an http or https URL"),
+            ("HOLDFAST_ADMIN_EMAIL", "a@example.org", "HOLDFAST_ADMIN_PASSWORD is not"),
+        ];
+        for (name, value, expected) in cases {
+            let message = load(&[], &[(name, value)]).unwrap_err();
+            assert!(message.contains(expected) && !message.contains('\n'), "{message}");
+        }
+    }
+
+    #[test]
+    fn secrets_come_from_files_and_not_from_flags() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "correct horse\n").unwrap();
+        let path = file.path().to_str().unwrap();
+        let environment = [("HOLDFAST_ADMIN_EMAIL", "a@example.org"), ("HOLDFAST_ADMIN_PASSWORD_FILE", path)];
+        let (_, password) = load(&[], &environment).unwrap().admin.unwrap();
+        assert_eq!(password.reveal(), "correct horse");
+        assert!(load(&["--admin-password", "x"], &[]).is_err());
+        let both = [("HOLDFAST_ADMIN_PASSWORD", "x"), ("HOLDFAST_ADMIN_PASSWORD_FILE", path)];
+        assert!(load(&[], &both).unwrap_err().contains("both set"));
+        let missing = [("HOLDFAST_ADMIN_PASSWORD_FILE", "/nonexistent/secret")];
+        assert!(load(&[], &missing).unwrap_err().contains("HOLDFAST_ADMIN_PASSWORD_FILE: cannot read"));
+    }
+}

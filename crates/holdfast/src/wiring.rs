@@ -1,0 +1,44 @@
+//! From settings to the running parts, in one place.
+
+use std::os::unix::fs::DirBuilderExt as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_app::App;
+use holdfast_core::clock::{SharedClock, SystemClock};
+use holdfast_store::{Migrations, Options, Store};
+
+use crate::failure::Failure;
+use crate::settings::Settings;
+
+/// How long a request waits for a database connection before it is answered with 503.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Opens the database and puts the use cases on top of it.
+pub async fn open_app(settings: &Settings, migrations: Migrations) -> Result<Arc<App>, Failure> {
+    create_data_dir(settings)?;
+    let clock: SharedClock = Arc::new(SystemClock);
+    let store = Store::open(&store_options(settings, migrations), &clock).await?;
+    Ok(Arc::new(App::new(store, clock, settings.limits.clone(), settings.device_auth_enabled)))
+}
+
+pub fn store_options(settings: &Settings, migrations: Migrations) -> Options {
+    Options {
+        url: settings.database_url.reveal().to_owned(),
+        max_connections: settings.database_connections,
+        acquire_timeout: ACQUIRE_TIMEOUT,
+        master_key: settings.master_key.clone(),
+        migrations,
+    }
+}
+
+/// The folder holds keys and backups: it is for its owner alone.
+fn create_data_dir(settings: &Settings) -> Result<(), Failure> {
+    let path = &settings.data_dir;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| {
+        Failure::other(format!(
+            "cannot create the data folder {}: {error}; choose another with --data-dir",
+            path.display()
+        ))
+    })
+}
