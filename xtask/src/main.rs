@@ -1,1 +1,42 @@
-fn main() {}
+//! All automation of Holdfast: `cargo xtask test | openapi | bench api`.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "automation speaks on the terminal")]
+
+mod bench;
+mod commands;
+mod packages;
+mod test;
+#[cfg(test)]
+mod tidy;
+
+use std::process::ExitCode;
+
+const HELP: &str = "cargo xtask COMMAND
+
+  test            install what tests need, then formatting, clippy and all tests on both databases
+  schemathesis    only the API fuzzing of `test`
+  openapi         write docs/openapi.json anew
+  bench api       requests per second and latencies on both databases; --seconds N per figure [10]
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match arguments.as_slice() {
+        ["test"] => test::run(),
+        ["schemathesis"] => test::schemathesis(),
+        ["openapi"] => test::write_openapi(),
+        ["bench", "api", rest @ ..] => bench::api(rest),
+        ["help" | "--help" | "-h"] => {
+            println!("{HELP}");
+            Ok(())
+        }
+        _ => Err(format!("unknown command\n\n{HELP}")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

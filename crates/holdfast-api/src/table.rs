@@ -75,6 +75,10 @@ macro_rules! methods {
 methods!(get = GET, post = POST, put = PUT, patch = PATCH, delete = DELETE);
 
 impl Route {
+    pub fn takes_body(&self) -> bool {
+        self.body.is_some()
+    }
+
     pub(crate) fn says(mut self, summary: &'static str) -> Self {
         self.summary = summary;
         self

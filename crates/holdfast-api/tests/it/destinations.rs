@@ -1,0 +1,75 @@
+use holdfast_testkit::{TestApp, on_both_engines};
+use serde_json::{Value, json};
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+on_both_engines! {
+    async fn each_type_shows_its_own_fields_and_never_a_key(app: TestApp) {
+        let user = app.user("ada").await;
+        let post = async |body| user.client.post("/api/backup-destinations", body).await.data(201);
+        let s3 = post(json!({
+            "label": "aws", "type": "s3", "s3_access_key": "AKIA", "s3_secret_key": "shh", "s3_bucket_name": "bucket",
+            "custom_s3_region": "eu-west-1",
+        })).await;
+        assert_eq!(s3["type_human"], "S3");
+        assert_eq!((&s3["s3_region"], &s3["path_style_endpoint"]), (&json!("eu-west-1"), &json!(false)));
+        assert!(!keys(&s3).contains(&"s3_endpoint"));
+        let custom = post(json!({
+            "label": "minio", "type": "custom_s3", "s3_access_key": "AKIA", "s3_secret_key": "shh",
+            "s3_bucket_name": "bucket", "custom_s3_endpoint": "http://127.0.0.1:9000",
+        })).await;
+        assert_eq!(custom["type_human"], "Custom S3");
+        assert_eq!(custom["s3_endpoint"], "http://127.0.0.1:9000");
+        assert_eq!(custom["path_style_endpoint"], true);
+        assert!(!keys(&custom).contains(&"s3_region"));
+        let local = post(json!({"label": "disk", "type": "local", "s3_bucket_name": "ignored"})).await;
+        assert_eq!(local["type_human"], "Local");
+        let own = ["created_at", "id", "label", "last_checked_at", "last_error", "status", "type", "type_human",
+            "updated_at", "user_id"];
+        assert_eq!(keys(&local), own);
+        for destination in [&s3, &custom, &local] {
+            assert!(!destination.to_string().contains("shh") && !destination.to_string().contains("AKIA"));
+        }
+    }
+
+    async fn another_type_needs_the_fields_of_the_new_one(app: TestApp) {
+        let user = app.user("ada").await;
+        let path = format!("/api/backup-destinations/{}", user.destination().await);
+        let body = user.client.put(&path, json!({"type": "custom_s3"})).await.expect(422);
+        for field in ["s3_access_key", "s3_secret_key", "s3_bucket_name", "custom_s3_endpoint"] {
+            assert!(body["errors"][field].is_array(), "{field}");
+        }
+        let all = json!({"type": "s3", "s3_access_key": "k", "s3_secret_key": "s", "s3_bucket_name": "bucket"});
+        let s3 = user.client.put(&path, all).await.data(200);
+        assert_eq!(s3["s3_region"], "us-east-1");
+        let renamed = user.client.put(&path, json!({"label": "renamed"})).await.data(200);
+        assert_eq!((&renamed["label"], &renamed["s3_bucket_name"]), (&json!("renamed"), &json!("bucket")));
+        let local = user.client.put(&path, json!({"type": "local"})).await.data(200);
+        assert!(!keys(&local).contains(&"s3_bucket_name"));
+    }
+
+    async fn deleting_a_destination_in_use_is_refused(app: TestApp) {
+        let user = app.user("ada").await;
+        let task = user.client.get(&format!("/api/backup-tasks/{}", user.task().await)).await.data(200);
+        let path = format!("/api/backup-destinations/{}", task["backup_destination_id"]);
+        let body = user.client.delete(&path).await.expect(409);
+        assert_eq!(body["error"], "Conflict");
+        assert!(body["message"].as_str().unwrap().contains("1 backup task"));
+        user.client.get(&path).await.expect(200);
+        user.client.delete(&format!("/api/backup-tasks/{}", task["id"])).await.expect(200);
+        let body = user.client.delete(&path).await.expect(200);
+        assert_eq!(body["message"], "Backup destination successfully deleted");
+    }
+
+    async fn a_check_that_cannot_be_done_claims_nothing(app: TestApp) {
+        let user = app.user("ada").await;
+        let path = format!("/api/backup-destinations/{}", user.destination().await);
+        user.client.act(&format!("{path}/check")).await.expect(202);
+        app.run_until_idle().await;
+        let destination = user.client.get(&path).await.data(200);
+        assert_eq!(destination["status"], "unknown");
+        assert!(destination["last_error"].as_str().unwrap().starts_with("Not checked"));
+    }
+}

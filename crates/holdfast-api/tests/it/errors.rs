@@ -1,0 +1,111 @@
+use holdfast_app::{Limits, Origin, tokens};
+use holdfast_core::rate::Quota;
+use holdfast_core::scope::ScopeSet;
+use holdfast_testkit::{Engine, TestApp, on_both_engines};
+use reqwest::Method;
+use serde_json::json;
+
+on_both_engines! {
+    async fn unknown_paths_and_methods_answer_in_json_without_a_token(app: TestApp) {
+        for path in ["/api", "/api/", "/api/nothing", "/api/tags/1/2/3", "/webhooks/x"] {
+            let body = app.client().get(path).await.expect(404);
+            assert_eq!(body["error"], "Not Found", "{path}");
+        }
+        let reply = app.client().send(Method::DELETE, "/api/tags", None).await;
+        let allow = reply.header("allow").unwrap().to_owned();
+        assert!(allow.contains("GET") && allow.contains("POST"), "{allow}");
+        assert_eq!(reply.expect(405)["error"], "Method Not Allowed");
+    }
+
+    async fn bodies_are_read_as_json_whatever_they_are_declared_as(app: TestApp) {
+        let user = app.user("ada").await;
+        let request = user.client.request(Method::POST, "/api/tags").bearer_auth(user.client.token());
+        let request = request.header("content-type", "text/plain").body(r#"{"label": "x"}"#);
+        user.client.finish(request).await.expect(201);
+    }
+
+    async fn a_body_over_the_limit_is_refused(app: TestApp) {
+        let user = app.user("ada").await;
+        let large = json!({"label": "x".repeat(256 * 1024)}).to_string();
+        let reply = user.client.send(Method::POST, "/api/tags", Some(large)).await;
+        assert_eq!(reply.expect(413)["error"], "Payload Too Large");
+    }
+
+    async fn every_answer_has_its_own_request_id(app: TestApp) {
+        let user = app.user("ada").await;
+        let mut seen = std::collections::BTreeSet::new();
+        for path in ["/api/user", "/api/user", "/api/nothing", "/healthz", "/readyz", "/"] {
+            let reply = user.client.get(path).await;
+            assert!(seen.insert(reply.header("x-request-id").unwrap().to_owned()), "{path}");
+        }
+    }
+
+    async fn a_revoked_or_expired_token_stops_working(app: TestApp) {
+        let user = app.user("ada").await;
+        user.client.get("/api/user").await.expect(200);
+        let id = tokens::list(&app.app, user.id).await.unwrap()[0].id;
+        tokens::revoke(&app.app, user.id, &Origin::default(), holdfast_core::ids::TokenId(id)).await.unwrap();
+        user.client.get("/api/user").await.expect(401);
+        let expires_at = Some(app.app.now() + std::time::Duration::from_secs(60));
+        let request = tokens::TokenRequest { name: "short".into(), scopes: ScopeSet::all(), expires_at };
+        let token = tokens::create(&app.app, user.id, &Origin::default(), &request).await.unwrap();
+        let short = app.client().with_token(token.reveal());
+        short.get("/api/user").await.expect(200);
+        app.clock.advance_secs(61);
+        short.get("/api/user").await.expect(401);
+        app.app.flush_token_use().await.unwrap();
+        let rows = tokens::list(&app.app, user.id).await.unwrap();
+        assert!(rows[0].last_used_at.is_some());
+    }
+
+    async fn what_was_done_is_on_record(app: TestApp) {
+        let user = app.user("ada").await;
+        let tag = user.tag().await;
+        user.stream().await;
+        user.client.delete(&format!("/api/tags/{tag}")).await.expect(200);
+        app.scoped(user.id, holdfast_core::scope::Scope::ManageTags).await.get("/api/backup-tasks").await.expect(403);
+        let mut tx = app.app.store.read().await.unwrap();
+        let events = holdfast_store::audit::list(&mut tx, user.id, 100).await.unwrap();
+        let actions: Vec<&str> = events.iter().map(|event| event.action.as_str()).collect();
+        let expected = ["scope.denied", "token.created", "tag.deleted", "notification_stream.credentials_set",
+            "token.created", "user.created"];
+        assert_eq!(actions, expected);
+        assert_eq!(events[2].address.as_deref(), Some("127.0.0.1"));
+        assert!(events[2].request_id.is_some() && events[2].actor.starts_with("token "));
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_asks_too_often_is_told_when_to_come_back() {
+    let limits = Limits { requests: Quota::per_second(1, 3), runs: Quota::per_minute(2), ..Limits::default() };
+    let app = TestApp::start_with(Engine::Sqlite, limits, false).await;
+    let user = app.user("ada").await;
+    for left in ["2", "1", "0"] {
+        let reply = user.client.get("/api/user").await;
+        assert_eq!(reply.header("x-ratelimit-limit"), Some("3"));
+        assert_eq!(reply.header("x-ratelimit-remaining"), Some(left));
+        reply.expect(200);
+    }
+    let refused = user.client.get("/api/nothing-a-scope-could-open").await;
+    refused.expect(404);
+    let refused = user.client.get("/api/user").await;
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(refused.header("x-ratelimit-remaining"), Some("0"));
+    assert_eq!(refused.expect(429)["error"], "Too Many Requests");
+    app.clock.advance_secs(1);
+    user.client.get("/api/user").await.expect(200);
+}
+
+#[tokio::test]
+async fn runs_and_checks_have_a_limit_of_their_own() {
+    let limits = Limits { runs: Quota::per_minute(2), ..Limits::default() };
+    let app = TestApp::start_with(Engine::Sqlite, limits, false).await;
+    let user = app.user("ada").await;
+    let path = format!("/api/remote-servers/{}/check", user.server().await);
+    for _ in 0..2 {
+        user.client.act(&path).await.expect(202);
+    }
+    let refused = user.client.act(&path).await;
+    assert_eq!(refused.header("retry-after"), Some("30"));
+    refused.expect(429);
+}

@@ -1,0 +1,46 @@
+use holdfast_testkit::{Engine, TestApp};
+use serde_json::Value;
+
+/// The copy in the repository is what reviewers see change; `cargo xtask openapi` writes it anew.
+#[test]
+fn the_document_in_the_repository_is_current() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+    let kept: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    assert!(kept == holdfast_api::document(), "docs/openapi.json is out of date; run `cargo xtask openapi`");
+}
+
+#[tokio::test]
+async fn document_and_its_reader_are_served_from_the_binary_alone() {
+    let app = TestApp::start(Engine::Sqlite).await;
+    let client = app.client();
+    let document = client.get("/api/openapi.json").await.expect(200);
+    assert_eq!(document["openapi"], "3.1.0");
+    assert_eq!(client.get("/docs").await.status, 308);
+    let page = client.get("/docs/").await;
+    assert_eq!(page.status, 200);
+    assert!(page.header("content-security-policy").unwrap().contains("script-src 'self'"));
+    let files = page.text.split('"').filter(|text| text.ends_with(".js") || text.ends_with(".css"));
+    let files: Vec<&str> = files.map(|file| file.trim_start_matches("./")).collect();
+    assert!(files.len() >= 3, "{}", page.text);
+    for file in files {
+        assert!(!file.contains("://"), "{file} would be loaded from elsewhere");
+        assert_eq!(client.get(&format!("/docs/{file}")).await.status, 200, "{file}");
+    }
+    client.get("/docs/../secrets").await.expect(404);
+}
+
+#[test]
+fn every_route_says_what_it_does_and_every_reference_leads_somewhere() {
+    let document = holdfast_api::document();
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    let text = document.to_string();
+    for reference in text.split("#/components/schemas/").skip(1) {
+        let name = reference.split('"').next().unwrap();
+        assert!(schemas.contains_key(name), "{name} is not described");
+    }
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            assert!(!operation["summary"].as_str().unwrap().is_empty(), "{method} {path}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+use holdfast_app::accounts::{self, FirstStart};
+use holdfast_testkit::{Client, PASSWORD, Reply, TestApp, on_both_engines};
+use reqwest::Method;
+
+/// A browser: it keeps its cookies and takes the form token from the page it saw last.
+struct Browser {
+    client: Client,
+    cookies: std::collections::BTreeMap<String, String>,
+    csrf: String,
+}
+
+impl Browser {
+    fn new(client: Client) -> Self {
+        Self { client, cookies: Default::default(), csrf: String::new() }
+    }
+
+    async fn get(&mut self, path: &str) -> Reply {
+        let request = self.client.request(Method::GET, path).header("cookie", self.cookie_header());
+        let reply = self.client.finish(request).await;
+        self.look_at(reply)
+    }
+
+    async fn submit(&mut self, path: &str, fields: &[(&str, &str)]) -> Reply {
+        let mut form = vec![("csrf", self.csrf.clone())];
+        form.extend(fields.iter().map(|(name, value)| (*name, value.to_string())));
+        let body: Vec<String> = form.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
+        let request = self.client.request(Method::POST, path).header("cookie", self.cookie_header());
+        let reply = self.client.finish(request.body(body.join("&"))).await;
+        self.look_at(reply)
+    }
+
+    fn cookie_header(&self) -> String {
+        self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("; ")
+    }
+
+    fn look_at(&mut self, reply: Reply) -> Reply {
+        for cookie in reply.headers.get_all("set-cookie") {
+            let cookie = cookie.to_str().unwrap();
+            assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Lax"), "{cookie}");
+            let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
+            self.cookies.insert(name.to_owned(), value.to_owned());
+        }
+        if let Some((_, rest)) = reply.text.split_once("name=\"csrf\" value=\"") {
+            rest.split('"').next().unwrap().clone_into(&mut self.csrf);
+        }
+        reply
+    }
+}
+
+fn encode(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+on_both_engines! {
+    async fn the_first_start_gives_a_link_that_claims_the_administrator_once(app: TestApp) {
+        let FirstStart::Link(link) = accounts::ensure_admin(&app.app, None).await.unwrap() else {
+            panic!("nobody has signed in yet")
+        };
+        let path = format!("/set-up/{}", link.reveal());
+        let mut browser = Browser::new(app.client());
+        assert_eq!(browser.get("/").await.header("location"), Some("/sign-in"));
+        assert!(browser.get(&path).await.text.contains("administrator"));
+        let bad = browser.submit(&path, &[("name", "Ada"), ("email", "x"), ("password", "short"), ("timezone", "UTC")]).await;
+        assert_eq!(bad.status, 422);
+        assert!(bad.text.contains("at least 8 characters") && bad.text.contains("valid email"), "{}", bad.text);
+        let fields = [("name", "Ada"), ("email", "ada@example.org"), ("password", PASSWORD), ("timezone", "Europe/Berlin")];
+        let claimed = browser.submit(&path, &fields).await;
+        assert_eq!((claimed.status, claimed.header("location")), (303, Some("/account")));
+        assert!(browser.get("/account").await.text.contains("Signed in as Ada"));
+        assert_eq!(Browser::new(app.client()).get(&path).await.status, 404);
+        assert!(matches!(accounts::ensure_admin(&app.app, None).await.unwrap(), FirstStart::Ready));
+
+        let made = browser.submit("/account/tokens", &[("name", "ci"), ("scopes", "manage-tags"), ("expires_in_days", "30")]).await;
+        assert_eq!(made.status, 201);
+        let token = made.text.split("hf_").nth(1).unwrap().split('<').next().unwrap();
+        let client = app.client().with_token(&format!("hf_{token}"));
+        client.get("/api/tags").await.expect(200);
+        assert_eq!(client.get("/api/user").await.data(200)["account_settings"]["is_admin"], true);
+        client.get("/api/backup-tasks").await.expect(403);
+        let page = browser.get("/account").await;
+        assert!(!page.text.contains(token), "shown once");
+        let revoke = page.text.split("/account/tokens/").nth(1).unwrap().split('"').next().unwrap();
+        browser.submit(&format!("/account/tokens/{revoke}"), &[]).await;
+        client.get("/api/tags").await.expect(401);
+        let empty = browser.submit("/account/tokens", &[("name", "none")]).await;
+        assert_eq!(empty.status, 422);
+    }
+
+    async fn sign_in_and_out(app: TestApp) {
+        app.user("ada").await;
+        let mut browser = Browser::new(app.client());
+        browser.get("/sign-in").await;
+        let wrong = browser.submit("/sign-in", &[("email", "ada@example.org"), ("password", "wrong")]).await;
+        assert!(wrong.status == 422 && wrong.text.contains("credentials are incorrect"));
+        let right = browser.submit("/sign-in", &[("email", "ada@example.org"), ("password", PASSWORD)]).await;
+        assert_eq!(right.header("location"), Some("/account"));
+        browser.get("/account").await;
+        let old = browser.cookies.clone();
+        assert_eq!(browser.submit("/sign-out", &[]).await.header("location"), Some("/sign-in"));
+        browser.cookies = old;
+        assert_eq!(browser.get("/account").await.header("location"), Some("/sign-in"), "the session is gone");
+    }
+
+    async fn forms_from_elsewhere_change_nothing(app: TestApp) {
+        app.user("ada").await;
+        let mut browser = Browser::new(app.client());
+        browser.get("/sign-in").await;
+        browser.submit("/sign-in", &[("email", "ada@example.org"), ("password", PASSWORD)]).await;
+        browser.get("/account").await;
+        let cookies = browser.cookie_header();
+        let fields = "name=evil&scopes=manage-tags";
+        let post = |body: String, origin: &str| {
+            let request = browser.client.request(Method::POST, "/account/tokens").header("cookie", &cookies);
+            browser.client.finish(request.header("origin", origin.to_owned()).body(body))
+        };
+        assert_eq!(post(fields.to_owned(), &app.base_url).await.status, 403, "without the token of the page");
+        let with_token = format!("{fields}&csrf={}", browser.csrf);
+        assert_eq!(post(with_token.clone(), "http://evil.example").await.status, 403, "from another origin");
+        assert_eq!(post(with_token, &app.base_url).await.status, 201);
+    }
+
+    async fn the_api_ignores_cookies(app: TestApp) {
+        app.user("ada").await;
+        let mut browser = Browser::new(app.client());
+        browser.get("/sign-in").await;
+        browser.submit("/sign-in", &[("email", "ada@example.org"), ("password", PASSWORD)]).await;
+        browser.get("/api/user").await.expect(401);
+    }
+}

@@ -1,0 +1,123 @@
+//! A caller of the API: one token, plain verbs, replies that explain themselves when a test fails.
+
+use reqwest::Method;
+use serde_json::Value;
+
+#[derive(Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    base_url: String,
+    token: Option<String>,
+}
+
+/// What came back.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: reqwest::header::HeaderMap,
+    pub text: String,
+    /// Null when the body is no JSON.
+    pub body: Value,
+}
+
+impl Client {
+    pub fn new(base_url: &str, token: Option<&str>) -> Self {
+        let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build();
+        let http = http.expect("a client without TLS");
+        Self { http, base_url: base_url.to_owned(), token: token.map(str::to_owned) }
+    }
+
+    #[must_use]
+    pub fn with_token(&self, token: &str) -> Self {
+        Self { token: Some(token.to_owned()), ..self.clone() }
+    }
+
+    #[must_use]
+    pub fn without_token(&self) -> Self {
+        Self { token: None, ..self.clone() }
+    }
+
+    pub fn token(&self) -> &str {
+        self.token.as_deref().unwrap_or_default()
+    }
+
+    pub async fn get(&self, path: &str) -> Reply {
+        self.send(Method::GET, path, None).await
+    }
+
+    pub async fn post(&self, path: &str, body: Value) -> Reply {
+        self.send(Method::POST, path, Some(body.to_string())).await
+    }
+
+    /// A POST without a body, as actions are.
+    pub async fn act(&self, path: &str) -> Reply {
+        self.send(Method::POST, path, None).await
+    }
+
+    pub async fn put(&self, path: &str, body: Value) -> Reply {
+        self.send(Method::PUT, path, Some(body.to_string())).await
+    }
+
+    pub async fn delete(&self, path: &str) -> Reply {
+        self.send(Method::DELETE, path, None).await
+    }
+
+    pub async fn send(&self, method: Method, path: &str, body: Option<String>) -> Reply {
+        let mut request = self.http.request(method, format!("{}{path}", self.base_url));
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body);
+        }
+        self.finish(request).await
+    }
+
+    /// A request of any form, to the same place.
+    pub fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.base_url))
+    }
+
+    pub async fn finish(&self, request: reqwest::RequestBuilder) -> Reply {
+        let response = request.send().await.expect("the service answers");
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let text = response.text().await.expect("a whole answer");
+        let body = serde_json::from_str(&text).unwrap_or(Value::Null);
+        Reply { status, headers, text, body }
+    }
+}
+
+impl Reply {
+    /// The body of an answer with the expected status.
+    #[track_caller]
+    pub fn expect(self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}", self.text);
+        self.body
+    }
+
+    /// The resource of an answer with the expected status.
+    #[track_caller]
+    pub fn data(self, status: u16) -> Value {
+        self.expect(status)["data"].clone()
+    }
+
+    #[track_caller]
+    pub fn id(self, status: u16) -> i64 {
+        let data = self.data(status);
+        data["id"].as_i64().unwrap_or_else(|| panic!("no id in {data}"))
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The first error of a field in a 422.
+    #[track_caller]
+    pub fn error_of(self, field: &str) -> String {
+        let body = self.expect(422);
+        assert_eq!(body["error"], "Validation Error");
+        assert_eq!(body["message"], "The given data was invalid.");
+        let text = body["errors"][field][0].as_str();
+        text.unwrap_or_else(|| panic!("no error under {field}: {body}")).to_owned()
+    }
+}

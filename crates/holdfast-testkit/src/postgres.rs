@@ -1,0 +1,112 @@
+//! A PostgreSQL of our own: one per test process, one database per test.
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use sqlx::{Connection as _, Executor as _, PgConnection};
+
+use crate::service::{Service, free_port};
+
+pub struct PostgresServer {
+    port: u16,
+    /// Kept for its end.
+    _service: Service,
+}
+
+impl PostgresServer {
+    /// The server that all tests of this process share. It ends when the process does.
+    pub fn shared() -> &'static Self {
+        static SERVER: OnceLock<PostgresServer> = OnceLock::new();
+        SERVER.get_or_init(Self::start)
+    }
+
+    pub fn start() -> Self {
+        let folder = tempfile::Builder::new().prefix("holdfast-pg-").tempdir().expect("a temporary folder").keep();
+        let bin = find_bin();
+        let user = unprivileged_user();
+        if let Some((uid, gid)) = user {
+            std::os::unix::fs::chown(&folder, Some(uid), Some(gid)).expect("root can give folders away");
+        }
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).expect("our own folder");
+        let data = folder.join("data");
+        let mut initdb = Command::new(bin.join("initdb"));
+        initdb.args(["--no-sync", "--auth=trust", "--username=holdfast", "--encoding=UTF8", "--no-locale", "-D"]);
+        initdb.arg(&data).current_dir(&folder);
+        if let Some((uid, gid)) = user {
+            initdb.uid(uid).gid(gid);
+        }
+        let made = initdb.output().expect("initdb can be run");
+        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        let port = free_port();
+        let (data, sockets, port_text) = (data.display().to_string(), folder.display().to_string(), port.to_string());
+        let server = bin.join("postgres").display().to_string();
+        let command = [
+            &server,
+            "-D",
+            &data,
+            "-p",
+            &port_text,
+            "-h",
+            "127.0.0.1",
+            "-k",
+            &sockets,
+            "-F",
+            "-c",
+            "max_connections=300",
+        ];
+        let mut service = Service::start(&folder, user, &command);
+        service.wait_for_port(port, &folder.join("log"));
+        Self { port, _service: service }
+    }
+
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://holdfast@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// An empty database; gives its URL.
+    pub async fn create_database(&self) -> String {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let name = format!("test_{}", NEXT.fetch_add(1, Ordering::SeqCst));
+        let mut attempts = 0;
+        let mut connection = loop {
+            match PgConnection::connect(&self.url("postgres")).await {
+                Ok(connection) => break connection,
+                // The port opens a moment before the server takes connections.
+                Err(_) if attempts < 200 => {
+                    attempts += 1;
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                }
+                Err(error) => panic!("PostgreSQL does not answer: {error}"),
+            }
+        };
+        let create = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
+        connection.execute(create).await.expect("a new database");
+        self.url(&name)
+    }
+}
+
+/// The newest PostgreSQL of the machine: Debian keeps its binaries off the path.
+fn find_bin() -> PathBuf {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut bins: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
+    bins.retain(|bin| bin.join("postgres").exists());
+    bins.sort();
+    bins.pop().expect("PostgreSQL is installed; `cargo xtask test` does that")
+}
+
+/// PostgreSQL refuses to run as root, so tests that do run as root start it as its own user.
+fn unprivileged_user() -> Option<(u32, u32)> {
+    let own = std::fs::metadata("/proc/self").expect("Linux").uid();
+    if own != 0 {
+        return None;
+    }
+    let users = std::fs::read_to_string(Path::new("/etc/passwd")).expect("a user list");
+    let line = users.lines().find(|line| line.starts_with("postgres:"));
+    let mut fields = line.expect("the postgresql package made its user").split(':').skip(2);
+    let mut number = || fields.next().and_then(|text| text.parse().ok()).expect("numbers in /etc/passwd");
+    Some((number(), number()))
+}

@@ -1,0 +1,171 @@
+//! The whole service in one process: real database, real sockets, a clock that tests move.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_api::{Api, ContextSettings};
+use holdfast_app::tokens::{self, TokenRequest};
+use holdfast_app::{App, Limits, Origin, accounts};
+use holdfast_core::Secret;
+use holdfast_core::clock::SharedClock;
+use holdfast_core::ids::UserId;
+use holdfast_core::rate::Quota;
+use holdfast_core::scope::{Scope, ScopeSet};
+use holdfast_core::user::UserDraft;
+use holdfast_store::master_key::MasterKeySource;
+use holdfast_store::{Migrations, Options, Store};
+use holdfast_ui::Ui;
+use holdfast_worker::Worker;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Client, ManualClock, PostgresServer};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    Sqlite,
+    Postgres,
+}
+
+pub struct TestApp {
+    pub app: Arc<App>,
+    pub clock: Arc<ManualClock>,
+    pub base_url: String,
+    pub options: Options,
+    /// Database and key of this test; removed with it.
+    pub folder: TempDir,
+    stop: CancellationToken,
+}
+
+/// An account with a token for everything.
+pub struct TestUser {
+    pub id: UserId,
+    pub email: String,
+    pub client: Client,
+}
+
+pub const PASSWORD: &str = "correct horse battery";
+
+impl TestApp {
+    pub async fn start(engine: Engine) -> Self {
+        // Limits stay out of the way of tests that are not about them.
+        let limits = Limits {
+            requests: Quota::per_second(1_000_000, 1_000_000),
+            runs: Quota::per_minute(1_000_000),
+            sign_ins: Quota::per_minute(1_000_000),
+        };
+        Self::start_with(engine, limits, true).await
+    }
+
+    pub async fn start_with(engine: Engine, limits: Limits, device_auth_enabled: bool) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let url = match engine {
+            Engine::Sqlite => format!("sqlite://{}", folder.path().join("holdfast.db").display()),
+            Engine::Postgres => PostgresServer::shared().create_database().await,
+        };
+        let options = Options {
+            url,
+            max_connections: 8,
+            acquire_timeout: Duration::from_secs(20),
+            master_key: MasterKeySource::File(folder.path().join("master.key")),
+            migrations: Migrations::Apply,
+        };
+        let clock = Arc::new(ManualClock::at("2025-03-03T10:00:00Z"));
+        let shared: SharedClock = clock.clone();
+        let store = Store::open(&options, &shared).await.expect("a new database opens");
+        let app = Arc::new(App::new(store, shared, limits, device_auth_enabled));
+        let api = holdfast_api::router(Arc::new(Api { app: app.clone(), metrics: None }));
+        let ui = holdfast_ui::router(Arc::new(Ui { app: app.clone(), secure_cookies: false }));
+        let router = holdfast_api::with_context(api.merge(ui), ContextSettings::default());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+        let base_url = format!("http://{}", listener.local_addr().expect("bound"));
+        let stop = CancellationToken::new();
+        let stopped = stop.clone().cancelled_owned();
+        let service = router.into_make_service_with_connect_info::<SocketAddr>();
+        tokio::spawn(async move { axum::serve(listener, service).with_graceful_shutdown(stopped).await });
+        Self { app, clock, base_url, options, folder, stop }
+    }
+
+    /// A caller without a token.
+    pub fn client(&self) -> Client {
+        Client::new(&self.base_url, None)
+    }
+
+    /// A new account; `name` also makes its e-mail.
+    pub async fn user(&self, name: &str) -> TestUser {
+        self.user_in(name, "UTC").await
+    }
+
+    pub async fn user_in(&self, name: &str, timezone: &str) -> TestUser {
+        let email = format!("{name}@example.org");
+        let draft = UserDraft::check(name, &email, timezone, false).expect("a valid account");
+        let id = accounts::create(&self.app, &Origin::default(), &draft, &Secret::new(PASSWORD)).await;
+        let id = id.unwrap_or_else(|error| panic!("{error:?}"));
+        let client = self.token(id, ScopeSet::all()).await;
+        TestUser { id, email, client }
+    }
+
+    pub async fn token(&self, user: UserId, scopes: ScopeSet) -> Client {
+        let request = TokenRequest { name: "test".into(), scopes, expires_at: None };
+        let token = tokens::create(&self.app, user, &Origin::default(), &request).await;
+        self.client().with_token(token.unwrap_or_else(|error| panic!("{error:?}")).reveal())
+    }
+
+    /// A token with one scope alone.
+    pub async fn scoped(&self, user: UserId, scope: Scope) -> Client {
+        self.token(user, [scope].into_iter().collect()).await
+    }
+
+    /// Does all the work there is, in place of waiting for it.
+    pub async fn run_until_idle(&self) {
+        let worked = Worker::new(self.app.clone()).run_until_idle(&CancellationToken::new()).await;
+        worked.unwrap_or_else(|error| panic!("{error:?}"));
+    }
+}
+
+impl Drop for TestApp {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// What tests create all the time. Each gives the new id.
+impl TestUser {
+    pub async fn server(&self) -> i64 {
+        let body = json!({"label": "web-1", "ip_address": "127.0.0.1", "username": "backup"});
+        self.client.post("/api/remote-servers", body).await.id(201)
+    }
+
+    pub async fn destination(&self) -> i64 {
+        self.client.post("/api/backup-destinations", json!({"label": "disk", "type": "local"})).await.id(201)
+    }
+
+    pub async fn stream(&self) -> i64 {
+        let body = json!({"label": "mail", "type": "email", "value": "ops@example.org"});
+        self.client.post("/api/notification-streams", body).await.id(201)
+    }
+
+    pub async fn tag(&self) -> i64 {
+        self.client.post("/api/tags", json!({"label": "production"})).await.id(201)
+    }
+
+    /// The body of a daily task from a new server to a new destination.
+    pub async fn task_body(&self) -> Value {
+        json!({
+            "remote_server_id": self.server().await,
+            "backup_destination_id": self.destination().await,
+            "label": "web files",
+            "type": "files",
+            "source_path": "/var/www",
+            "frequency": "daily",
+            "time_to_run_at": "03:00",
+        })
+    }
+
+    pub async fn task(&self) -> i64 {
+        let body = self.task_body().await;
+        self.client.post("/api/backup-tasks", body).await.id(201)
+    }
+}

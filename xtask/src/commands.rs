@@ -1,0 +1,40 @@
+//! Running other programs.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+pub type Result<T> = std::result::Result<T, String>;
+
+/// The root of the workspace.
+pub fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
+}
+
+pub fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
+    command.args(arguments).current_dir(root());
+    command
+}
+
+/// Runs a step to its end, showing what it prints, and says how long it took.
+pub fn step(name: &str, command: &mut Command) -> Result<()> {
+    println!("── {name}");
+    let started = Instant::now();
+    let status = command.status().map_err(|error| format!("{name}: cannot run {command:?}: {error}"))?;
+    if !status.success() {
+        return Err(format!("{name} failed ({status})"));
+    }
+    println!("── {name}: {:.0} s", started.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// What a program prints on standard output.
+pub fn output(command: &mut Command) -> Result<String> {
+    let output =
+        command.stderr(Stdio::inherit()).output().map_err(|error| format!("cannot run {command:?}: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{command:?} failed ({})", output.status));
+    }
+    String::from_utf8(output.stdout).map_err(|error| error.to_string())
+}

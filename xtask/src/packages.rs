@@ -1,0 +1,79 @@
+//! Debian packages and Python tools that tests and benchmarks need.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::commands::{Result, root, step};
+
+/// A package and how to see that it is there.
+pub struct Package {
+    pub name: &'static str,
+    pub is_there: fn() -> bool,
+}
+
+pub const POSTGRESQL: Package = Package { name: "postgresql", is_there: has_postgresql };
+pub const PYTHON_VENV: Package = Package { name: "python3-venv", is_there: has_python_venv };
+pub const WRK: Package = Package { name: "wrk", is_there: || on_path("wrk") };
+
+/// Pinned: another version may check other things.
+const SCHEMATHESIS: &str = "schemathesis==4.32.5";
+
+fn has_postgresql() -> bool {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    versions.into_iter().any(|version| version.path().join("bin/postgres").exists())
+}
+
+fn has_python_venv() -> bool {
+    let check = Command::new("python3").args(["-c", "import venv, ensurepip"]).output();
+    check.is_ok_and(|output| output.status.success())
+}
+
+fn on_path(program: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
+}
+
+/// Installs what is missing as root; tells anybody else how to.
+pub fn install(packages: &[Package]) -> Result<()> {
+    let missing: Vec<&str> =
+        packages.iter().filter(|package| !(package.is_there)()).map(|package| package.name).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let is_root = std::fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0);
+    if !is_root {
+        return Err(format!(
+            "missing packages; run this and try again:\n  sudo apt-get install --yes --no-install-recommends {}",
+            missing.join(" ")
+        ));
+    }
+    let apt = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+        command
+    };
+    step("apt-get update", &mut apt(&["update", "--quiet"]))?;
+    let install = [&["install", "--yes", "--quiet", "--no-install-recommends"][..], &missing].concat();
+    step("apt-get install", &mut apt(&install))
+}
+
+/// Schemathesis in an environment of its own below `target`.
+pub fn schemathesis() -> Result<PathBuf> {
+    install(&[PYTHON_VENV])?;
+    let folder = root().join("target/schemathesis");
+    let program = folder.join("bin/schemathesis");
+    let marker = folder.join(SCHEMATHESIS);
+    if marker.exists() {
+        return Ok(program);
+    }
+    step("make a Python environment", Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
+    let mut pip = Command::new(folder.join("bin/pip"));
+    step("install schemathesis", pip.args(["install", "--quiet", "--disable-pip-version-check", SCHEMATHESIS]))?;
+    write(&marker)?;
+    Ok(program)
+}
+
+fn write(path: &Path) -> Result<()> {
+    std::fs::write(path, "").map_err(|error| format!("{}: {error}", path.display()))
+}

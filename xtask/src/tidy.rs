@@ -1,0 +1,111 @@
+//! The plan of the house, checked: which crate may lean on which, and what every file looks like.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::commands::{cargo, output, root};
+
+/// The arrows of ARCHITECTURE.md: a crate and the crates of ours that it may use.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("holdfast-core", &[]),
+    ("holdfast-store", &["holdfast-core"]),
+    ("holdfast-app", &["holdfast-core", "holdfast-store"]),
+    ("holdfast-engine", &["holdfast-core"]),
+    ("holdfast-worker", &["holdfast-core", "holdfast-store", "holdfast-app", "holdfast-engine"]),
+    ("holdfast-api", &["holdfast-core", "holdfast-store", "holdfast-app"]),
+    ("holdfast-ui", &["holdfast-core", "holdfast-store", "holdfast-app"]),
+    (
+        "holdfast",
+        &["holdfast-core", "holdfast-store", "holdfast-app", "holdfast-api", "holdfast-ui", "holdfast-worker"],
+    ),
+    ("xtask", &[]),
+];
+
+/// Libraries that belong to one room, and the crates that may use them. The test support may use anything.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("sqlx", &["holdfast-store"]),
+    ("axum", &["holdfast-api", "holdfast-ui", "holdfast"]),
+    ("russh", &["holdfast-engine"]),
+    ("object_store", &["holdfast-engine"]),
+];
+
+/// What the pure domain must not know.
+const NOT_IN_CORE: &[&str] = &["serde", "serde_json", "tokio"];
+
+const TESTKIT: &str = "holdfast-testkit";
+
+/// The dependencies of each crate, without those for tests alone.
+fn dependencies() -> BTreeMap<String, Vec<String>> {
+    let metadata = output(&mut cargo(&["metadata", "--format-version", "1", "--no-deps"])).unwrap();
+    let metadata: Value = serde_json::from_str(&metadata).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    let name = |value: &Value| value["name"].as_str().unwrap().to_owned();
+    let of = |package: &Value| {
+        let all = package["dependencies"].as_array().unwrap().iter();
+        all.filter(|dependency| dependency["kind"] != "dev").map(name).collect()
+    };
+    packages.iter().map(|package| (name(package), of(package))).collect()
+}
+
+#[test]
+fn crates_lean_on_each_other_as_planned() {
+    for (name, dependencies) in dependencies().iter().filter(|(name, _)| *name != TESTKIT) {
+        let allowed = ALLOWED.iter().find(|(known, _)| known == name);
+        let (_, allowed) = allowed.unwrap_or_else(|| panic!("{name} has no place in the plan"));
+        for ours in dependencies.iter().filter(|dependency| dependency.starts_with("holdfast")) {
+            assert!(allowed.contains(&ours.as_str()), "{name} must not use {ours}");
+        }
+    }
+}
+
+#[test]
+fn libraries_stay_in_their_rooms() {
+    for (name, dependencies) in dependencies().iter().filter(|(name, _)| *name != TESTKIT) {
+        for (library, rooms) in ROOMS {
+            let is_used = dependencies.iter().any(|dependency| dependency == library);
+            assert!(!is_used || rooms.contains(&name.as_str()), "{name} must not use {library}");
+        }
+    }
+    let core = &dependencies()["holdfast-core"];
+    assert!(!core.iter().any(|dependency| NOT_IN_CORE.contains(&dependency.as_str())), "{core:?}");
+}
+
+fn source_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+            source_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_source_file_opens_with_its_purpose() {
+    let mut files = Vec::new();
+    for folder in ["crates", "xtask"] {
+        source_files(&root().join(folder), &mut files);
+    }
+    assert!(files.len() > 50);
+    for path in files {
+        assert!(path.file_name().unwrap() != "mod.rs", "{}: name it after its module", path.display());
+        let is_part_of_tests =
+            path.components().any(|part| part.as_os_str() == "tests") && path.file_name().unwrap() != "main.rs";
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(is_part_of_tests || text.starts_with("//! "), "{} has no purpose", path.display());
+    }
+}
+
+#[test]
+fn both_databases_have_the_same_migrations() {
+    let names = |engine: &str| {
+        let folder = root().join("crates/holdfast-store/migrations").join(engine);
+        let mut names: Vec<_> = std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names("sqlite"), names("postgres"));
+}
