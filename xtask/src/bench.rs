@@ -1,5 +1,240 @@
-//! placeholder
-use crate::commands::Result;
-pub fn api(_: &[&str]) -> Result<()> {
-    Err("not yet".into())
+//! `cargo xtask bench api`: the service under load from the same machine, beside an empty handler of the same library.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::commands::{Result, cargo, output, root, step};
+use crate::packages::{self, POSTGRESQL, WRK};
+
+const USERS: &str = "1000";
+const TASKS_EACH: &str = "100";
+const CONNECTIONS: &str = "64";
+
+pub fn api(arguments: &[&str]) -> Result<()> {
+    let seconds = match arguments {
+        [] => "10",
+        ["--seconds", seconds] if seconds.parse::<u32>().is_ok() => seconds,
+        _ => return Err("bench api takes --seconds N alone".to_owned()),
+    };
+    packages::install(&[POSTGRESQL, WRK])?;
+    let build = ["build", "--release", "--locked", "--package", "holdfast"];
+    step("build the service", &mut cargo(&build))?;
+    let build = ["build", "--release", "--locked", "--package", "holdfast-testkit", "--example", "bench_support"];
+    step("build the support", &mut cargo(&build))?;
+
+    let mut table = Table::default();
+    let mut empty = Running::start(Command::new(support()).arg("empty"))?;
+    let address = empty.line()?;
+    table.yardstick = load(&address, seconds, "empty", None)?.per_second;
+    drop(empty);
+    table.row("–", "empty handler", &Measured { per_second: table.yardstick, ..Measured::default() }, "");
+
+    measure("SQLite", None, seconds, &mut table)?;
+    let mut postgres = Running::start(Command::new(support()).arg("postgres"))?;
+    let url = postgres.line()?;
+    measure("PostgreSQL", Some(url), seconds, &mut table)?;
+    println!("{}", table.text);
+    Ok(())
+}
+
+fn target(name: &str) -> PathBuf {
+    root().join("target/release").join(name)
+}
+
+fn support() -> PathBuf {
+    target("examples/bench_support")
+}
+
+/// All figures of one database, on a database of its own.
+fn measure(engine: &str, url: Option<String>, seconds: &str, table: &mut Table) -> Result<()> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let url = url.unwrap_or_else(|| format!("sqlite://{}", folder.path().join("holdfast.db").display()));
+    let (key, users) = (folder.path().join("master.key"), folder.path().join("users"));
+    println!("── seed {engine} with {USERS} users of {TASKS_EACH} tasks");
+    let started = Instant::now();
+    let lines = output(Command::new(support()).args(["seed", &url]).arg(&key).args([USERS, TASKS_EACH]))?;
+    std::fs::write(&users, lines).map_err(|error| error.to_string())?;
+    println!("── seeded in {:.0} s", started.elapsed().as_secs_f64());
+
+    let port = free_port()?;
+    let address = format!("127.0.0.1:{port}");
+    let started = Instant::now();
+    let mut command = Command::new(target("holdfast"));
+    command.arg("serve").env("HOLDFAST_DATA_DIR", folder.path()).env("HOLDFAST_LISTEN", &address);
+    command.env("HOLDFAST_DATABASE_URL", &url).env("HOLDFAST_LOG", "warn");
+    let service = Running::start(&mut command)?;
+    wait_until_ready(&address)?;
+    let ready_ms = started.elapsed().as_millis();
+    let idle = Idle::watch(service.child.id())?;
+    table.note(&format!(
+        "{engine}: ready after {ready_ms} ms; idle with 100,000 tasks: {:.1} MiB, {:.2} % CPU",
+        idle.memory_mib, idle.cpu_percent
+    ));
+    for (kind, goal) in goals(engine) {
+        let measured = load(&address, seconds, kind, Some(&users))?;
+        table.row(engine, kind, &measured, goal);
+    }
+    let after = Idle::watch(service.child.id())?;
+    table.note(&format!("{engine}: after the load: {:.1} MiB, {:.2} % CPU", after.memory_mib, after.cpu_percent));
+    Ok(())
+}
+
+fn goals(engine: &str) -> [(&'static str, &'static str); 5] {
+    let list = if engine == "SQLite" { "≥ 10,000/s, p99 ≤ 15 ms" } else { "≥ 6,000/s" };
+    [("list", list), ("show", "≥ 15,000/s"), ("upcoming", ""), ("create", "≥ 250/s, max ≤ 1 s"), ("mixed", "")]
+}
+
+/// What wrk saw.
+#[derive(Default)]
+struct Measured {
+    per_second: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+    max_ms: f64,
+    failed: u64,
+}
+
+fn load(address: &str, seconds: &str, kind: &str, users: Option<&Path>) -> Result<Measured> {
+    println!("── {kind} for {seconds} s");
+    let mut wrk = Command::new("wrk");
+    wrk.args([
+        "--threads",
+        "2",
+        "--connections",
+        CONNECTIONS,
+        "--timeout",
+        "10s",
+        "--duration",
+        &format!("{seconds}s"),
+    ]);
+    wrk.arg("--script").arg(root().join("xtask/src/bench.lua")).arg(format!("http://{address}")).args(["--", kind]);
+    if let Some(users) = users {
+        wrk.arg(users);
+    }
+    let printed = output(&mut wrk)?;
+    let result = printed.lines().find_map(|line| line.strip_prefix("RESULT "));
+    let result = result.ok_or_else(|| format!("wrk printed no result:\n{printed}"))?;
+    let mut numbers = result.split(' ').map(|text| text.parse::<f64>().unwrap_or(f64::NAN));
+    let mut next = || numbers.next().unwrap_or(f64::NAN);
+    Ok(Measured { per_second: next(), p50_ms: next(), p99_ms: next(), max_ms: next(), failed: next() as u64 })
+}
+
+#[derive(Default)]
+struct Table {
+    yardstick: f64,
+    text: String,
+}
+
+impl Table {
+    fn row(&mut self, engine: &str, kind: &str, measured: &Measured, goal: &str) {
+        if self.text.is_empty() {
+            self.text.push_str("| database | request | per second | of the empty handler | p50 ms | p99 ms | max ms | failed | goal |\n");
+            self.text.push_str("|---|---|---|---|---|---|---|---|---|\n");
+        }
+        let Measured { per_second, p50_ms, p99_ms, max_ms, failed } = measured;
+        let share = per_second / self.yardstick * 100.0;
+        let row = format!(
+            "| {engine} | {kind} | {per_second:.0} | {share:.1} % | {p50_ms:.2} | {p99_ms:.2} | {max_ms:.1} | {failed} | {goal} |\n"
+        );
+        print!("{row}");
+        self.text.push_str(&row);
+    }
+
+    fn note(&mut self, text: &str) {
+        println!("{text}");
+        self.text.push_str(&format!("| {text} |\n"));
+    }
+}
+
+/// A program that ends when this is dropped.
+struct Running {
+    child: Child,
+    stdin: Option<ChildStdin>,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Result<Self> {
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.map_err(|error| format!("cannot run {command:?}: {error}"))?;
+        Ok(Self { stdin: child.stdin.take(), child })
+    }
+
+    /// The first line it prints.
+    fn line(&mut self) -> Result<String> {
+        let stdout = self.child.stdout.take().ok_or("its output was read already")?;
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line).map_err(|error| error.to_string())?;
+        Ok(line.trim().to_owned())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        // PostgreSQL's keeper ends by itself with its input; servers are asked to.
+        let asked = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        if asked.is_err() || self.child.wait().is_err() {
+            eprintln!("process {} may still run", self.child.id());
+        }
+    }
+}
+
+fn free_port() -> Result<u16> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
+    listener.local_addr().map(|address| address.port()).map_err(|error| error.to_string())
+}
+
+fn wait_until_ready(address: &str) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while Instant::now() < deadline {
+        if is_ready(address).unwrap_or(false) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Err("the service did not become ready".to_owned())
+}
+
+fn is_ready(address: &str) -> std::io::Result<bool> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
+    Ok(line.contains(" 200 "))
+}
+
+/// Memory and processor time of a process that has nothing to do.
+struct Idle {
+    memory_mib: f64,
+    cpu_percent: f64,
+}
+
+impl Idle {
+    const SECONDS: u64 = 10;
+
+    fn watch(pid: u32) -> Result<Self> {
+        let before = cpu_ticks(pid)?;
+        std::thread::sleep(Duration::from_secs(Self::SECONDS));
+        let ticks = cpu_ticks(pid)? - before;
+        // Linux counts processor time in hundredths of a second.
+        Ok(Self { memory_mib: memory_mib(pid)?, cpu_percent: ticks as f64 / Self::SECONDS as f64 })
+    }
+}
+
+fn cpu_ticks(pid: u32) -> Result<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|error| error.to_string())?;
+    // The name in parentheses may hold blanks; user and system time are the 12th and 13th field after it.
+    let fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ').collect::<Vec<_>>()).unwrap_or_default();
+    let tick = |index: usize| fields.get(index).and_then(|text| text.parse::<u64>().ok());
+    Ok(tick(11).ok_or("no user time")? + tick(12).ok_or("no system time")?)
+}
+
+fn memory_mib(pid: u32) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).map_err(|error| error.to_string())?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no memory figure")?;
+    let kib: f64 = line.trim().trim_end_matches(" kB").parse().map_err(|_| "no memory figure")?;
+    Ok(kib / 1024.0)
 }

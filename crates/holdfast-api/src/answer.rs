@@ -21,6 +21,9 @@ pub(crate) struct Message {
     pub message: String,
 }
 
+/// Room for a page of 15 tasks, so that writing one does not copy it over and over as it grows.
+const TYPICAL_BYTES: usize = 16 * 1024;
+
 pub(crate) fn data<T: Serialize>(status: StatusCode, resource: T) -> Answer {
     Ok(json(status, &Data { data: resource }))
 }
@@ -30,8 +33,9 @@ pub(crate) fn message(status: StatusCode, text: impl Into<String>) -> Answer {
 }
 
 pub(crate) fn json<T: Serialize>(status: StatusCode, body: &T) -> Response {
-    match serde_json::to_vec(body) {
-        Ok(bytes) => (status, [(header::CONTENT_TYPE, "application/json")], bytes).into_response(),
+    let mut bytes = Vec::with_capacity(TYPICAL_BYTES);
+    match serde_json::to_writer(&mut bytes, body) {
+        Ok(()) => (status, [(header::CONTENT_TYPE, "application/json")], bytes).into_response(),
         Err(error) => {
             tracing::error!(%error, "an answer could not be written as JSON");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::extract::{ConnectInfo, MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use holdfast_app::Context;
 use holdfast_core::network::Network;
 use holdfast_core::random;
@@ -40,7 +40,12 @@ async fn add_context(State(settings): State<Arc<ContextSettings>>, mut request: 
     let path = request.uri().path().to_owned();
     let route = request.extensions().get::<MatchedPath>().cloned();
     request.extensions_mut().insert(context);
-    let mut response = next.run(request).instrument(span.clone()).await;
+    // A task of its own: a client that hangs up must not stop a use case between two statements.
+    let answered = tokio::spawn(next.run(request).instrument(span.clone())).await;
+    let mut response = answered.unwrap_or_else(|error| {
+        tracing::error!(%error, "a request was not answered");
+        StatusCode::INTERNAL_SERVER_ERROR.into_response()
+    });
     let (status, elapsed) = (response.status(), started.elapsed());
     span.in_scope(|| {
         let elapsed_ms = elapsed.as_millis() as u64;

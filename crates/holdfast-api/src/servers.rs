@@ -79,7 +79,7 @@ fn shape(row: ServerRow) -> ServerResource {
             username: row.username,
             port: row.port,
             database_username: row.database_username,
-            is_database_password_set: row.database_password_sealed.is_some(),
+            is_database_password_set: row.has_database_password,
             host_key_fingerprint: row.host_key,
             offered_host_key_fingerprint: row.offered_host_key,
         },

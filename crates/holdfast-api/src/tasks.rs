@@ -11,7 +11,8 @@ use holdfast_core::run::TaskStatus;
 use holdfast_core::schedule::Frequency;
 use holdfast_core::task::{FORMAT_ARCHIVE, TaskInput, TaskKind};
 use holdfast_core::{Timestamp, limits};
-use holdfast_store::tasks::{TaskFilter, UpcomingRow};
+use holdfast_store::tasks::TaskFilter;
+use holdfast_store::upcoming::UpcomingRow;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -197,7 +198,7 @@ fn shape(task: Task, zone: &Zone, now: Timestamp) -> Result<TaskResource, AppErr
         notification_streams_count: row.streams_count,
         notification_stream_ids: stream_ids,
         tag_ids,
-        has_encryption_password: row.encryption_password_sealed.is_some(),
+        has_encryption_password: row.has_encryption_password,
         last_run_local_time: row.last_run_at.map(|at| clock::local_date_time(at.0, zone)),
         last_run_utc_time: row.last_run_at.map(|at| rfc3339(at.0)),
         paused_at: row.paused_at.map(|at| rfc3339(at.0)),

@@ -44,12 +44,7 @@ impl Context {
     }
 }
 
-/// A token as it was looked up, good for less than a second: so revoking one holds within a second on every node.
-struct Cached {
-    token: Arc<KnownToken>,
-    looked_up: Instant,
-}
-
+/// A token as it was looked up. It holds until the database's token epoch moves on.
 struct KnownToken {
     id: TokenId,
     user: UserId,
@@ -59,15 +54,18 @@ struct KnownToken {
     zone: clock::Zone,
 }
 
-const CACHE_FOR: Duration = Duration::from_millis(800);
-/// 10,000 tokens in use within a second are some 2 MiB; then the cache starts over.
+/// How often the epoch is looked at while there are requests: revoking a token holds within a second on every node.
+const EPOCH_EVERY: Duration = Duration::from_millis(500);
+/// 10,000 tokens are some 3 MiB; then the cache starts over.
 const CACHE_ENTRIES: usize = 10_000;
 /// A token's last use is written at most this often.
 const LAST_USED_EVERY_SECS: i64 = 60;
 
 #[derive(Default)]
 pub(crate) struct TokenCache {
-    known: RwLock<HashMap<[u8; 32], Cached>>,
+    known: RwLock<HashMap<[u8; 32], Arc<KnownToken>>>,
+    /// The epoch that the known tokens are of, and when it was looked at.
+    epoch: tokio::sync::Mutex<Option<(i64, Instant)>>,
     used: Mutex<HashMap<i64, Use>>,
 }
 
@@ -81,7 +79,7 @@ struct Use {
 impl TokenCache {
     fn find(&self, digest: &[u8; 32]) -> Option<Arc<KnownToken>> {
         let known = self.known.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-        known.get(digest).filter(|cached| cached.looked_up.elapsed() < CACHE_FOR).map(|cached| cached.token.clone())
+        known.get(digest).cloned()
     }
 
     fn remember(&self, digest: [u8; 32], token: Arc<KnownToken>) {
@@ -89,7 +87,7 @@ impl TokenCache {
         if known.len() >= CACHE_ENTRIES {
             known.clear();
         }
-        known.insert(digest, Cached { token, looked_up: Instant::now() });
+        known.insert(digest, token);
     }
 
     /// After a change to tokens or accounts in this process, which then holds at once.
@@ -122,6 +120,7 @@ impl TokenCache {
 /// Turns a bearer token into its user, and counts the request against the token's rate.
 pub async fn authenticate(app: &App, token: &str, origin: Origin) -> Result<(Caller, Decision)> {
     let digest = random::digest(token);
+    follow_epoch(app).await?;
     let known = match app.tokens.find(&digest) {
         Some(known) => known,
         None => look_up(app, digest).await?,
@@ -140,6 +139,22 @@ pub async fn authenticate(app: &App, token: &str, origin: Origin) -> Result<(Cal
         origin: Origin { actor: format!("token {}", known.id), ..origin },
     };
     Ok((caller, decision))
+}
+
+/// Forgets all tokens when the epoch has moved on. One request at a time looks; those beside it need not wait, for
+/// what they know is at most as old as the interval.
+async fn follow_epoch(app: &App) -> Result<()> {
+    let Ok(mut epoch) = app.tokens.epoch.try_lock() else { return Ok(()) };
+    if epoch.is_some_and(|(_, looked)| looked.elapsed() < EPOCH_EVERY) {
+        return Ok(());
+    }
+    let looked = Instant::now();
+    let current = tokens::find_epoch(&mut app.store.read().await?).await?;
+    if epoch.is_none_or(|(known, _)| known != current) {
+        app.tokens.clear();
+    }
+    *epoch = Some((current, looked));
+    Ok(())
 }
 
 async fn look_up(app: &App, digest: [u8; 32]) -> Result<Arc<KnownToken>> {

@@ -7,7 +7,8 @@ use holdfast_core::run::Trigger;
 use holdfast_core::task::{TaskDraft, TaskInput};
 use holdfast_core::{Secret, Timestamp, random, rules};
 use holdfast_store::runs::{self, RunRow, Subject};
-use holdfast_store::tasks::{self, Attachable, TaskFilter, TaskRow, UpcomingRow};
+use holdfast_store::tasks::{self, Attachable, TaskFilter, TaskRow};
+use holdfast_store::upcoming::{self, UpcomingRow};
 use holdfast_store::{Listing, Tx};
 
 use crate::error::{owned, written};
@@ -36,7 +37,7 @@ pub async fn show(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
 }
 
 pub async fn list_upcoming(app: &App, caller: &Caller, limit: i64) -> Result<Vec<UpcomingRow>> {
-    Ok(tasks::list_upcoming(&mut app.store.read().await?, caller.user, limit).await?)
+    Ok(upcoming::list(&mut app.store.read().await?, caller.user, limit).await?)
 }
 
 pub async fn create(app: &App, caller: &Caller, input: &TaskInput) -> Result<Task> {
@@ -118,7 +119,7 @@ pub async fn rotate_trigger(app: &App, caller: &Caller, id: TaskId) -> Result<Se
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
     let secret = random::token("hft_");
-    tasks::update_trigger_secret(&mut tx, &row, &secret).await?;
+    tasks::update_trigger_secret(&mut tx, &row, secret.clone()).await?;
     app.audit(&mut tx, caller, "backup_task.trigger_rotated", &id.to_string()).await?;
     tx.commit().await?;
     Ok(secret)

@@ -6,33 +6,24 @@ use holdfast_core::ids::{DestinationId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::rules::search_form;
 
-use crate::{At, Listing, Place, Result, StoreError, Tx};
+use crate::{At, Listing, Result, StoreError, Tx};
 
-macro_rules! columns {
-    () => {
-        "d.id, d.user_id, d.label, d.kind, d.s3_bucket, d.s3_region, d.s3_endpoint, d.s3_path_style, \
-         d.s3_access_key_sealed, d.s3_secret_key_sealed, d.status, d.last_checked_at, d.last_error, d.created_at, \
-         d.updated_at"
-    };
-}
-
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct DestinationRow {
-    pub id: i64,
-    pub user_id: i64,
-    pub label: String,
-    pub kind: String,
-    pub s3_bucket: Option<String>,
-    pub s3_region: Option<String>,
-    pub s3_endpoint: Option<String>,
-    pub s3_path_style: bool,
-    pub s3_access_key_sealed: Option<Vec<u8>>,
-    pub s3_secret_key_sealed: Option<Vec<u8>>,
-    pub status: String,
-    pub last_checked_at: Option<At>,
-    pub last_error: Option<String>,
-    pub created_at: At,
-    pub updated_at: At,
+packed_row! {
+    pub struct DestinationRow {
+        id: i64 = "d.id",
+        user_id: i64 = "d.user_id",
+        label: String = "d.label",
+        kind: String = "d.kind",
+        s3_bucket: Option<String> = "d.s3_bucket",
+        s3_region: Option<String> = "d.s3_region",
+        s3_endpoint: Option<String> = "d.s3_endpoint",
+        s3_path_style: bool = "d.s3_path_style",
+        status: String = "d.status",
+        last_checked_at: Option<At> = "d.last_checked_at",
+        last_error: Option<String> = "d.last_error",
+        created_at: At = "d.created_at",
+        updated_at: At = "d.updated_at",
+    }
 }
 
 impl DestinationRow {
@@ -56,8 +47,7 @@ impl DestinationRow {
 }
 
 pub async fn find(tx: &mut Tx, id: DestinationId) -> Result<Option<DestinationRow>> {
-    let sql = concat!("SELECT ", columns!(), " FROM backup_destinations d WHERE d.id = $1");
-    fetch_optional!(tx, DestinationRow, sql, id.0)
+    find_packed!(tx, "FROM backup_destinations d WHERE d.id = $1", id.0)
 }
 
 /// Finds the row and keeps others from changing it until the transaction ends.
@@ -67,7 +57,7 @@ pub async fn find_locked(tx: &mut Tx, id: DestinationId) -> Result<Option<Destin
 }
 
 pub async fn list(tx: &mut Tx, listing: &Listing) -> Result<Page<DestinationRow>> {
-    list_page!(tx, listing, DestinationRow, "backup_destinations" as "d", columns!(), label_matches!("d"))
+    list_page!(tx, listing, "backup_destinations" as "d")
 }
 
 pub async fn insert(tx: &mut Tx, owner: UserId, draft: &DestinationDraft, now: Timestamp) -> Result<DestinationId> {
@@ -83,33 +73,22 @@ pub async fn insert(tx: &mut Tx, owner: UserId, draft: &DestinationDraft, now: T
         draft.kind.as_str(),
         At(now)
     )?;
-    write(tx, id, owner, draft, (None, None), At(now)).await?;
+    write(tx, id, owner, draft, At(now)).await?;
     Ok(DestinationId(id))
 }
 
 pub async fn update(tx: &mut Tx, row: &DestinationRow, draft: &DestinationDraft, now: Timestamp) -> Result<()> {
-    let keys = (row.s3_access_key_sealed.clone(), row.s3_secret_key_sealed.clone());
-    write(tx, row.id, UserId(row.user_id), draft, keys, row.updated_at.moved_on(now)).await
+    write(tx, row.id, UserId(row.user_id), draft, row.updated_at.moved_on(now)).await
 }
 
-/// Secrets are bound to their row, so everything is written once its id is known.
-async fn write(
-    tx: &mut Tx,
-    id: i64,
-    owner: UserId,
-    draft: &DestinationDraft,
-    (access_key, secret_key): (Option<Vec<u8>>, Option<Vec<u8>>),
-    updated_at: At,
-) -> Result<()> {
-    let place = |column| Place { table: "backup_destinations", column, row: id, user: owner };
-    let access_key = tx.sealed_after(place("s3_access_key_sealed"), &draft.access_key, access_key).await?;
-    let secret_key = tx.sealed_after(place("s3_secret_key_sealed"), &draft.secret_key, secret_key).await?;
+async fn write(tx: &mut Tx, id: i64, owner: UserId, draft: &DestinationDraft, updated_at: At) -> Result<()> {
+    write_secret!(tx, "backup_destinations", "s3_access_key_sealed", id, owner, &draft.access_key);
+    write_secret!(tx, "backup_destinations", "s3_secret_key_sealed", id, owner, &draft.secret_key);
     execute!(
         tx,
         "UPDATE backup_destinations SET label = $1, search_label = $2, kind = $3, s3_bucket = $4, s3_region = $5,
-             s3_endpoint = $6, s3_path_style = $7, s3_access_key_sealed = $8, s3_secret_key_sealed = $9,
-             updated_at = $10
-         WHERE id = $11 AND user_id = $12",
+             s3_endpoint = $6, s3_path_style = $7, updated_at = $8
+         WHERE id = $9 AND user_id = $10",
         &draft.label,
         search_form(&draft.label),
         draft.kind.as_str(),
@@ -117,8 +96,6 @@ async fn write(
         draft.s3.as_ref().map(|s3| s3.region.clone()),
         draft.s3.as_ref().and_then(|s3| s3.endpoint.clone()),
         draft.s3.as_ref().is_some_and(|s3| s3.path_style),
-        access_key,
-        secret_key,
         updated_at,
         id,
         owner.0

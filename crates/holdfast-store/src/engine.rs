@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::clock::SharedClock;
-use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
-use sqlx::sqlite::{SqliteConnection, SqlitePool};
-use sqlx::{Postgres, Sqlite};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 
 use crate::error::{StartError, StoreError};
 use crate::master_key::MasterKeySource;
+use crate::pool::{self, Pool, Pooled};
 use crate::sealing::Sealer;
 use crate::sqlite::{WriteGuard, Writer};
 use crate::{Result, migrate, sealing, sqlite};
@@ -19,27 +18,25 @@ use crate::{Result, migrate, sealing, sqlite};
 /// Runs one expression on whichever engine `$tx` belongs to. Inside, `Db` is the engine's type and `$conn` its
 /// connection; the SQL text is the same for both.
 macro_rules! on {
-    ($tx:expr, $conn:ident => $body:expr) => {
-        match $tx.engine() {
+    ($tx:expr, $conn:ident => $body:expr) => {{
+        let result = match $tx.engine() {
             $crate::engine::Engine::Sqlite($conn) => {
-                #[allow(dead_code, reason = "statements without rows name no engine")]
                 type Db = sqlx::Sqlite;
                 $body
             }
             $crate::engine::Engine::Postgres($conn) => {
-                #[allow(dead_code, reason = "statements without rows name no engine")]
                 type Db = sqlx::Postgres;
                 $body
             }
-        }
-    };
+        };
+        $tx.checked(result)
+    }};
 }
 
 /// The rows of a query as a `Vec` of `$row`.
 macro_rules! fetch_all {
     ($tx:expr, $row:ty, $sql:expr $(, $bind:expr)* $(,)?) => {
         on!($tx, conn => sqlx::query_as::<Db, $row>($sql)$(.bind($bind))*.fetch_all(conn).await)
-            .map_err($crate::StoreError::from)
     };
 }
 
@@ -47,7 +44,6 @@ macro_rules! fetch_all {
 macro_rules! fetch_optional {
     ($tx:expr, $row:ty, $sql:expr $(, $bind:expr)* $(,)?) => {
         on!($tx, conn => sqlx::query_as::<Db, $row>($sql)$(.bind($bind))*.fetch_optional(conn).await)
-            .map_err($crate::StoreError::from)
     };
 }
 
@@ -55,7 +51,6 @@ macro_rules! fetch_optional {
 macro_rules! fetch_scalar {
     ($tx:expr, $value:ty, $sql:expr $(, $bind:expr)* $(,)?) => {
         on!($tx, conn => sqlx::query_scalar::<Db, $value>($sql)$(.bind($bind))*.fetch_one(conn).await)
-            .map_err($crate::StoreError::from)
     };
 }
 
@@ -63,7 +58,6 @@ macro_rules! fetch_scalar {
 macro_rules! execute {
     ($tx:expr, $sql:expr $(, $bind:expr)* $(,)?) => {
         on!($tx, conn => sqlx::query::<Db>($sql)$(.bind($bind))*.execute(conn).await.map(|done| done.rows_affected()))
-            .map_err($crate::StoreError::from)
     };
 }
 
@@ -96,8 +90,8 @@ pub struct Store {
 
 #[derive(Clone)]
 enum Pools {
-    Sqlite { readers: SqlitePool, writer: Writer },
-    Postgres(PgPool),
+    Sqlite { readers: Pool<SqliteConnectOptions>, writer: Writer },
+    Postgres(Pool<PgConnectOptions>),
 }
 
 impl Store {
@@ -117,10 +111,10 @@ impl Store {
     /// For reading: no transaction, each statement sees the newest state.
     pub async fn read(&self) -> Result<Tx> {
         let inner = match &self.pools {
-            Pools::Sqlite { readers, .. } => Inner::SqliteRead(readers.acquire().await?),
-            Pools::Postgres(pool) => Inner::PostgresRead(pool.acquire().await?),
+            Pools::Sqlite { readers, .. } => Inner::SqliteRead(pool::acquire(readers).await?),
+            Pools::Postgres(pool) => Inner::PostgresRead(pool::acquire(pool).await?),
         };
-        Ok(Tx { inner, sealer: self.sealer.clone() })
+        Ok(Tx::new(inner, self.sealer.clone()))
     }
 
     /// For a unit of work: everything until `commit` happens or nothing does. On SQLite writers queue here.
@@ -141,10 +135,10 @@ impl Store {
     pub async fn close(&self) {
         match &self.pools {
             Pools::Sqlite { readers, writer } => {
-                readers.close().await;
+                readers.close();
                 writer.close().await;
             }
-            Pools::Postgres(pool) => pool.close().await,
+            Pools::Postgres(pool) => pool.close(),
         }
     }
 }
@@ -158,33 +152,55 @@ impl Pools {
         let connect: PgConnectOptions = options.url.parse().map_err(|_| {
             StartError::Database("the database URL is neither sqlite://PATH nor a valid postgres:// URL".to_owned())
         })?;
-        let pool = PgPoolOptions::new()
-            .max_connections(options.max_connections)
-            .acquire_timeout(options.acquire_timeout)
-            .test_before_acquire(false)
-            .before_acquire(|conn, meta| Box::pin(check_idle_connection(conn, meta.idle_for)))
-            .connect_with(connect)
-            .await
-            .map_err(|error| StartError::Database(format!("cannot reach PostgreSQL: {error}")))?;
+        // Our statements are few and their plans do not depend on the values, so each is planned once per connection.
+        let connect = connect.options([("plan_cache_mode", "force_generic_plan"), ("jit", "off")]);
+        let pool = pool::open(connect, options.max_connections, options.acquire_timeout);
+        // Opened here rather than by the first request: a wrong address stops the start.
+        let first = pool::acquire(&pool).await;
+        first.map(drop).map_err(|error| StartError::Database(format!("cannot reach PostgreSQL: {error}")))?;
         Ok(Self::Postgres(pool))
     }
 
     async fn begin(&self, sealer: Arc<Sealer>) -> Result<Tx> {
         let inner = match self {
             Self::Sqlite { writer, .. } => Inner::SqliteWrite(writer.begin().await?),
-            Self::Postgres(pool) => Inner::PostgresWrite(pool.begin().await?),
+            Self::Postgres(pool) => Inner::PostgresWrite(begin_postgres(pool.clone()).await?),
         };
-        Ok(Tx { inner, sealer })
+        Ok(Tx::new(inner, sealer))
     }
 }
 
-/// A connection that was just used is taken as it is; one that rested is asked first, so that a restarted database
-/// costs a reconnect and not a failed request.
-async fn check_idle_connection(conn: &mut PgConnection, idle_for: Duration) -> std::result::Result<bool, sqlx::Error> {
-    if idle_for < Duration::from_secs(1) {
-        return Ok(true);
+/// Runs as a task of its own, for the same reason as on SQLite: a caller that goes away must not leave a transaction
+/// behind that nobody knows of.
+async fn begin_postgres(pool: Pool<PgConnectOptions>) -> Result<Pooled<PgConnectOptions>> {
+    let begun = tokio::spawn(async move {
+        let mut connection = pool::acquire(&pool).await?;
+        match sqlx::raw_sql("BEGIN").execute(&mut *connection).await {
+            Ok(_) => Ok(connection),
+            Err(error) => {
+                drop(Pooled::take(connection));
+                Err(StoreError::from(error))
+            }
+        }
+    });
+    begun.await.map_err(|error| StoreError::Broken(error.to_string()))?
+}
+
+async fn commit_postgres(mut connection: Pooled<PgConnectOptions>) -> Result<()> {
+    let committed = tokio::spawn(async move {
+        let committed = sqlx::raw_sql("COMMIT").execute(&mut *connection).await;
+        if committed.is_err() {
+            drop(Pooled::take(connection));
+        }
+        committed.map(drop).map_err(StoreError::from)
+    });
+    committed.await.map_err(|error| StoreError::Broken(error.to_string()))?
+}
+
+async fn roll_back_postgres(mut connection: Pooled<PgConnectOptions>) {
+    if sqlx::raw_sql("ROLLBACK").execute(&mut *connection).await.is_err() {
+        drop(Pooled::take(connection));
     }
-    Ok(sqlx::Connection::ping(conn).await.is_ok())
 }
 
 /// The file of a `sqlite:` URL.
@@ -195,15 +211,20 @@ pub(crate) fn sqlite_path(url: &str) -> Option<PathBuf> {
 
 /// What queries run on: a reader, or the unit of work of one use case. Dropped without `commit`, it leaves no trace.
 pub struct Tx {
-    inner: Inner,
+    /// Taken out by `commit`.
+    inner: Option<Inner>,
     pub(crate) sealer: Arc<Sealer>,
+    /// A statement failed: PostgreSQL would answer a commit with a silent rollback.
+    failed: bool,
+    /// The connection itself failed and must not be used again.
+    broken: bool,
 }
 
 enum Inner {
-    SqliteRead(PoolConnection<Sqlite>),
+    SqliteRead(Pooled<SqliteConnectOptions>),
     SqliteWrite(WriteGuard),
-    PostgresRead(PoolConnection<Postgres>),
-    PostgresWrite(sqlx::Transaction<'static, Postgres>),
+    PostgresRead(Pooled<PgConnectOptions>),
+    PostgresWrite(Pooled<PgConnectOptions>),
 }
 
 pub(crate) enum Engine<'a> {
@@ -212,21 +233,54 @@ pub(crate) enum Engine<'a> {
 }
 
 impl Tx {
+    fn new(inner: Inner, sealer: Arc<Sealer>) -> Self {
+        Self { inner: Some(inner), sealer, failed: false, broken: false }
+    }
+
     pub(crate) fn engine(&mut self) -> Engine<'_> {
-        match &mut self.inner {
-            Inner::SqliteRead(conn) => Engine::Sqlite(conn),
+        match self.inner.as_mut().expect("only commit takes it out, and that ends the Tx") {
+            Inner::SqliteRead(connection) => Engine::Sqlite(connection),
             Inner::SqliteWrite(guard) => Engine::Sqlite(guard.connection()),
-            Inner::PostgresRead(conn) => Engine::Postgres(conn),
-            Inner::PostgresWrite(transaction) => Engine::Postgres(transaction),
+            Inner::PostgresRead(connection) | Inner::PostgresWrite(connection) => Engine::Postgres(connection),
         }
     }
 
+    /// Sorts a statement's error, and remembers what it means for the connection.
+    pub(crate) fn checked<T>(&mut self, result: std::result::Result<T, sqlx::Error>) -> Result<T> {
+        result.map_err(|error| {
+            let error = StoreError::from(error);
+            self.failed = true;
+            self.broken |= matches!(error, StoreError::Unavailable(_));
+            error
+        })
+    }
+
     /// Makes the work durable. It is on disk when this returns.
-    pub async fn commit(self) -> Result<()> {
-        match self.inner {
-            Inner::SqliteRead(_) | Inner::PostgresRead(_) => Ok(()),
-            Inner::SqliteWrite(guard) => guard.commit().await,
-            Inner::PostgresWrite(transaction) => transaction.commit().await.map_err(StoreError::from),
+    pub async fn commit(mut self) -> Result<()> {
+        if self.failed {
+            return Err(StoreError::Broken("a statement failed before the commit".to_owned()));
+        }
+        match self.inner.take() {
+            None | Some(Inner::SqliteRead(_) | Inner::PostgresRead(_)) => Ok(()),
+            Some(Inner::SqliteWrite(guard)) => guard.commit().await,
+            Some(Inner::PostgresWrite(connection)) => commit_postgres(connection).await,
+        }
+    }
+}
+
+impl Drop for Tx {
+    fn drop(&mut self) {
+        match self.inner.take() {
+            // The writer undoes abandoned work by itself, and keeps its one connection.
+            None | Some(Inner::SqliteWrite(_)) => {}
+            Some(Inner::SqliteRead(connection)) if self.broken => drop(Pooled::take(connection)),
+            Some(Inner::PostgresRead(connection) | Inner::PostgresWrite(connection)) if self.broken => {
+                drop(Pooled::take(connection));
+            }
+            Some(Inner::SqliteRead(_) | Inner::PostgresRead(_)) => {}
+            Some(Inner::PostgresWrite(connection)) => {
+                tokio::spawn(roll_back_postgres(connection));
+            }
         }
     }
 }

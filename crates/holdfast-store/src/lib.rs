@@ -7,8 +7,12 @@ mod engine;
 mod at;
 mod error;
 #[macro_use]
+mod packed;
+#[macro_use]
 mod listing;
 mod migrate;
+mod pool;
+#[macro_use]
 mod sealing;
 mod sqlite;
 
@@ -23,6 +27,7 @@ pub mod streams;
 pub mod tags;
 pub mod tasks;
 pub mod tokens;
+pub mod upcoming;
 pub mod users;
 
 pub use at::At;

@@ -8,35 +8,28 @@ use sqlx::QueryBuilder;
 
 use crate::{At, Listing, Result, StoreError, Tx};
 
-macro_rules! columns {
-    () => {
-        "r.id, r.user_id, r.kind, r.task_id, r.server_id, r.destination_id, r.stream_id, r.status, r.requested_by, \
-         r.attempt, r.lease_epoch, r.bytes_read, r.bytes_stored, r.files, r.warnings, r.error_code, r.created_at, \
-         r.started_at, r.finished_at"
-    };
-}
-
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct RunRow {
-    pub id: i64,
-    pub user_id: i64,
-    pub kind: String,
-    pub task_id: Option<i64>,
-    pub server_id: Option<i64>,
-    pub destination_id: Option<i64>,
-    pub stream_id: Option<i64>,
-    pub status: String,
-    pub requested_by: String,
-    pub attempt: i64,
-    pub lease_epoch: i64,
-    pub bytes_read: i64,
-    pub bytes_stored: i64,
-    pub files: i64,
-    pub warnings: i64,
-    pub error_code: Option<String>,
-    pub created_at: At,
-    pub started_at: Option<At>,
-    pub finished_at: Option<At>,
+packed_row! {
+    pub struct RunRow {
+        id: i64 = "r.id",
+        user_id: i64 = "r.user_id",
+        kind: String = "r.kind",
+        task_id: Option<i64> = "r.task_id",
+        server_id: Option<i64> = "r.server_id",
+        destination_id: Option<i64> = "r.destination_id",
+        stream_id: Option<i64> = "r.stream_id",
+        status: String = "r.status",
+        requested_by: String = "r.requested_by",
+        attempt: i64 = "r.attempt",
+        lease_epoch: i64 = "r.lease_epoch",
+        bytes_read: i64 = "r.bytes_read",
+        bytes_stored: i64 = "r.bytes_stored",
+        files: i64 = "r.files",
+        warnings: i64 = "r.warnings",
+        error_code: Option<String> = "r.error_code",
+        created_at: At = "r.created_at",
+        started_at: Option<At> = "r.started_at",
+        finished_at: Option<At> = "r.finished_at",
+    }
 }
 
 impl RunRow {
@@ -102,23 +95,20 @@ pub async fn insert(
 }
 
 pub async fn find(tx: &mut Tx, id: RunId) -> Result<Option<RunRow>> {
-    fetch_optional!(tx, RunRow, concat!("SELECT ", columns!(), " FROM runs r WHERE r.id = $1"), id.0)
+    find_packed!(tx, "FROM runs r WHERE r.id = $1", id.0)
 }
 
 /// A task's log; runs of other kinds are not logs.
 pub async fn find_log(tx: &mut Tx, id: RunId) -> Result<Option<RunRow>> {
-    let sql = concat!("SELECT ", columns!(), " FROM runs r WHERE r.id = $1 AND r.kind = 'backup'");
-    fetch_optional!(tx, RunRow, sql, id.0)
+    find_packed!(tx, "FROM runs r WHERE r.id = $1 AND r.kind = 'backup'", id.0)
 }
 
 pub async fn find_latest(tx: &mut Tx, task: TaskId) -> Result<Option<RunRow>> {
-    let sql = concat!("SELECT ", columns!(), " FROM runs r WHERE r.task_id = $1 ORDER BY r.id DESC LIMIT 1");
-    fetch_optional!(tx, RunRow, sql, task.0)
+    find_packed!(tx, "FROM runs r WHERE r.task_id = $1 ORDER BY r.id DESC LIMIT 1", task.0)
 }
 
 pub async fn find_live(tx: &mut Tx, task: TaskId) -> Result<Option<RunRow>> {
-    let sql = concat!("SELECT ", columns!(), " FROM runs r WHERE r.task_id = $1 AND r.status IN ('queued', 'running')");
-    fetch_optional!(tx, RunRow, sql, task.0)
+    find_packed!(tx, "FROM runs r WHERE r.task_id = $1 AND r.status IN ('queued', 'running')", task.0)
 }
 
 /// Narrows a list of logs.
@@ -132,9 +122,7 @@ pub async fn list_logs(tx: &mut Tx, listing: &Listing, filter: &LogFilter) -> Re
     list_page!(
         tx,
         listing,
-        RunRow,
         "runs" as "r",
-        columns!(),
         " AND r.kind = 'backup' AND ($2 IS NULL OR $2 = '') AND ($5 IS NULL OR r.task_id = $5)
           AND ($6 IS NULL OR r.status = $6)",
         filter.task,
@@ -158,7 +146,7 @@ pub async fn list_lines(tx: &mut Tx, runs: &[i64]) -> Result<Vec<(i64, String)>>
     if runs.is_empty() {
         return Ok(Vec::new());
     }
-    let rows = on!(tx, conn => {
+    on!(tx, conn => {
         let mut query = QueryBuilder::<Db>::new("SELECT run_id, text FROM run_lines WHERE run_id IN (");
         let mut ids = query.separated(", ");
         for id in runs {
@@ -166,8 +154,7 @@ pub async fn list_lines(tx: &mut Tx, runs: &[i64]) -> Result<Vec<(i64, String)>>
         }
         query.push(") ORDER BY run_id, number");
         query.build_query_as::<(i64, String)>().fetch_all(conn).await
-    });
-    rows.map_err(StoreError::from)
+    })
 }
 
 /// Appends a line to a run's output, as long as the lease of `epoch` holds.

@@ -83,19 +83,36 @@ impl Tx {
         String::from_utf8(plain.to_vec()).map(Secret::new).map_err(|_| damaged(place))
     }
 
-    /// What a column holds after `change`, given what it holds now.
-    pub(crate) async fn sealed_after(
-        &mut self,
-        place: Place,
-        change: &SecretChange,
-        current: Option<Vec<u8>>,
-    ) -> Result<Option<Vec<u8>>> {
+    /// What is to be written into a column: nothing, NULL, or a sealed value.
+    pub(crate) async fn seal_change(&mut self, place: Place, change: &SecretChange) -> Result<Option<Option<Vec<u8>>>> {
         match change {
-            SecretChange::Keep => Ok(current),
-            SecretChange::Clear => Ok(None),
-            SecretChange::Set(secret) => self.seal(place, secret).await.map(Some),
+            SecretChange::Keep => Ok(None),
+            SecretChange::Clear => Ok(Some(None)),
+            SecretChange::Set(secret) => Ok(Some(Some(self.seal(place, secret).await?))),
         }
     }
+}
+
+/// Does to a sealed column what a request asks for. A secret is bound to its row, so the row must be there.
+macro_rules! write_secret {
+    ($tx:expr, $table:literal, $column:literal, $id:expr, $owner:expr, $change:expr) => {{
+        let place = $crate::Place { table: $table, column: $column, row: $id, user: $owner };
+        if let Some(sealed) = $tx.seal_change(place, $change).await? {
+            execute!($tx, concat!("UPDATE ", $table, " SET ", $column, " = $1 WHERE id = $2"), sealed, $id)?;
+        }
+    }};
+}
+
+/// Opens the secret of a column, if there is one.
+macro_rules! read_secret {
+    ($tx:expr, $table:literal, $column:literal, $id:expr, $owner:expr) => {{
+        let place = $crate::Place { table: $table, column: $column, row: $id, user: $owner };
+        let sql = concat!("SELECT ", $column, " FROM ", $table, " WHERE id = $1");
+        match fetch_optional!($tx, (Option<Vec<u8>>,), sql, $id)? {
+            Some((Some(sealed),)) => $tx.open(place, &sealed).await.map(Some),
+            _ => Ok(None),
+        }
+    }};
 }
 
 fn damaged(place: Place) -> StoreError {

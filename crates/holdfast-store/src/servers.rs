@@ -6,34 +6,28 @@ use holdfast_core::page::Page;
 use holdfast_core::rules::search_form;
 use holdfast_core::server::{CurrentServer, ServerDraft};
 
-use crate::{At, Listing, Place, Result, Tx};
+use crate::{At, Listing, Result, Tx};
 
-macro_rules! columns {
-    () => {
-        "s.id, s.user_id, s.label, s.host, s.port, s.username, s.database_username, s.database_password_sealed, \
-         s.host_key, s.offered_host_key, s.connectivity, s.last_connected_at, s.last_error, s.created_at, s.updated_at"
-    };
-}
-
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct ServerRow {
-    pub id: i64,
-    pub user_id: i64,
-    pub label: String,
-    pub host: String,
-    pub port: i64,
-    pub username: String,
-    pub database_username: Option<String>,
-    pub database_password_sealed: Option<Vec<u8>>,
-    /// The fingerprint that was pinned on first contact.
-    pub host_key: Option<String>,
-    /// Another one that the server showed since, waiting to be accepted.
-    pub offered_host_key: Option<String>,
-    pub connectivity: String,
-    pub last_connected_at: Option<At>,
-    pub last_error: Option<String>,
-    pub created_at: At,
-    pub updated_at: At,
+packed_row! {
+    pub struct ServerRow {
+        id: i64 = "s.id",
+        user_id: i64 = "s.user_id",
+        label: String = "s.label",
+        host: String = "s.host",
+        port: i64 = "s.port",
+        username: String = "s.username",
+        database_username: Option<String> = "s.database_username",
+        has_database_password: bool = "(s.database_password_sealed IS NOT NULL)",
+        /// The fingerprint that was pinned on first contact.
+        host_key: Option<String> = "s.host_key",
+        /// Another one that the server showed since, waiting to be accepted.
+        offered_host_key: Option<String> = "s.offered_host_key",
+        connectivity: String = "s.connectivity",
+        last_connected_at: Option<At> = "s.last_connected_at",
+        last_error: Option<String> = "s.last_error",
+        created_at: At = "s.created_at",
+        updated_at: At = "s.updated_at",
+    }
 }
 
 impl ServerRow {
@@ -50,7 +44,7 @@ impl ServerRow {
 }
 
 pub async fn find(tx: &mut Tx, id: ServerId) -> Result<Option<ServerRow>> {
-    fetch_optional!(tx, ServerRow, concat!("SELECT ", columns!(), " FROM remote_servers s WHERE s.id = $1"), id.0)
+    find_packed!(tx, "FROM remote_servers s WHERE s.id = $1", id.0)
 }
 
 /// Finds the row and keeps others from changing it until the transaction ends.
@@ -60,7 +54,7 @@ pub async fn find_locked(tx: &mut Tx, id: ServerId) -> Result<Option<ServerRow>>
 }
 
 pub async fn list(tx: &mut Tx, listing: &Listing) -> Result<Page<ServerRow>> {
-    list_page!(tx, listing, ServerRow, "remote_servers" as "s", columns!(), label_matches!("s"))
+    list_page!(tx, listing, "remote_servers" as "s")
 }
 
 pub async fn insert(tx: &mut Tx, owner: UserId, draft: &ServerDraft, now: Timestamp) -> Result<ServerId> {
@@ -78,14 +72,13 @@ pub async fn insert(tx: &mut Tx, owner: UserId, draft: &ServerDraft, now: Timest
         &draft.username,
         At(now)
     )?;
-    write(tx, id, owner, draft, None, At(now)).await?;
+    write(tx, id, owner, draft, At(now)).await?;
     Ok(ServerId(id))
 }
 
 /// Writes the new settings. A server that moved to another address is unknown again.
 pub async fn update(tx: &mut Tx, row: &ServerRow, draft: &ServerDraft, now: Timestamp) -> Result<()> {
-    let current = row.database_password_sealed.clone();
-    write(tx, row.id, UserId(row.user_id), draft, current, row.updated_at.moved_on(now)).await?;
+    write(tx, row.id, UserId(row.user_id), draft, row.updated_at.moved_on(now)).await?;
     if draft.moves(&row.current()) {
         execute!(
             tx,
@@ -98,29 +91,19 @@ pub async fn update(tx: &mut Tx, row: &ServerRow, draft: &ServerDraft, now: Time
     Ok(())
 }
 
-/// Secrets are bound to their row, so everything is written once its id is known.
-async fn write(
-    tx: &mut Tx,
-    id: i64,
-    owner: UserId,
-    draft: &ServerDraft,
-    current_password: Option<Vec<u8>>,
-    updated_at: At,
-) -> Result<()> {
-    let place = Place { table: "remote_servers", column: "database_password_sealed", row: id, user: owner };
-    let password = tx.sealed_after(place, &draft.database_password, current_password).await?;
+async fn write(tx: &mut Tx, id: i64, owner: UserId, draft: &ServerDraft, updated_at: At) -> Result<()> {
+    write_secret!(tx, "remote_servers", "database_password_sealed", id, owner, &draft.database_password);
     execute!(
         tx,
         "UPDATE remote_servers SET label = $1, search_label = $2, host = $3, port = $4, username = $5,
-             database_username = $6, database_password_sealed = $7, updated_at = $8
-         WHERE id = $9 AND user_id = $10",
+             database_username = $6, updated_at = $7
+         WHERE id = $8 AND user_id = $9",
         &draft.label,
         search_form(&draft.label),
         &draft.host,
         draft.port,
         &draft.username,
         &draft.database_username,
-        password,
         updated_at,
         id,
         owner.0

@@ -8,14 +8,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
-};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection};
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard, oneshot};
 
 use crate::engine::Options;
 use crate::error::{StartError, StoreError};
+use crate::pool::{self, Pool};
 
 /// How long another process may hold the write lock before we give up; commands beside the service hold it for
 /// milliseconds.
@@ -23,7 +22,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Reads are short, and each connection is a thread: a few keep two to eight cores busy.
 const MAX_READERS: u32 = 4;
 
-pub(crate) async fn open(path: &Path, options: &Options) -> Result<(SqlitePool, Writer), StartError> {
+pub(crate) async fn open(path: &Path, options: &Options) -> Result<(Pool<SqliteConnectOptions>, Writer), StartError> {
     let explain = |error: sqlx::Error| {
         StartError::Database(format!("cannot open the SQLite database {}: {error}", path.display()))
     };
@@ -35,13 +34,8 @@ pub(crate) async fn open(path: &Path, options: &Options) -> Result<(SqlitePool, 
         .foreign_keys(true)
         .busy_timeout(BUSY_TIMEOUT);
     let connection = connect.connect().await.map_err(explain)?;
-    let readers = SqlitePoolOptions::new()
-        .max_connections(options.max_connections.clamp(1, MAX_READERS))
-        .acquire_timeout(options.acquire_timeout)
-        .test_before_acquire(false)
-        .connect_with(connect.pragma("query_only", "1"))
-        .await
-        .map_err(explain)?;
+    let size = options.max_connections.clamp(1, MAX_READERS);
+    let readers = pool::open(connect.pragma("query_only", "1"), size, options.acquire_timeout);
     Ok((readers, Writer::start(connection)))
 }
 

@@ -7,30 +7,22 @@ use holdfast_core::page::Page;
 use holdfast_core::rules::search_form;
 use holdfast_core::stream::{CurrentStream, StreamDraft, StreamKind};
 
-use crate::{At, Listing, Place, Result, StoreError, Tx};
+use crate::{At, Listing, Result, StoreError, Tx};
 
-macro_rules! columns {
-    () => {
-        "s.id, s.user_id, s.label, s.kind, s.value_sealed, s.pushover_token_sealed, s.on_success, s.on_failure, \
-         s.last_test_succeeded, s.last_test_message, s.last_tested_at, s.created_at, s.updated_at"
-    };
-}
-
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct StreamRow {
-    pub id: i64,
-    pub user_id: i64,
-    pub label: String,
-    pub kind: String,
-    pub value_sealed: Option<Vec<u8>>,
-    pub pushover_token_sealed: Option<Vec<u8>>,
-    pub on_success: bool,
-    pub on_failure: bool,
-    pub last_test_succeeded: Option<bool>,
-    pub last_test_message: Option<String>,
-    pub last_tested_at: Option<At>,
-    pub created_at: At,
-    pub updated_at: At,
+packed_row! {
+    pub struct StreamRow {
+        id: i64 = "s.id",
+        user_id: i64 = "s.user_id",
+        label: String = "s.label",
+        kind: String = "s.kind",
+        on_success: bool = "s.on_success",
+        on_failure: bool = "s.on_failure",
+        last_test_succeeded: Option<bool> = "s.last_test_succeeded",
+        last_test_message: Option<String> = "s.last_test_message",
+        last_tested_at: Option<At> = "s.last_tested_at",
+        created_at: At = "s.created_at",
+        updated_at: At = "s.updated_at",
+    }
 }
 
 impl StreamRow {
@@ -49,12 +41,8 @@ impl StreamRow {
     }
 }
 
-fn place(column: &'static str, row: i64, user: i64) -> Place {
-    Place { table: "notification_streams", column, row, user: UserId(user) }
-}
-
 pub async fn find(tx: &mut Tx, id: StreamId) -> Result<Option<StreamRow>> {
-    fetch_optional!(tx, StreamRow, concat!("SELECT ", columns!(), " FROM notification_streams s WHERE s.id = $1"), id.0)
+    find_packed!(tx, "FROM notification_streams s WHERE s.id = $1", id.0)
 }
 
 /// Finds the row and keeps others from changing it until the transaction ends.
@@ -65,14 +53,11 @@ pub async fn find_locked(tx: &mut Tx, id: StreamId) -> Result<Option<StreamRow>>
 
 /// Where the stream delivers to.
 pub async fn open_value(tx: &mut Tx, row: &StreamRow) -> Result<Option<Secret>> {
-    match &row.value_sealed {
-        Some(sealed) => tx.open(place("value_sealed", row.id, row.user_id), sealed).await.map(Some),
-        None => Ok(None),
-    }
+    read_secret!(tx, "notification_streams", "value_sealed", row.id, UserId(row.user_id))
 }
 
 pub async fn list(tx: &mut Tx, listing: &Listing) -> Result<Page<StreamRow>> {
-    list_page!(tx, listing, StreamRow, "notification_streams" as "s", columns!(), label_matches!("s"))
+    list_page!(tx, listing, "notification_streams" as "s")
 }
 
 pub async fn insert(tx: &mut Tx, owner: UserId, draft: &StreamDraft, now: Timestamp) -> Result<StreamId> {
@@ -90,7 +75,7 @@ pub async fn insert(tx: &mut Tx, owner: UserId, draft: &StreamDraft, now: Timest
         draft.on_failure,
         At(now)
     )?;
-    write_secrets(tx, id, owner.0, draft, None, None).await?;
+    write_secrets(tx, id, owner, draft).await?;
     Ok(StreamId(id))
 }
 
@@ -109,32 +94,23 @@ pub async fn update(tx: &mut Tx, row: &StreamRow, draft: &StreamDraft, now: Time
         row.id,
         row.user_id
     )?;
-    write_secrets(tx, row.id, row.user_id, draft, row.value_sealed.clone(), row.pushover_token_sealed.clone()).await
+    write_secrets(tx, row.id, UserId(row.user_id), draft).await
 }
 
-/// Secrets are bound to their row, so they are written once its id is known.
-async fn write_secrets(
-    tx: &mut Tx,
-    id: i64,
-    user: i64,
-    draft: &StreamDraft,
-    value: Option<Vec<u8>>,
-    token: Option<Vec<u8>>,
-) -> Result<()> {
-    let value = tx.sealed_after(place("value_sealed", id, user), &draft.value, value).await?;
-    let token = tx.sealed_after(place("pushover_token_sealed", id, user), &draft.pushover_token, token).await?;
-    execute!(
-        tx,
-        "UPDATE notification_streams SET value_sealed = $1, pushover_token_sealed = $2 WHERE id = $3 AND user_id = $4",
-        value,
-        token,
-        id,
-        user
-    )?;
+async fn write_secrets(tx: &mut Tx, id: i64, owner: UserId, draft: &StreamDraft) -> Result<()> {
+    write_secret!(tx, "notification_streams", "value_sealed", id, owner, &draft.value);
+    write_secret!(tx, "notification_streams", "pushover_token_sealed", id, owner, &draft.pushover_token);
     Ok(())
 }
 
+/// Takes the stream off its tasks, whose counts follow.
 pub async fn delete(tx: &mut Tx, owner: UserId, id: StreamId) -> Result<bool> {
+    execute!(
+        tx,
+        "UPDATE backup_tasks SET streams_count = streams_count - 1
+         WHERE id IN (SELECT task_id FROM task_streams WHERE stream_id = $1)",
+        id.0
+    )?;
     Ok(execute!(tx, "DELETE FROM notification_streams WHERE id = $1 AND user_id = $2", id.0, owner.0)? == 1)
 }
 

@@ -8,21 +8,16 @@ use holdfast_core::tag::TagDraft;
 
 use crate::{At, Listing, Result, Tx};
 
-macro_rules! columns {
-    () => {
-        "g.id, g.user_id, g.label, g.description, g.colour, g.created_at, g.updated_at"
-    };
-}
-
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct TagRow {
-    pub id: i64,
-    pub user_id: i64,
-    pub label: String,
-    pub description: Option<String>,
-    pub colour: Option<String>,
-    pub created_at: At,
-    pub updated_at: At,
+packed_row! {
+    pub struct TagRow {
+        id: i64 = "g.id",
+        user_id: i64 = "g.user_id",
+        label: String = "g.label",
+        description: Option<String> = "g.description",
+        colour: Option<String> = "g.colour",
+        created_at: At = "g.created_at",
+        updated_at: At = "g.updated_at",
+    }
 }
 
 impl TagRow {
@@ -33,7 +28,7 @@ impl TagRow {
 }
 
 pub async fn find(tx: &mut Tx, id: TagId) -> Result<Option<TagRow>> {
-    fetch_optional!(tx, TagRow, concat!("SELECT ", columns!(), " FROM tags g WHERE g.id = $1"), id.0)
+    find_packed!(tx, "FROM tags g WHERE g.id = $1", id.0)
 }
 
 /// Finds the row and keeps others from changing it until the transaction ends.
@@ -43,7 +38,7 @@ pub async fn find_locked(tx: &mut Tx, id: TagId) -> Result<Option<TagRow>> {
 }
 
 pub async fn list(tx: &mut Tx, listing: &Listing) -> Result<Page<TagRow>> {
-    list_page!(tx, listing, TagRow, "tags" as "g", columns!(), label_matches!("g"))
+    list_page!(tx, listing, "tags" as "g")
 }
 
 pub async fn insert(tx: &mut Tx, owner: UserId, draft: &TagDraft, now: Timestamp) -> Result<TagId> {
@@ -78,6 +73,13 @@ pub async fn update(tx: &mut Tx, row: &TagRow, draft: &TagDraft, now: Timestamp)
     Ok(())
 }
 
+/// Takes the tag off its tasks, whose counts follow.
 pub async fn delete(tx: &mut Tx, owner: UserId, id: TagId) -> Result<bool> {
+    execute!(
+        tx,
+        "UPDATE backup_tasks SET tags_count = tags_count - 1
+         WHERE id IN (SELECT task_id FROM task_tags WHERE tag_id = $1)",
+        id.0
+    )?;
     Ok(execute!(tx, "DELETE FROM tags WHERE id = $1 AND user_id = $2", id.0, owner.0)? == 1)
 }

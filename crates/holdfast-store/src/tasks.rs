@@ -5,11 +5,12 @@ use holdfast_core::page::Page;
 use holdfast_core::rules::search_form;
 use holdfast_core::run::TaskStatus;
 use holdfast_core::schedule::{Cron, Frequency, Schedule, TimeOfDay};
+use holdfast_core::secret::SecretChange;
 use holdfast_core::task::{DatabaseEngine, Source, Storage, TaskDraft, TaskKind, TaskSettings};
 use holdfast_core::{Secret, Timestamp};
 use sqlx::QueryBuilder;
 
-use crate::{At, Listing, Place, Result, StoreError, Tx};
+use crate::{At, Listing, Result, StoreError, Tx};
 
 // A task is running while it has a live run; that is looked up, not stored, so that it cannot be wrong.
 macro_rules! is_live {
@@ -18,54 +19,39 @@ macro_rules! is_live {
     };
 }
 
-macro_rules! columns {
-    () => {
-        concat!(
-            "t.id, t.user_id, t.remote_server_id, t.backup_destination_id, t.label, t.description, t.kind, \
-             t.source_path, t.database_name, t.database_engine, t.excluded_tables, t.excluded_paths, t.frequency, \
-             t.time_to_run_at, t.day_of_week, t.day_of_month, t.custom_cron, t.max_backups, t.appended_filename, \
-             t.store_path, t.encryption_password_sealed, t.trigger_sealed, t.next_run_at, t.last_run_at, t.paused_at, t.created_at, \
-             t.updated_at, (SELECT COUNT(*) FROM task_streams a WHERE a.task_id = t.id) AS streams_count, \
-             (SELECT COUNT(*) FROM task_tags a WHERE a.task_id = t.id) AS tags_count, ",
-            is_live!(),
-            " AS is_live"
-        )
-    };
-}
-
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct TaskRow {
-    pub id: i64,
-    pub user_id: i64,
-    pub remote_server_id: i64,
-    pub backup_destination_id: i64,
-    pub label: String,
-    pub description: Option<String>,
-    pub kind: String,
-    pub source_path: Option<String>,
-    pub database_name: Option<String>,
-    pub database_engine: Option<String>,
-    pub excluded_tables: Option<String>,
-    /// One pattern a line; patterns hold no line breaks.
-    pub excluded_paths: String,
-    pub frequency: String,
-    pub time_to_run_at: Option<String>,
-    pub day_of_week: i64,
-    pub day_of_month: i64,
-    pub custom_cron: Option<String>,
-    pub max_backups: i64,
-    pub appended_filename: Option<String>,
-    pub store_path: String,
-    pub encryption_password_sealed: Option<Vec<u8>>,
-    pub trigger_sealed: Option<Vec<u8>>,
-    pub next_run_at: Option<At>,
-    pub last_run_at: Option<At>,
-    pub paused_at: Option<At>,
-    pub created_at: At,
-    pub updated_at: At,
-    pub streams_count: i64,
-    pub tags_count: i64,
-    pub is_live: bool,
+packed_row! {
+    pub struct TaskRow {
+        id: i64 = "t.id",
+        user_id: i64 = "t.user_id",
+        remote_server_id: i64 = "t.remote_server_id",
+        backup_destination_id: i64 = "t.backup_destination_id",
+        label: String = "t.label",
+        description: Option<String> = "t.description",
+        kind: String = "t.kind",
+        source_path: Option<String> = "t.source_path",
+        database_name: Option<String> = "t.database_name",
+        database_engine: Option<String> = "t.database_engine",
+        excluded_tables: Option<String> = "t.excluded_tables",
+        /// One pattern a line; patterns hold no line breaks.
+        excluded_paths: String = "t.excluded_paths",
+        frequency: String = "t.frequency",
+        time_to_run_at: Option<String> = "t.time_to_run_at",
+        day_of_week: i64 = "t.day_of_week",
+        day_of_month: i64 = "t.day_of_month",
+        custom_cron: Option<String> = "t.custom_cron",
+        max_backups: i64 = "t.max_backups",
+        appended_filename: Option<String> = "t.appended_filename",
+        store_path: String = "t.store_path",
+        has_encryption_password: bool = "(t.encryption_password_sealed IS NOT NULL)",
+        next_run_at: Option<At> = "t.next_run_at",
+        last_run_at: Option<At> = "t.last_run_at",
+        paused_at: Option<At> = "t.paused_at",
+        created_at: At = "t.created_at",
+        updated_at: At = "t.updated_at",
+        streams_count: i64 = "t.streams_count",
+        tags_count: i64 = "t.tags_count",
+        is_live: bool = is_live!(),
+    }
 }
 
 impl TaskRow {
@@ -132,7 +118,7 @@ pub struct TaskFilter {
 }
 
 pub async fn find(tx: &mut Tx, id: TaskId) -> Result<Option<TaskRow>> {
-    fetch_optional!(tx, TaskRow, concat!("SELECT ", columns!(), " FROM backup_tasks t WHERE t.id = $1"), id.0)
+    find_packed!(tx, "FROM backup_tasks t WHERE t.id = $1", id.0)
 }
 
 /// Finds the row and keeps others from changing it until the transaction ends.
@@ -148,14 +134,12 @@ pub async fn list(tx: &mut Tx, listing: &Listing, filter: &TaskFilter) -> Result
         || filter.server.is_some()
         || filter.destination.is_some();
     if !narrowed {
-        return list_page!(tx, listing, TaskRow, "backup_tasks" as "t", columns!(), label_matches!("t"));
+        return list_page!(tx, listing, "backup_tasks" as "t");
     }
     list_page!(
         tx,
         listing,
-        TaskRow,
         "backup_tasks" as "t",
-        columns!(),
         concat!(
             label_matches!("t"),
             " AND ($5 IS NULL OR ",
@@ -184,7 +168,7 @@ pub async fn list_tag_ids(tx: &mut Tx, tasks: &[i64]) -> Result<Vec<(i64, i64)>>
 }
 
 async fn list_attached(tx: &mut Tx, select: &'static str, tasks: &[i64]) -> Result<Vec<(i64, i64)>> {
-    let rows = on!(tx, conn => {
+    on!(tx, conn => {
         let mut query = QueryBuilder::<Db>::new(select);
         let mut ids = query.separated(", ");
         for id in tasks {
@@ -192,8 +176,7 @@ async fn list_attached(tx: &mut Tx, select: &'static str, tasks: &[i64]) -> Resu
         }
         query.push(") ORDER BY 1, 2");
         query.build_query_as::<(i64, i64)>().fetch_all(conn).await
-    });
-    rows.map_err(StoreError::from)
+    })
 }
 
 pub async fn insert(
@@ -210,9 +193,9 @@ pub async fn insert(
         "INSERT INTO backup_tasks (user_id, remote_server_id, backup_destination_id, label, search_label, description,
              kind, source_path, database_name, database_engine, excluded_tables, excluded_paths, frequency,
              time_to_run_at, day_of_week, day_of_month, custom_cron, max_backups, appended_filename, store_path,
-             next_run_at, created_at, updated_at)
+             next_run_at, created_at, updated_at, streams_count, tags_count)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
-             $22)
+             $22, 0, 0)
          RETURNING id",
         owner.0,
         server.0,
@@ -237,7 +220,7 @@ pub async fn insert(
         next_run_at.map(At),
         At(now)
     )?;
-    write_attached(tx, id, owner, draft, None).await?;
+    write_attached(tx, id, owner, draft).await?;
     Ok(TaskId(id))
 }
 
@@ -281,65 +264,42 @@ pub async fn update(
         row.id,
         row.user_id
     )?;
-    let current = row.encryption_password_sealed.clone();
-    write_attached(tx, row.id, UserId(row.user_id), draft, current).await
+    write_attached(tx, row.id, UserId(row.user_id), draft).await
 }
 
 /// The password, bound to its row, and what hangs on the task.
-async fn write_attached(
-    tx: &mut Tx,
-    id: i64,
-    owner: UserId,
-    draft: &TaskDraft,
-    current_password: Option<Vec<u8>>,
-) -> Result<()> {
-    if !matches!(draft.encryption_password, holdfast_core::secret::SecretChange::Keep) {
-        let place = password_place(id, owner);
-        let password = tx.sealed_after(place, &draft.encryption_password, current_password).await?;
-        execute!(tx, "UPDATE backup_tasks SET encryption_password_sealed = $1 WHERE id = $2", password, id)?;
-    }
+async fn write_attached(tx: &mut Tx, id: i64, owner: UserId, draft: &TaskDraft) -> Result<()> {
+    write_secret!(tx, "backup_tasks", "encryption_password_sealed", id, owner, &draft.encryption_password);
     if let Some(streams) = &draft.stream_ids {
         execute!(tx, "DELETE FROM task_streams WHERE task_id = $1", id)?;
         for stream in streams {
             execute!(tx, "INSERT INTO task_streams (task_id, stream_id) VALUES ($1, $2)", id, *stream)?;
         }
+        execute!(tx, "UPDATE backup_tasks SET streams_count = $1 WHERE id = $2", streams.len() as i64, id)?;
     }
     if let Some(tags) = &draft.tag_ids {
         execute!(tx, "DELETE FROM task_tags WHERE task_id = $1", id)?;
         for tag in tags {
             execute!(tx, "INSERT INTO task_tags (task_id, tag_id) VALUES ($1, $2)", id, *tag)?;
         }
+        execute!(tx, "UPDATE backup_tasks SET tags_count = $1 WHERE id = $2", tags.len() as i64, id)?;
     }
     Ok(())
 }
 
-fn password_place(id: i64, user: UserId) -> Place {
-    Place { table: "backup_tasks", column: "encryption_password_sealed", row: id, user }
-}
-
-fn trigger_place(row: &TaskRow) -> Place {
-    Place { table: "backup_tasks", column: "trigger_sealed", row: row.id, user: UserId(row.user_id) }
-}
-
 /// The password that the task's backups are encrypted with.
 pub async fn open_encryption_password(tx: &mut Tx, row: &TaskRow) -> Result<Option<Secret>> {
-    match &row.encryption_password_sealed {
-        Some(sealed) => tx.open(password_place(row.id, UserId(row.user_id)), sealed).await.map(Some),
-        None => Ok(None),
-    }
+    read_secret!(tx, "backup_tasks", "encryption_password_sealed", row.id, UserId(row.user_id))
 }
 
 /// The secret of the task's trigger URL, once one was made.
 pub async fn open_trigger_secret(tx: &mut Tx, row: &TaskRow) -> Result<Option<Secret>> {
-    match &row.trigger_sealed {
-        Some(sealed) => tx.open(trigger_place(row), sealed).await.map(Some),
-        None => Ok(None),
-    }
+    read_secret!(tx, "backup_tasks", "trigger_sealed", row.id, UserId(row.user_id))
 }
 
-pub async fn update_trigger_secret(tx: &mut Tx, row: &TaskRow, secret: &Secret) -> Result<()> {
-    let sealed = tx.seal(trigger_place(row), secret).await?;
-    execute!(tx, "UPDATE backup_tasks SET trigger_sealed = $1 WHERE id = $2", sealed, row.id)?;
+pub async fn update_trigger_secret(tx: &mut Tx, row: &TaskRow, secret: Secret) -> Result<()> {
+    let change = SecretChange::Set(secret);
+    write_secret!(tx, "backup_tasks", "trigger_sealed", row.id, UserId(row.user_id), &change);
     Ok(())
 }
 
@@ -398,26 +358,6 @@ pub enum Attachable {
     Destination,
     Stream,
     Tag,
-}
-
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct UpcomingRow {
-    pub id: i64,
-    pub label: String,
-    pub kind: String,
-    pub next_run_at: At,
-}
-
-/// The owner's next runs, soonest first, straight from an index.
-pub async fn list_upcoming(tx: &mut Tx, owner: UserId, limit: i64) -> Result<Vec<UpcomingRow>> {
-    fetch_all!(
-        tx,
-        UpcomingRow,
-        "SELECT id, label, kind, next_run_at FROM backup_tasks WHERE user_id = $1 AND next_run_at IS NOT NULL
-         ORDER BY next_run_at, id LIMIT $2",
-        owner.0,
-        limit
-    )
 }
 
 /// A task whose slot has come.

@@ -74,7 +74,19 @@ pub async fn list(tx: &mut Tx, user: UserId) -> Result<Vec<TokenRow>> {
 
 /// Revokes one of the user's tokens. False when they have no such token.
 pub async fn delete(tx: &mut Tx, user: UserId, id: TokenId) -> Result<bool> {
-    Ok(execute!(tx, "DELETE FROM api_tokens WHERE id = $1 AND user_id = $2", id.0, user.0)? == 1)
+    let deleted = execute!(tx, "DELETE FROM api_tokens WHERE id = $1 AND user_id = $2", id.0, user.0)? == 1;
+    bump_epoch(tx).await?;
+    Ok(deleted)
+}
+
+/// Grows with every change after which a token may do less, or its user is another.
+pub async fn find_epoch(tx: &mut Tx) -> Result<i64> {
+    fetch_scalar!(tx, i64, "SELECT epoch FROM token_epoch")
+}
+
+pub(crate) async fn bump_epoch(tx: &mut Tx) -> Result<()> {
+    execute!(tx, "UPDATE token_epoch SET epoch = epoch + 1")?;
+    Ok(())
 }
 
 pub async fn update_last_used(tx: &mut Tx, id: TokenId, at: Timestamp) -> Result<()> {

@@ -101,7 +101,7 @@ pub async fn update_profile(tx: &mut Tx, id: UserId, draft: &UserDraft, now: Tim
         At(now),
         id.0
     )?;
-    Ok(())
+    crate::tokens::bump_epoch(tx).await
 }
 
 /// Turns two-factor on with a secret, or off with `None`.

@@ -21,10 +21,11 @@ impl PostgresServer {
     /// The server that all tests of this process share. It ends when the process does.
     pub fn shared() -> &'static Self {
         static SERVER: OnceLock<PostgresServer> = OnceLock::new();
-        SERVER.get_or_init(Self::start)
+        SERVER.get_or_init(|| Self::start(false))
     }
 
-    pub fn start() -> Self {
+    /// Durable as in production, or without waiting for the disk, which tests do not need.
+    pub fn start(durable: bool) -> Self {
         let folder = tempfile::Builder::new().prefix("holdfast-pg-").tempdir().expect("a temporary folder").keep();
         let bin = find_bin();
         let user = unprivileged_user();
@@ -44,20 +45,9 @@ impl PostgresServer {
         let port = free_port();
         let (data, sockets, port_text) = (data.display().to_string(), folder.display().to_string(), port.to_string());
         let server = bin.join("postgres").display().to_string();
-        let command = [
-            &server,
-            "-D",
-            &data,
-            "-p",
-            &port_text,
-            "-h",
-            "127.0.0.1",
-            "-k",
-            &sockets,
-            "-F",
-            "-c",
-            "max_connections=300",
-        ];
+        let fsync = if durable { "fsync=on" } else { "fsync=off" };
+        let mut command = vec![server.as_str(), "-D", &data, "-p", &port_text, "-h", "127.0.0.1", "-k", &sockets];
+        command.extend(["-c", "max_connections=300", "-c", fsync]);
         let mut service = Service::start(&folder, user, &command);
         service.wait_for_port(port, &folder.join("log"));
         Self { port, _service: service }

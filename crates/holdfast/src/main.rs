@@ -15,6 +15,10 @@ use crate::cli::Command;
 use crate::failure::Failure;
 use crate::settings::Settings;
 
+/// Rows are made on SQLite's threads and freed on ours, which the system's allocator answers with locks.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let matches = cli::parser().get_matches();
     let result = Settings::load(&matches, &settings::process_environment()).and_then(|settings| {

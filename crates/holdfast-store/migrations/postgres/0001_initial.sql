@@ -53,6 +53,12 @@ CREATE TABLE api_tokens (
 );
 CREATE INDEX api_tokens_user ON api_tokens (user_id, id);
 
+-- One row. It grows with every change that takes something away from a token, so that nodes notice within a second.
+CREATE TABLE token_epoch (
+    epoch BIGINT NOT NULL
+);
+INSERT INTO token_epoch (epoch) VALUES (1);
+
 CREATE TABLE ssh_keys (
     user_id BIGINT PRIMARY KEY REFERENCES users (id) ON DELETE CASCADE,
     public_key BYTEA NOT NULL,
@@ -153,6 +159,8 @@ CREATE TABLE backup_tasks (
     max_backups BIGINT NOT NULL,
     appended_filename TEXT,
     store_path TEXT NOT NULL,
+    streams_count BIGINT NOT NULL,
+    tags_count BIGINT NOT NULL,
     encryption_password_sealed BYTEA,
     trigger_sealed BYTEA,
     next_run_at BIGINT,
