@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use jiff::fmt::temporal::DateTimePrinter;
 use jiff::tz::TimeZone;
 
 pub use jiff::Timestamp as Instant;
@@ -34,7 +35,8 @@ pub fn from_micros(micros: i64) -> Timestamp {
 
 /// RFC 3339 in UTC with six fractional digits, as every answer shows times.
 pub fn rfc3339(at: Timestamp) -> String {
-    format!("{at:.6}")
+    const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(6));
+    PRINTER.timestamp_to_string(&at)
 }
 
 /// `2025-03-02 12:00:00` in the given zone.

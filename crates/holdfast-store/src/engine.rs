@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::clock::SharedClock;
+use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 
@@ -154,6 +155,7 @@ impl Pools {
         })?;
         // Our statements are few and their plans do not depend on the values, so each is planned once per connection.
         let connect = connect.options([("plan_cache_mode", "force_generic_plan"), ("jit", "off")]);
+        let connect = connect.disable_statement_logging();
         let pool = pool::open(connect, options.max_connections, options.acquire_timeout);
         // Opened here rather than by the first request: a wrong address stops the start.
         let first = pool::acquire(&pool).await;

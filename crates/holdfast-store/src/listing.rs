@@ -33,7 +33,7 @@ macro_rules! list_page {
     ($tx:expr, $listing:expr, $table:literal as $alias:literal, $where:expr $(, $bind:expr)* $(,)?) => {{
         let listing = $listing;
         let (lines, total) = on!($tx, conn => sqlx::query_as::<Db, (String, i64)>(concat!(
-            "SELECT COALESCE(string_agg(p.line, '\u{1e}' ORDER BY p.id), ''), (SELECT COUNT(*) FROM ", $table, " ",
+            "SELECT COALESCE(string_agg(p.line, '\u{1e}'), ''), (SELECT COUNT(*) FROM ", $table, " ",
             $alias, " WHERE ", $alias, ".user_id = $1", $where, ") FROM (SELECT ", $alias, ".id, ", packed_line!(),
             " AS line FROM ", $table, " ", $alias, " WHERE ", $alias, ".user_id = $1", $where, " ORDER BY ", $alias,
             ".id LIMIT $3 OFFSET $4) p"
@@ -45,7 +45,7 @@ macro_rules! list_page {
         $(.bind($bind))*
         .fetch_one(conn)
         .await)?;
-        let items = $crate::packed::unpack_all(&lines)?;
+        let items = $crate::packed::unpack_page(&lines)?;
         Ok(holdfast_core::page::Page { items, total, request: listing.page })
     }};
 }

@@ -231,20 +231,31 @@ async fn insert_data_key(tx: &mut Tx, master: &Key, now: Timestamp) -> Result<i6
     )
 }
 
-/// Every column that holds sealed values: table, column, the column that names the row.
-macro_rules! sealed_columns {
+/// Every column that holds sealed values: table, column, the columns that name the row and its user.
+macro_rules! for_sealed_columns {
     ($visit:ident) => {
-        $visit!("users", "totp_sealed", "id", "id");
-        $visit!("ssh_keys", "private_sealed", "user_id", "user_id");
-        $visit!("remote_servers", "database_password_sealed", "id", "user_id");
-        $visit!("backup_destinations", "s3_access_key_sealed", "id", "user_id");
-        $visit!("backup_destinations", "s3_secret_key_sealed", "id", "user_id");
-        $visit!("notification_streams", "value_sealed", "id", "user_id");
-        $visit!("notification_streams", "pushover_token_sealed", "id", "user_id");
-        $visit!("backup_tasks", "encryption_password_sealed", "id", "user_id");
-        $visit!("backup_tasks", "trigger_sealed", "id", "user_id");
+        $visit! {
+            "users" "totp_sealed" "id" "id",
+            "ssh_keys" "private_sealed" "user_id" "user_id",
+            "remote_servers" "database_password_sealed" "id" "user_id",
+            "backup_destinations" "s3_access_key_sealed" "id" "user_id",
+            "backup_destinations" "s3_secret_key_sealed" "id" "user_id",
+            "notification_streams" "value_sealed" "id" "user_id",
+            "notification_streams" "pushover_token_sealed" "id" "user_id",
+            "backup_tasks" "encryption_password_sealed" "id" "user_id",
+            "backup_tasks" "trigger_sealed" "id" "user_id",
+        }
     };
 }
+
+macro_rules! names {
+    ($($table:literal $column:literal $row:literal $user:literal,)*) => {
+        /// What a rotation reaches; a test compares it with the schema.
+        pub const SEALED_COLUMNS: &[(&str, &str)] = &[$(($table, $column)),*];
+    };
+}
+
+for_sealed_columns!(names);
 
 /// Rows re-sealed per transaction: few enough that requests in between hardly wait.
 const ROTATE_BATCH: i64 = 200;
@@ -282,7 +293,7 @@ pub async fn rotate(store: &Store, now: Timestamp) -> std::result::Result<u64, S
 
     let mut resealed = 0;
     macro_rules! reseal {
-        ($table:literal, $column:literal, $row:literal, $user:literal) => {
+        ($($table:literal $column:literal $row:literal $user:literal,)*) => {$(
             loop {
                 let mut tx = store.begin().await?;
                 let rows = fetch_all!(
@@ -336,9 +347,9 @@ pub async fn rotate(store: &Store, now: Timestamp) -> std::result::Result<u64, S
                 }
                 tx.commit().await?;
             }
-        };
+        )*};
     }
-    sealed_columns!(reseal);
+    for_sealed_columns!(reseal);
     source.replace(std::slice::from_ref(&new_master))?;
     Ok(resealed)
 }

@@ -32,7 +32,8 @@ pub(crate) async fn open(path: &Path, options: &Options) -> Result<(Pool<SqliteC
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
         .foreign_keys(true)
-        .busy_timeout(BUSY_TIMEOUT);
+        .busy_timeout(BUSY_TIMEOUT)
+        .disable_statement_logging();
     let connection = connect.connect().await.map_err(explain)?;
     let size = options.max_connections.clamp(1, MAX_READERS);
     let readers = pool::open(connect.pragma("query_only", "1"), size, options.acquire_timeout);
@@ -73,7 +74,7 @@ impl Writer {
         let begun = tokio::spawn(async move {
             let mut state = state.lock_owned().await;
             state.begin().await?;
-            Ok(WriteGuard { state, commit_wanted })
+            Ok(WriteGuard { state: Some(state), commit_wanted })
         });
         begun.await.map_err(|error| StoreError::Broken(error.to_string()))?
     }
@@ -164,28 +165,32 @@ impl State {
 
 /// The right to write, held by one unit of work at a time.
 pub(crate) struct WriteGuard {
-    state: OwnedMutexGuard<State>,
+    /// Taken out by `commit`.
+    state: Option<OwnedMutexGuard<State>>,
     commit_wanted: Arc<Notify>,
 }
 
 impl WriteGuard {
     pub(crate) fn connection(&mut self) -> &mut SqliteConnection {
-        self.state.connection.as_mut().expect("a writer that began has a connection")
+        let state = self.state.as_mut().expect("only commit takes it out, and that ends the guard");
+        state.connection.as_mut().expect("a writer that began has a connection")
     }
 
     /// Hands the work over to the next commit and waits for it.
     pub(crate) async fn commit(mut self) -> Result<(), StoreError> {
+        let (state, commit_wanted) = (self.state.take(), self.commit_wanted.clone());
+        let mut state = state.expect("only commit takes it out, and that ends the guard");
         let done = tokio::spawn(async move {
             let (sender, receiver) = oneshot::channel();
-            if let Err(error) = self.state.send("RELEASE work").await {
-                self.state.savepoint_open = false;
-                self.state.abort(&error).await;
+            let released = state.send("RELEASE work").await;
+            state.savepoint_open = false;
+            if let Err(error) = released {
+                state.abort(&error).await;
                 return Err(error);
             }
-            self.state.savepoint_open = false;
-            self.state.waiting.push(sender);
-            self.commit_wanted.notify_one();
-            drop(self.state);
+            state.waiting.push(sender);
+            commit_wanted.notify_one();
+            drop(state);
             match receiver.await {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(error)) => Err(StoreError::Unavailable(error)),
@@ -193,5 +198,14 @@ impl WriteGuard {
             }
         });
         done.await.map_err(|error| StoreError::Broken(error.to_string()))?
+    }
+}
+
+impl Drop for WriteGuard {
+    /// Abandoned work is undone at once: an open transaction would keep other processes from writing.
+    fn drop(&mut self) {
+        if self.state.is_some() {
+            self.commit_wanted.notify_one();
+        }
     }
 }

@@ -19,8 +19,7 @@ pub async fn list(tx: &mut Tx, owner: UserId, limit: i64) -> Result<Vec<Upcoming
         tx,
         String,
         concat!(
-            "SELECT COALESCE(string_agg(p.line, '\u{1e}' ORDER BY p.next_run_at, p.id), '') FROM (SELECT t.id,
-                 t.next_run_at, ",
+            "SELECT COALESCE(string_agg(p.line, '\u{1e}'), '') FROM (SELECT ",
             packed_line!(),
             " AS line FROM backup_tasks t WHERE t.user_id = $1 AND t.next_run_at IS NOT NULL
               ORDER BY t.next_run_at, t.id LIMIT $2) p"
@@ -28,5 +27,7 @@ pub async fn list(tx: &mut Tx, owner: UserId, limit: i64) -> Result<Vec<Upcoming
         owner.0,
         limit
     )?;
-    packed::unpack_all(&lines)
+    let mut rows: Vec<UpcomingRow> = packed::unpack_all(&lines)?;
+    rows.sort_unstable_by_key(|row| (row.next_run_at, row.id));
+    Ok(rows)
 }

@@ -1,0 +1,8 @@
+//! The store on both engines: schema, keys, transactions.
+
+/// Starting with the right, the wrong and no master key; rotation beside a running service.
+mod keys;
+/// Migrations: parity of the two dialects, newer databases.
+mod schema;
+/// Units of work: all or nothing, one writer with group commit, distinct claims.
+mod transactions;

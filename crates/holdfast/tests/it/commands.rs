@@ -1,0 +1,108 @@
+use std::time::{Duration, Instant};
+
+use holdfast_testkit::Engine;
+
+use crate::process::Installation;
+
+#[tokio::test]
+async fn accounts_and_tokens_are_managed_beside_a_running_service() {
+    for engine in [Engine::Sqlite, Engine::Postgres] {
+        let installation = Installation::new(engine).await;
+        let service = installation.serve(&[]);
+        let create =
+            ["user", "create", "--email", "Ada@example.org", "--name", "Ada King", "--timezone", "Europe/Berlin"];
+        installation.succeed(&create, "correct horse\n");
+        let again = installation.run(&create, "correct horse\n");
+        assert_eq!(again.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&again.stderr).contains("already been taken"));
+        let short = installation.run(&["user", "create", "--email", "b@example.org", "--name", "B"], "short\n");
+        assert!(String::from_utf8_lossy(&short.stderr).contains("at least 8 characters"));
+        assert!(
+            installation
+                .succeed(&["user", "list"], "")
+                .contains("ada@example.org\tAda King\tuser\tpassword\tEurope/Berlin")
+        );
+
+        let make = [
+            "token",
+            "create",
+            "--user",
+            "ada@example.org",
+            "--name",
+            "ci",
+            "--scope",
+            "manage-tags",
+            "--expires-in",
+            "30d",
+        ];
+        let token = installation.succeed(&make, "");
+        assert!(token.starts_with("hf_") && !token.contains(char::is_whitespace), "the token alone is printed");
+        let client = service.client().with_token(&token);
+        client.get("/api/tags").await.expect(200);
+        client.get("/api/backup-tasks").await.expect(403);
+        let bad =
+            installation.run(&["token", "create", "--user", "ada@example.org", "--name", "x", "--scope", "all"], "");
+        assert_eq!(bad.status.code(), Some(2));
+        let none = installation.run(&["token", "create", "--user", "ada@example.org", "--name", "x"], "");
+        assert_eq!(none.status.code(), Some(2));
+
+        let listed = installation.succeed(&["token", "list", "--user", "ada@example.org"], "");
+        let id = listed.split('\t').next().unwrap();
+        installation.succeed(&["token", "revoke", "--user", "ada@example.org", "--id", id], "");
+        let revoked = Instant::now();
+        while client.get("/api/tags").await.status != 401 {
+            assert!(revoked.elapsed() < Duration::from_secs(30), "the revoked token still works");
+        }
+
+        installation.succeed(&["user", "reset-password", "--email", "ada@example.org"], "another horse\n");
+        let url = installation.succeed(&["user", "enable-otp", "--email", "ada@example.org"], "");
+        assert!(url.starts_with("otpauth://totp/"));
+        assert!(installation.succeed(&["user", "list"], "").contains("two-factor"));
+        installation.succeed(&["user", "disable-otp", "--email", "ada@example.org"], "");
+        assert!(installation.succeed(&["doctor"], "").contains("answers and the master key opens it"));
+        let unknown = installation.run(&["user", "reset-password", "--email", "nobody@example.org"], "correct horse\n");
+        assert_eq!(unknown.status.code(), Some(1));
+    }
+}
+
+#[tokio::test]
+async fn the_key_is_rotated_while_the_service_runs() {
+    for engine in [Engine::Sqlite, Engine::Postgres] {
+        let installation = Installation::new(engine).await;
+        let service = installation.serve(&[]);
+        installation.succeed(&["user", "create", "--email", "a@example.org", "--name", "A"], "correct horse\n");
+        let make = ["token", "create", "--user", "a@example.org", "--name", "t", "--all-scopes"];
+        let client = service.client().with_token(&installation.succeed(&make, ""));
+        let task = create_task(&client).await;
+        let trigger = format!("/api/backup-tasks/{task}/trigger-url");
+        let secret = client.act(&trigger).await.data(200)["secret"].as_str().unwrap().to_owned();
+        assert!(installation.succeed(&["key", "rotate"], "").contains("1 secrets are sealed anew"));
+        // The service opens with the new key what was sealed with the old one, and goes on sealing.
+        let hook = format!("/webhooks/backup-tasks/{task}/run?secret={secret}");
+        client.without_token().act(&hook).await.expect(202);
+        client.act(&trigger).await.data(200);
+        client.get("/api/ssh-key").await.expect(200);
+        drop(service);
+        installation.serve(&[]);
+    }
+}
+
+async fn create_task(client: &holdfast_testkit::Client) -> i64 {
+    use serde_json::json;
+    let server = json!({"label": "s", "ip_address": "127.0.0.1", "username": "u"});
+    let server = client.post("/api/remote-servers", server).await.id(201);
+    let destination = client.post("/api/backup-destinations", json!({"label": "d", "type": "local"})).await.id(201);
+    let task = json!({"remote_server_id": server, "backup_destination_id": destination, "label": "t", "type": "files",
+        "source_path": "/srv", "frequency": "hourly"});
+    client.post("/api/backup-tasks", task).await.id(201)
+}
+
+#[tokio::test]
+async fn the_document_and_help_need_no_database() {
+    let installation = Installation::new(Engine::Sqlite).await;
+    let document: serde_json::Value = serde_json::from_str(&installation.succeed(&["openapi"], "")).unwrap();
+    assert_eq!(document["openapi"], "3.1.0");
+    let help = installation.succeed(&["--help"], "");
+    assert!(help.contains("HOLDFAST_DATABASE_URL_FILE") && help.contains("ENABLE_DEVICE_AUTH_ENDPOINT"), "{help}");
+    assert!(!installation.data_dir().exists());
+}

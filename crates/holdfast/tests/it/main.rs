@@ -1,0 +1,10 @@
+//! The built binary, as an operator meets it.
+
+/// Accounts and tokens from the command line, beside a running service.
+mod commands;
+/// The service as a process.
+mod process;
+/// That no secret turns up where it does not belong.
+mod secrets;
+/// Starting, stopping, being killed, being told nonsense.
+mod start;

@@ -1,0 +1,167 @@
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::{Duration, Instant};
+
+use holdfast_testkit::Engine;
+use serde_json::json;
+
+use crate::process::{Installation, run};
+
+#[tokio::test]
+async fn the_first_start_prints_a_link_and_has_no_password() {
+    let installation = Installation::new(Engine::Sqlite).await;
+    let service = installation.serve(&[]);
+    let link =
+        service.greeting.lines().find_map(|line| line.trim().strip_prefix(&service.base_url)).unwrap().to_owned();
+    assert!(link.starts_with("/set-up/") && link.len() > 40, "{link}");
+    assert_eq!(service.client().get(&link).await.status, 200);
+    assert_eq!(service.client().get("/readyz").await.status, 200);
+    let metrics = service.client().get("/metrics").await;
+    assert!(metrics.text.contains("holdfast_http_requests_total"), "{}", metrics.text);
+    let mode = |name: &str| {
+        let path = installation.data_dir().join(name);
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    };
+    assert_eq!((mode(""), mode("master.key")), (0o700, 0o600));
+    drop(service);
+    let again = installation.serve(&[]);
+    assert!(again.greeting.contains("/set-up/"), "still nobody has signed in");
+    assert_eq!(again.client().get(&link).await.status, 404, "the link before is void");
+}
+
+#[tokio::test]
+async fn an_administrator_can_be_made_unattended() {
+    for engine in [Engine::Sqlite, Engine::Postgres] {
+        let installation = Installation::new(engine).await;
+        let environment = [
+            ("HOLDFAST_ADMIN_EMAIL", "root@example.org"),
+            ("HOLDFAST_ADMIN_PASSWORD", "correct horse"),
+            ("ENABLE_DEVICE_AUTH_ENDPOINT", "true"),
+        ];
+        let service = installation.serve(&environment);
+        assert!(!service.greeting.contains("/set-up/"));
+        let body = json!({"email": "root@example.org", "password": "correct horse", "device_name": "test"});
+        let token = service.client().post("/api/device-auth/token", body).await.expect(200);
+        let client = service.client().with_token(token["token"].as_str().unwrap());
+        assert_eq!(client.get("/api/user").await.data(200)["account_settings"]["is_admin"], true);
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_in_one_line_with_its_own_code() {
+    let installation = Installation::new(Engine::Sqlite).await;
+    let service = installation.serve(&[]);
+    let taken = service.base_url.trim_start_matches("http://").to_owned();
+    let fail = |arguments: &[&str], environment: &[(&str, &str)]| {
+        let output = run(installation.command(arguments).envs(environment.iter().copied()), "");
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(text.trim().lines().count(), 1, "{text}");
+        (output.status.code().unwrap(), text)
+    };
+    let (code, text) = fail(&[], &[("HOLDFAST_COLOUR", "red")]);
+    assert!(code == 2 && text.contains("HOLDFAST_COLOUR is no setting"), "{text}");
+    let (code, text) = fail(&[], &[("HOLDFAST_WORKERS", "many")]);
+    assert!(code == 2 && text.contains("HOLDFAST_WORKERS must be"), "{text}");
+    let (code, text) = fail(&["serve", "--listen", &taken], &[]);
+    assert!(code == 5 && text.contains("cannot listen on"), "{text}");
+    let (code, text) =
+        fail(&["user", "list"], &[("HOLDFAST_MASTER_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")]);
+    assert!(code == 3 && text.contains("not the one this database was sealed with"), "{text}");
+    let (code, text) = fail(&["migrate"], &[("HOLDFAST_DATABASE_URL", "postgres://holdfast@127.0.0.1:1/none")]);
+    assert!(code == 4 && text.contains("cannot reach PostgreSQL"), "{text}");
+    let output = run(&mut installation.command(&["serv"]), "");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[tokio::test]
+async fn sigterm_ends_it_in_good_order_and_nothing_acknowledged_is_lost() {
+    for engine in [Engine::Sqlite, Engine::Postgres] {
+        let installation = Installation::new(engine).await;
+        let token = admin_token(&installation);
+        let service = installation.serve(&[]);
+        let client = service.client().with_token(&token);
+        let tag = client.post("/api/tags", json!({"label": "kept"})).await.id(201);
+        service.signal("TERM");
+        let started = Instant::now();
+        assert_eq!(service.wait(), Some(0));
+        assert!(started.elapsed() < Duration::from_secs(35));
+        let again = installation.serve(&[]);
+        let client = again.client().with_token(&token);
+        assert_eq!(client.get(&format!("/api/tags/{tag}")).await.data(200)["label"], "kept");
+        let used = installation.succeed(&["token", "list", "--user", "root@example.org"], "");
+        assert!(!used.contains("used never"), "the last use was written at the end: {used}");
+    }
+}
+
+#[tokio::test]
+async fn killed_it_serves_again_with_every_acknowledged_write() {
+    for engine in [Engine::Sqlite, Engine::Postgres] {
+        let installation = Installation::new(engine).await;
+        let token = admin_token(&installation);
+        let mut acknowledged = Vec::new();
+        for round in 0..3 {
+            let service = installation.serve(&[]);
+            let client = service.client().with_token(&token);
+            for number in 0..20 {
+                let label = format!("tag {round}.{number}");
+                acknowledged.push((client.post("/api/tags", json!({"label": label})).await.id(201), label));
+            }
+            service.signal("KILL");
+            assert_eq!(service.wait(), None);
+        }
+        let service = installation.serve(&[]);
+        let client = service.client().with_token(&token);
+        for (id, label) in acknowledged {
+            assert_eq!(client.get(&format!("/api/tags/{id}")).await.data(200)["label"], label);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_migration_that_was_killed_completes_on_the_next_start() {
+    for engine in [Engine::Sqlite, Engine::Postgres] {
+        let mut interrupted = 0;
+        for delay_us in (0..20).map(|step| step * 1500) {
+            let installation = Installation::new(engine).await;
+            let mut migrating = installation.command(&["migrate"]).spawn().unwrap();
+            std::thread::sleep(Duration::from_micros(delay_us));
+            interrupted += usize::from(migrating.try_wait().unwrap().is_none());
+            migrating.kill().unwrap();
+            migrating.wait().unwrap();
+            installation.succeed(&["migrate"], "");
+            installation.succeed(&["user", "create", "--email", "a@example.org", "--name", "A"], "correct horse\n");
+        }
+        assert!(interrupted > 0, "at least one was killed half-way");
+    }
+}
+
+#[tokio::test]
+async fn postgres_going_away_is_a_503_and_passes_without_a_restart() {
+    use sqlx::Connection as _;
+    let installation = Installation::new(Engine::Postgres).await;
+    let token = admin_token(&installation);
+    let service = installation.serve(&[]);
+    let client = service.client().with_token(&token);
+    client.get("/api/tags").await.expect(200);
+    let mut other = sqlx::PgConnection::connect(installation.database_url.as_deref().unwrap()).await.unwrap();
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    for _ in 0..3 {
+        sqlx::query(end).execute(&mut other).await.unwrap();
+        let mut answers = Vec::new();
+        while answers.last() != Some(&200) {
+            let reply = client.get("/api/tags").await;
+            assert!([200, 503].contains(&reply.status), "{}", reply.text);
+            assert!(reply.status == 200 || reply.header("retry-after").is_some());
+            answers.push(reply.status);
+            assert!(answers.len() < 50, "it does not recover");
+        }
+        client.post("/api/tags", json!({"label": "after"})).await;
+    }
+    client.post("/api/tags", json!({"label": "at last"})).await.expect(201);
+}
+
+fn admin_token(installation: &Installation) -> String {
+    let create = ["user", "create", "--email", "root@example.org", "--name", "Root", "--admin"];
+    installation.succeed(&create, "correct horse\n");
+    let token = ["token", "create", "--user", "root@example.org", "--name", "test", "--all-scopes"];
+    installation.succeed(&token, "")
+}

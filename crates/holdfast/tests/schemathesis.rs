@@ -1,0 +1,55 @@
+//! The served API, fuzzed from its own document, on both databases. Run by `cargo xtask test`, which installs the tool
+//! and names it in SCHEMATHESIS.
+
+#[path = "it/process.rs"]
+#[expect(dead_code, reason = "shared with the other tests")]
+mod process;
+
+use std::process::Command;
+
+use holdfast_testkit::Engine;
+use process::Installation;
+
+/// Requests per operation and phase: enough to reach every rule, within two minutes for both databases.
+const EXAMPLES: &str = "25";
+
+const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
+    response_headers_conformance,response_schema_conformance,ignored_auth,missing_required_header,unsupported_method";
+
+async fn fuzz(engine: Engine) {
+    let tool = std::env::var("SCHEMATHESIS").expect("run this with `cargo xtask schemathesis`");
+    let installation = Installation::new(engine).await;
+    let add = ["user", "create", "--email", "a@example.org", "--name", "A"];
+    installation.succeed(&add, "correct horse\n");
+    let make = ["token", "create", "--user", "a@example.org", "--name", "fuzz", "--all-scopes"];
+    let token = installation.succeed(&make, "");
+    let service = installation.serve(&[
+        ("ENABLE_DEVICE_AUTH_ENDPOINT", "true"),
+        ("HOLDFAST_RATE_PER_SECOND", "100000"),
+        ("HOLDFAST_RATE_BURST", "1000000"),
+        ("HOLDFAST_RUNS_PER_MINUTE", "100000"),
+        ("HOLDFAST_SIGN_INS_PER_MINUTE", "100000"),
+    ]);
+    let output = Command::new(tool)
+        .args(["run", "--checks", CHECKS, "--max-examples", EXAMPLES, "--seed", "20250303", "--no-color"])
+        .args(["--header", &format!("Authorization: Bearer {token}"), "--generation-database", "none"])
+        .arg(format!("{}/api/openapi.json", service.base_url))
+        .current_dir(installation.folder.path())
+        .output()
+        .unwrap();
+    let log = service.log.lock().unwrap().clone();
+    assert!(!log.contains(" ERROR "), "{log}");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{}", text.lines().rev().take(30).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n"));
+}
+
+#[tokio::test]
+async fn the_api_holds_what_its_document_says_on_sqlite() {
+    fuzz(Engine::Sqlite).await;
+}
+
+#[tokio::test]
+async fn the_api_holds_what_its_document_says_on_postgres() {
+    fuzz(Engine::Postgres).await;
+}
