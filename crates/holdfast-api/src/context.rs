@@ -37,8 +37,9 @@ async fn add_context(State(settings): State<Arc<ContextSettings>>, mut request: 
     let span = tracing::info_span!("request", id = %context.request_id);
     let started = Instant::now();
     let method = request.method().clone();
-    let path = request.uri().path().to_owned();
-    let route = request.extensions().get::<MatchedPath>().cloned();
+    let route = request.extensions().get::<MatchedPath>().map_or("unknown", MatchedPath::as_str).to_owned();
+    // Outside of the API a path can hold a secret, such as the set-up link; the route never does.
+    let path = if route.starts_with("/api/") { request.uri().path().to_owned() } else { route.clone() };
     request.extensions_mut().insert(context);
     // A task of its own: a client that hangs up must not stop a use case between two statements.
     let answered = tokio::spawn(next.run(request).instrument(span.clone())).await;
@@ -55,7 +56,6 @@ async fn add_context(State(settings): State<Arc<ContextSettings>>, mut request: 
             tracing::debug!(%method, path, status = status.as_u16(), elapsed_ms, "answered");
         }
     });
-    let route = route.map_or_else(|| "unknown".to_owned(), |route| route.as_str().to_owned());
     let labels = [("method", method.as_str().to_owned()), ("route", route), ("status", status.as_str().to_owned())];
     metrics::counter!("holdfast_http_requests_total", &labels).increment(1);
     metrics::histogram!("holdfast_http_request_seconds").record(elapsed.as_secs_f64());

@@ -190,7 +190,7 @@ pub fn document() -> Value {
             "description": "Scheduled backups of files and databases from your servers to your storage. \
                 Every request carries `Authorization: Bearer <API_TOKEN>`; times are UTC.",
             "version": env!("CARGO_PKG_VERSION"),
-            "license": { "name": "AGPL-3.0-only", "identifier": "AGPL-3.0-only" },
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
         "paths": paths,
         "components": {

@@ -1,4 +1,5 @@
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use holdfast_testkit::Engine;
@@ -16,7 +17,12 @@ async fn the_first_start_prints_a_link_and_has_no_password() {
     assert_eq!(service.client().get(&link).await.status, 200);
     assert_eq!(service.client().get("/readyz").await.status, 200);
     let metrics = service.client().get("/metrics").await;
-    assert!(metrics.text.contains("holdfast_http_requests_total"), "{}", metrics.text);
+    assert!(
+        metrics.text.contains(r#"holdfast_http_requests_total{method="GET",route="/readyz",status="200"} 1"#),
+        "{}",
+        metrics.text
+    );
+    assert!(!service.log.lock().unwrap().contains(&link), "the link is a secret");
     let mode = |name: &str| {
         let path = installation.data_dir().join(name);
         std::fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -122,7 +128,8 @@ async fn a_migration_that_was_killed_completes_on_the_next_start() {
         let mut interrupted = 0;
         for delay_us in (0..20).map(|step| step * 1500) {
             let installation = Installation::new(engine).await;
-            let mut migrating = installation.command(&["migrate"]).spawn().unwrap();
+            let mut migrating =
+                installation.command(&["migrate"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
             std::thread::sleep(Duration::from_micros(delay_us));
             interrupted += usize::from(migrating.try_wait().unwrap().is_none());
             migrating.kill().unwrap();
