@@ -37,6 +37,10 @@ impl Client {
         Self { token: None, ..self.clone() }
     }
 
+    pub fn base_url(&self) -> &str {
+        &self.base_url
+    }
+
     pub fn token(&self) -> &str {
         self.token.as_deref().unwrap_or_default()
     }

@@ -1,5 +1,6 @@
 //! Test support: a running app on either database, callers with tokens, factories, and private servers that end with
 //! the test.
+#![allow(clippy::print_stderr, reason = "tests speak on the terminal")]
 
 mod client;
 mod clock;

@@ -42,8 +42,8 @@ fn main() -> ExitCode {
 
 async fn run(command: Command, settings: Settings) -> Result<(), Failure> {
     match command {
-        Command::Serve => serve::serve(settings).await,
-        Command::Worker => serve::work(settings).await,
+        Command::Serve => Box::pin(serve::serve(settings)).await,
+        Command::Worker => Box::pin(serve::work(settings)).await,
         Command::Migrate => commands::migrate(&settings).await,
         Command::Doctor => commands::doctor(&settings).await,
         Command::OpenApi => commands::openapi(),

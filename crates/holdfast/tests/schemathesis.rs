@@ -9,6 +9,7 @@ use std::process::Command;
 
 use holdfast_testkit::Engine;
 use process::Installation;
+use serde_json::json;
 
 /// Requests per operation and phase: enough to reach every rule, within two minutes for both databases.
 const EXAMPLES: &str = "25";
@@ -30,6 +31,22 @@ async fn fuzz(engine: Engine) {
         ("HOLDFAST_RUNS_PER_MINUTE", "100000"),
         ("HOLDFAST_SIGN_INS_PER_MINUTE", "100000"),
     ]);
+    // Something to find under the small ids that the tool likes to try.
+    let client = service.client().with_token(&token);
+    for number in 1..=4 {
+        let label = format!("number {number}");
+        let post = async |path: &str, body| client.post(path, body).await.id(201);
+        let server = json!({"label": label, "ip_address": "127.0.0.1", "username": "u"});
+        let server = post("/api/remote-servers", server).await;
+        let destination = post("/api/backup-destinations", json!({"label": label, "type": "local"})).await;
+        let stream = json!({"label": label, "type": "email", "value": "a@example.org"});
+        let stream = post("/api/notification-streams", stream).await;
+        let tag = post("/api/tags", json!({"label": label})).await;
+        let task = json!({"remote_server_id": server, "backup_destination_id": destination, "label": label,
+            "type": "files", "source_path": "/srv", "frequency": "hourly", "notification_stream_ids": [stream], "tag_ids": [tag]});
+        let task = post("/api/backup-tasks", task).await;
+        client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
+    }
     let output = Command::new(tool)
         .args(["run", "--checks", CHECKS, "--max-examples", EXAMPLES, "--seed", "20250303", "--no-color"])
         .args(["--header", &format!("Authorization: Bearer {token}"), "--generation-database", "none"])

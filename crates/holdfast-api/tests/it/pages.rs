@@ -25,6 +25,8 @@ impl Browser {
         form.extend(fields.iter().map(|(name, value)| (*name, value.to_string())));
         let body: Vec<String> = form.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
         let request = self.client.request(Method::POST, path).header("cookie", self.cookie_header());
+        // As browsers do, which is why the pages must not ask for `no-referrer`: that makes it "null".
+        let request = request.header("origin", self.client.base_url());
         let reply = self.client.finish(request.body(body.join("&"))).await;
         self.look_at(reply)
     }
@@ -39,6 +41,9 @@ impl Browser {
             assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Lax"), "{cookie}");
             let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
             self.cookies.insert(name.to_owned(), value.to_owned());
+        }
+        if reply.header("content-type").is_some_and(|kind| kind.starts_with("text/html")) {
+            assert_eq!(reply.header("referrer-policy"), Some("same-origin"));
         }
         if let Some((_, rest)) = reply.text.split_once("name=\"csrf\" value=\"") {
             rest.split('"').next().unwrap().clone_into(&mut self.csrf);
