@@ -160,10 +160,24 @@ pub(crate) struct TaskBody {
     tag_ids: Option<Vec<i64>>,
 }
 
-fn shape(task: Task, zone: &Zone, now: Timestamp) -> Result<TaskResource, AppError> {
+/// What all tasks of an answer are shown with; worked out once.
+struct Viewer<'a> {
+    zone: &'a Zone,
+    offset_secs: i32,
+    now: Timestamp,
+}
+
+impl<'a> Viewer<'a> {
+    fn of(call: &'a Call) -> Self {
+        let now = call.now();
+        Self { zone: &call.caller.zone, offset_secs: clock::offset_secs(now, &call.caller.zone), now }
+    }
+}
+
+fn shape(task: Task, viewer: &Viewer<'_>) -> Result<TaskResource, AppError> {
     let Task { row, stream_ids, tag_ids } = task;
     let schedule = row.schedule()?;
-    let utc_time = schedule.utc_time(now);
+    let utc_time = schedule.utc_time(viewer.now);
     let is = |frequency: Frequency| schedule.frequency == frequency && schedule.cron.is_none();
     Ok(TaskResource {
         id: row.id,
@@ -184,7 +198,7 @@ fn shape(task: Task, zone: &Zone, now: Timestamp) -> Result<TaskResource, AppErr
         schedule: ScheduleResource {
             frequency: row.frequency,
             scheduled_utc_time: utc_time.to_string(),
-            scheduled_local_time: utc_time.in_zone(zone, now).to_string(),
+            scheduled_local_time: utc_time.shifted(viewer.offset_secs).to_string(),
             custom_cron: row.custom_cron,
             day_of_week: is(Frequency::Weekly).then_some(row.day_of_week),
             day_of_month: is(Frequency::Monthly).then_some(row.day_of_month),
@@ -199,7 +213,7 @@ fn shape(task: Task, zone: &Zone, now: Timestamp) -> Result<TaskResource, AppErr
         notification_stream_ids: stream_ids,
         tag_ids,
         has_encryption_password: row.has_encryption_password,
-        last_run_local_time: row.last_run_at.map(|at| clock::local_date_time(at.0, zone)),
+        last_run_local_time: row.last_run_at.map(|at| clock::local_date_time(at.0, viewer.zone)),
         last_run_utc_time: row.last_run_at.map(|at| rfc3339(at.0)),
         paused_at: row.paused_at.map(|at| rfc3339(at.0)),
         created_at: rfc3339(row.created_at.0),
@@ -235,7 +249,7 @@ fn read(body: &Object) -> TaskInput {
 }
 
 fn answer(call: &Call, status: StatusCode, task: Task) -> Answer {
-    data(status, shape(task, &call.caller.zone, call.now())?)
+    data(status, shape(task, &Viewer::of(call))?)
 }
 
 pub(crate) async fn list_tasks(call: Call) -> Answer {
@@ -252,8 +266,8 @@ pub(crate) async fn list_tasks(call: Call) -> Answer {
         return Err(errors.into());
     }
     let page = tasks::list(&call.app, &listing, &filter).await?;
-    let now = call.now();
-    list::try_page(&call, page, |task| shape(task, &call.caller.zone, now))
+    let viewer = Viewer::of(&call);
+    list::try_page(&call, page, |task| shape(task, &viewer))
 }
 
 pub(crate) async fn list_upcoming(call: Call) -> Answer {

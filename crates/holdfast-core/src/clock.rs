@@ -49,6 +49,11 @@ pub fn human_date_time(at: Timestamp, zone: &TimeZone) -> String {
     at.to_zoned(zone.clone()).strftime("%A, %-d %B %Y %H:%M").to_string()
 }
 
+/// How far the zone's clocks are ahead of UTC at this instant.
+pub fn offset_secs(at: Timestamp, zone: &TimeZone) -> i32 {
+    zone.to_offset(at).seconds()
+}
+
 /// The first instant of the day that `now` falls on in the given zone. Where midnight does not exist, the day
 /// begins with the first instant after the gap.
 pub fn start_of_day(now: Timestamp, zone: &TimeZone) -> Timestamp {

@@ -36,13 +36,12 @@ impl TimeOfDay {
         (hour < 24 && minute < 60).then_some(Self { hour, minute })
     }
 
-    /// The same time of day on another clock, with the offset that the zone has at `now`.
+    /// The same time of day on a clock that is ahead of this one by so many seconds.
     #[must_use]
-    pub fn in_zone(self, zone: &TimeZone, now: Timestamp) -> Self {
-        let today = now.to_zoned(TimeZone::UTC).date();
-        let utc = today.to_datetime(self.to_time());
-        let local = zone.to_offset(now).to_datetime(TimeZone::UTC.to_timestamp(utc).unwrap_or(now));
-        Self { hour: local.hour(), minute: local.minute() }
+    pub fn shifted(self, offset_secs: i32) -> Self {
+        const DAY: i32 = 24 * 60;
+        let minutes = (i32::from(self.hour) * 60 + i32::from(self.minute) + offset_secs.div_euclid(60)).rem_euclid(DAY);
+        Self { hour: (minutes / 60) as i8, minute: (minutes % 60) as i8 }
     }
 
     fn of(at: Timestamp) -> Self {
@@ -239,10 +238,11 @@ mod tests {
     fn local_time_has_todays_offset() {
         let berlin = clock::zone("Europe/Berlin").unwrap();
         let time = TimeOfDay::parse("23:30").unwrap();
-        assert_eq!(time.in_zone(&berlin, at("2025-01-15T12:00:00Z")).to_string(), "00:30");
-        assert_eq!(time.in_zone(&berlin, at("2025-07-15T12:00:00Z")).to_string(), "01:30");
-        let kathmandu = clock::zone("Asia/Kathmandu").unwrap();
-        assert_eq!(time.in_zone(&kathmandu, at("2025-07-15T12:00:00Z")).to_string(), "05:15");
+        let local = |zone: &TimeZone, now: &str| time.shifted(clock::offset_secs(at(now), zone)).to_string();
+        assert_eq!(local(&berlin, "2025-01-15T12:00:00Z"), "00:30");
+        assert_eq!(local(&berlin, "2025-07-15T12:00:00Z"), "01:30");
+        assert_eq!(local(&clock::zone("Asia/Kathmandu").unwrap(), "2025-07-15T12:00:00Z"), "05:15");
+        assert_eq!(local(&clock::zone("America/St_Johns").unwrap(), "2025-01-15T12:00:00Z"), "20:00");
     }
 
     #[test]

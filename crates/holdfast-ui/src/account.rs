@@ -70,7 +70,7 @@ pub(crate) async fn create_token(State(ui): State<Arc<Ui>>, person: SignedIn, fo
     let days: Option<i64> = form.text("expires_in_days").parse().ok().filter(|days| (1..=3650).contains(days));
     let request = TokenRequest {
         name: form.text("name"),
-        scopes: form.texts("scopes").filter_map(Scope::parse).collect(),
+        scopes: chosen_scopes(&form),
         expires_at: days.map(|days| clock::from_micros(ui.app.now().as_microsecond() + days * 86_400_000_000)),
     };
     match tokens::create(&ui.app, person.caller.user, &person.caller.origin, &request).await {
@@ -95,6 +95,13 @@ pub(crate) async fn revoke_token(
     let id = id.parse().map_err(|_| AppError::Missing("API token not found"))?;
     tokens::revoke(&ui.app, person.caller.user, &person.caller.origin, TokenId(id)).await?;
     Ok(Redirect::to("/account").into_response())
+}
+
+fn chosen_scopes(form: &Form) -> ScopeSet {
+    if form.texts("scopes").any(|scope| scope == "everything") {
+        return ScopeSet::all();
+    }
+    form.texts("scopes").filter_map(Scope::parse).collect()
 }
 
 async fn page(
