@@ -9,6 +9,9 @@ use crate::error::ApiError;
 /// The largest body that is read: room for the longest valid task several times over.
 pub(crate) const MAX_BYTES: usize = 256 * 1024;
 
+/// How long a client may take to send it: 256 KiB at 10 kB/s.
+const READ_WITHIN: std::time::Duration = std::time::Duration::from_secs(30);
+
 /// The bytes of a body. They are parsed by the handler once it knows that the resource exists and whose it is.
 pub(crate) struct Body(axum::body::Bytes);
 
@@ -21,11 +24,16 @@ impl<S: Send + Sync> FromRequest<S> for Body {
         if declared.is_some_and(|bytes| bytes > MAX_BYTES) {
             return Err(ApiError::TooLarge);
         }
-        axum::body::to_bytes(request.into_body(), MAX_BYTES).await.map(Self).map_err(|error| {
-            // Either the limit, or a client that went away; the latter hears no answer anyway.
-            tracing::debug!(%error, "reading a body");
-            ApiError::TooLarge
-        })
+        let read = tokio::time::timeout(READ_WITHIN, axum::body::to_bytes(request.into_body(), MAX_BYTES));
+        match read.await {
+            Ok(Ok(bytes)) => Ok(Self(bytes)),
+            Ok(Err(error)) => {
+                // Either the limit, or a client that went away; the latter hears no answer anyway.
+                tracing::debug!(%error, "reading a body");
+                Err(ApiError::TooLarge)
+            }
+            Err(_) => Err(ApiError::BadRequest("The request body did not arrive in time.".to_owned())),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::extract::{ConnectInfo, MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use holdfast_app::Context;
@@ -56,7 +56,8 @@ async fn add_context(State(settings): State<Arc<ContextSettings>>, mut request: 
             tracing::debug!(%method, path, status = status.as_u16(), elapsed_ms, "answered");
         }
     });
-    let labels = [("method", method.as_str().to_owned()), ("route", route), ("status", status.as_str().to_owned())];
+    let labels =
+        [("method", known_method(&method).to_owned()), ("route", route), ("status", status.as_str().to_owned())];
     metrics::counter!("holdfast_http_requests_total", &labels).increment(1);
     metrics::histogram!("holdfast_http_request_seconds").record(elapsed.as_secs_f64());
     if let Some(request_id) = request_id {
@@ -66,6 +67,12 @@ async fn add_context(State(settings): State<Arc<ContextSettings>>, mut request: 
     response.headers_mut().entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+/// Clients may invent methods; each would be a series of its own, kept for ever.
+fn known_method(method: &Method) -> &str {
+    let known = [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::HEAD, Method::OPTIONS];
+    if known.contains(method) { method.as_str() } else { "other" }
 }
 
 impl ContextSettings {
@@ -87,16 +94,20 @@ impl ContextSettings {
         self.trusted_proxies.iter().any(|network| network.contains(address))
     }
 
-    /// The last address in the chain that is not a proxy of ours: what stands before it, anyone could have written.
+    /// Read from the right: each proxy of ours appended what it saw. The first address that is none of ours is the
+    /// client; what stands before it, anyone could have written.
     fn forwarded_for(&self, headers: &HeaderMap) -> Option<IpAddr> {
-        let chain: Vec<IpAddr> = headers
-            .get_all("x-forwarded-for")
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(','))
-            .map_while(|part| part.trim().parse().ok())
-            .collect();
-        chain.iter().rev().find(|address| !self.is_trusted(**address)).or(chain.first()).copied()
+        let values = headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
+        let chain: Vec<&str> = values.flat_map(|value| value.split(',')).map(str::trim).collect();
+        let mut nearest = None;
+        for part in chain.into_iter().rev() {
+            let address: IpAddr = part.parse().ok()?;
+            nearest = Some(address);
+            if !self.is_trusted(address) {
+                break;
+            }
+        }
+        nearest
     }
 }
 
@@ -135,6 +146,10 @@ mod tests {
         assert_eq!(proxied.base_url, "https://a.example");
         let chain = [("x-forwarded-for", "198.51.100.1, 203.0.113.9, 127.0.0.2")];
         assert_eq!(settings.read(&request("127.0.0.1", &chain)).address, Some("203.0.113.9".parse().unwrap()));
+        let forged = [("x-forwarded-for", "198.51.100.1, x, 203.0.113.9")];
+        assert_eq!(settings.read(&request("127.0.0.1", &forged)).address, Some("203.0.113.9".parse().unwrap()));
+        let rubbish = [("x-forwarded-for", "198.51.100.1, x")];
+        assert_eq!(settings.read(&request("127.0.0.1", &rubbish)).address, Some("127.0.0.1".parse().unwrap()));
     }
 
     #[test]

@@ -12,7 +12,6 @@ use utoipa::ToSchema;
 use crate::Api;
 use crate::answer::{Answer, json};
 use crate::body::Body;
-use crate::error::ApiError;
 
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the body for the document")]
@@ -37,9 +36,6 @@ pub(crate) async fn create_device_token(
     axum::Extension(context): axum::Extension<Context>,
     body: Body,
 ) -> Answer {
-    if !api.app.device_auth_enabled {
-        return Err(ApiError::UnknownPath);
-    }
     let body = body.object()?;
     let input = DeviceInput {
         credentials: Credentials { email: body.text("email"), password: body.text("password"), otp: body.text("otp") },

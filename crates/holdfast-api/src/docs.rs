@@ -4,6 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use axum::Router;
 use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
@@ -29,7 +30,12 @@ pub(crate) fn router() -> Router<Arc<Api>> {
     Router::new()
         .route("/docs", get(|| async { Redirect::permanent("/docs/") }))
         .route("/docs/", get(|| async { file("index.html") }))
-        .route("/docs/{*file}", get(|Path(name): Path<String>| async move { file(&name) }))
+        .route(
+            "/docs/{*file}",
+            get(|name: Result<Path<String>, PathRejection>| async move {
+                name.map_or_else(|_| ApiError::UnknownPath.into_response(), |Path(name)| file(&name))
+            }),
+        )
 }
 
 pub(crate) async fn show_document() -> Response {

@@ -44,7 +44,10 @@ pub struct Api {
 /// Everything below `/api`, the trigger URLs, the documentation and the endpoints for operators.
 pub fn router(api: Arc<Api>) -> Router {
     let mut router = Router::new();
-    for (path, methods) in table::by_path(routes(), &api) {
+    let mut served = routes();
+    // Switched off, it is a path that does not exist, whatever the method.
+    served.retain(|route| api.app.device_auth_enabled || route.path != routes::DEVICE_TOKEN);
+    for (path, methods) in table::by_path(served, &api) {
         router = router.route(path, methods);
     }
     router

@@ -7,6 +7,9 @@ use crate::openapi::{LIST, LIST_LOGS, LIST_TASK_LOGS, LIST_TASKS, TRIGGER, UPCOM
 use crate::table::{Access, Route, delete, get, patch, post, put};
 use crate::{destinations, device, docs, logs, servers, ssh_key, streams, tags, tasks, triggers, user};
 
+/// Served only where the operator switched it on.
+pub(crate) const DEVICE_TOKEN: &str = "/api/device-auth/token";
+
 pub fn routes() -> Vec<Route> {
     [
         general(),
@@ -28,7 +31,7 @@ fn general() -> Vec<Route> {
         get("/api/ssh-key", Scope::CreateRemoteServers, ssh_key::show_ssh_key)
             .says("Show the public SSH key to install on servers")
             .shows::<ssh_key::SshKeyResource>(),
-        post("/api/device-auth/token", Access::Public, device::create_device_token)
+        post(DEVICE_TOKEN, Access::Public, device::create_device_token)
             .says("Exchange credentials for a token with every scope; off unless ENABLE_DEVICE_AUTH_ENDPOINT is true")
             .takes::<device::DeviceBody>()
             .answers::<device::DeviceToken>(),

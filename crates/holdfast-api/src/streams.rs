@@ -48,7 +48,8 @@ pub(crate) struct TestResult {
 pub(crate) struct StreamBody {
     #[schema(min_length = 1, max_length = 255)]
     label: String,
-    #[schema(pattern = "^(email|discord|slack|teams|pushover)$")]
+    /// `discord_webhook`, `slack_webhook` and `teams_webhook` are understood too.
+    #[schema(pattern = "^(email|discord|slack|teams|pushover|discord_webhook|slack_webhook|teams_webhook)$")]
     r#type: String,
     /// An e-mail address, a webhook URL or a Pushover user key. Never returned.
     #[schema(min_length = 1, max_length = 2048, write_only)]

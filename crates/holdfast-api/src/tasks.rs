@@ -108,7 +108,7 @@ pub(crate) struct TaskBody {
     backup_destination_id: i64,
     #[schema(min_length = 1, max_length = 255)]
     label: String,
-    #[schema(max_length = 1000)]
+    #[schema(max_length = 255)]
     description: Option<String>,
     /// Needed for `files`.
     #[schema(max_length = 4096)]

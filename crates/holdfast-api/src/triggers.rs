@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use holdfast_app::{AppError, Context, Resource, tasks};
@@ -34,14 +35,14 @@ pub(crate) async fn rotate_trigger(call: Call) -> Answer {
 pub(crate) async fn trigger_run(
     State(api): State<Arc<Api>>,
     axum::Extension(context): axum::Extension<Context>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Answer {
     let query = Query::parse(query.as_deref().unwrap_or_default());
     let secret = headers.get(SECRET_HEADER).and_then(|value| value.to_str().ok()).or(query.get("secret"));
     let refused = || AppError::NotFound(Resource::BackupTask);
-    let id = parse_id(&id).ok_or_else(refused)?;
+    let id = id.ok().and_then(|Path(id)| parse_id(&id)).ok_or_else(refused)?;
     let secret = Secret::new(secret.ok_or_else(refused)?);
     tasks::trigger_run(&api.app, TaskId(id), &secret, &context.origin("webhook")).await?;
     message(StatusCode::ACCEPTED, "Backup task initiated successfully.")

@@ -6,11 +6,12 @@ use holdfast_core::input::{Errors, Field};
 use holdfast_core::rate::Quota;
 use holdfast_core::scope::ScopeSet;
 use holdfast_core::user::{self, UserDraft};
-use holdfast_core::{Secret, Timestamp, limits, random, rules};
+use holdfast_core::{Secret, Timestamp, limits, random, rules, run};
 use holdfast_store::users::{self, UserRow};
 use holdfast_store::{Tx, sessions};
 use totp_rs::{Algorithm, Builder, Totp};
 
+use crate::caller::LimitKey;
 use crate::tokens::{self, TokenRequest};
 use crate::{App, AppError, Caller, Origin, Result};
 
@@ -36,6 +37,14 @@ pub enum FirstStart {
 /// Makes the administrator where there is none: from the settings, else one that a link claims. Safe to run on
 /// several nodes at once: the e-mail is unique.
 pub async fn ensure_admin(app: &App, given: Option<(&str, &Secret)>) -> Result<FirstStart> {
+    match make_admin(app, given).await {
+        // Another node was a moment faster.
+        Err(AppError::Conflict(_)) => Ok(FirstStart::Ready),
+        made => made,
+    }
+}
+
+async fn make_admin(app: &App, given: Option<(&str, &Secret)>) -> Result<FirstStart> {
     let now = app.now();
     let mut tx = app.store.begin().await?;
     let unclaimed = users::find_unclaimed_admin(&mut tx).await?;
@@ -190,6 +199,7 @@ pub async fn session_caller(app: &App, session: &str, origin: Origin) -> Result<
         scopes: ScopeSet::all(),
         zone: clock::zone_or_utc(&row.timezone),
         origin: Origin { actor: "session".to_owned(), ..origin },
+        limit_key: LimitKey::Session(user.0),
     };
     Ok((caller, row))
 }
@@ -234,13 +244,17 @@ async fn check_credentials(
     let matches = app.hasher.verify(&Secret::new(password), hash).await?;
     let Some(user) = user.filter(|_| matches) else {
         let mut tx = app.store.begin().await?;
-        let email: String = email.chars().take(limits::TEXT_CHARS).collect();
+        let email: String = run::stored_line(&email).chars().take(limits::TEXT_CHARS).collect();
         app.audit_as(&mut tx, None, origin, "sign_in.refused", &email).await?;
         tx.commit().await?;
         return Err(AppError::Invalid(Errors::one("email", "The provided credentials are incorrect.")));
     };
     let mut tx = app.store.begin().await?;
-    check_otp(app, &mut tx, &user, &credentials.otp).await?;
+    if let Err(error) = check_otp(app, &mut tx, &user, &credentials.otp).await {
+        app.audit_as(&mut tx, Some(user.user_id()), origin, "sign_in.refused", "one-time code").await?;
+        tx.commit().await?;
+        return Err(error);
+    }
     Ok((tx, user))
 }
 
@@ -258,23 +272,32 @@ fn required(errors: &mut Errors, field: &str, input: &Field<String>) -> Option<S
 }
 
 fn limit_sign_in(app: &App, email: &str, origin: &Origin) -> Result<()> {
-    let address = origin.address.as_deref().unwrap_or("");
+    let address = network_of(origin.address.as_deref().unwrap_or_default());
     let narrow = app.limits.sign_ins;
     let wide = Quota {
         burst: narrow.burst.saturating_mul(WIDE_SIGN_IN_FACTOR),
         per_period: narrow.per_period.saturating_mul(WIDE_SIGN_IN_FACTOR),
         ..narrow
     };
+    // The address first: one that tries too much cannot fill our memory with e-mails.
     let buckets =
-        [(format!("{email}\n{address}"), narrow), (format!("{email}\n"), wide), (format!("\n{address}"), wide)];
+        [(format!("\n{address}"), wide), (format!("{email}\n{address}"), narrow), (format!("{email}\n"), wide)];
     for (key, quota) in buckets {
-        let decision = app.sign_ins.take(key, quota, app.now());
+        let decision = app.sign_ins.take(random::digest(&key), quota, app.now());
         if !decision.allowed {
             let retry_after_secs = decision.retry_after_secs;
             return Err(AppError::TooManyRequests { limit: decision.limit, retry_after_secs });
         }
     }
     Ok(())
+}
+
+/// Who holds one IPv6 address holds at least the 64 bits behind it.
+fn network_of(address: &str) -> String {
+    match address.parse::<std::net::Ipv6Addr>() {
+        Ok(address) => format!("{:x?}", &address.segments()[..4]),
+        Err(_) => address.to_owned(),
+    }
 }
 
 fn totp(secret: &Secret, email: &str) -> Result<Totp> {
@@ -296,8 +319,12 @@ fn totp(secret: &Secret, email: &str) -> Result<Totp> {
 async fn check_otp(app: &App, tx: &mut Tx, user: &UserRow, otp: &Field<String>) -> Result<()> {
     let Some(sealed) = &user.totp_sealed else { return Ok(()) };
     let secret = tx.open(user.totp_place(), sealed).await?;
-    let Field::Value(code) = otp else {
-        return Err(AppError::Invalid(Errors::one("otp", "The otp field is required.")));
+    let code = match otp {
+        Field::Value(code) => code,
+        Field::WrongType => return Err(AppError::Invalid(Errors::one("otp", "The otp field must be a string."))),
+        Field::Absent | Field::Null => {
+            return Err(AppError::Invalid(Errors::one("otp", "The otp field is required.")));
+        }
     };
     let seconds = u64::try_from(app.now().as_second()).unwrap_or(0);
     let step = totp(&secret, &user.email)?.check(code.trim(), seconds);

@@ -6,10 +6,11 @@ use holdfast_core::Timestamp;
 use holdfast_core::clock::SharedClock;
 use holdfast_core::ids::UserId;
 use holdfast_core::rate::Quota;
+use holdfast_core::scope::Scope;
 use holdfast_store::{At, Store, Tx, audit};
 use tokio::sync::Notify;
 
-use crate::caller::{Caller, TokenCache};
+use crate::caller::{Caller, LimitKey, TokenCache};
 use crate::limiter::Limiter;
 use crate::passwords::Hasher;
 use crate::{AppError, Origin, Result};
@@ -36,8 +37,9 @@ pub struct App {
     pub device_auth_enabled: bool,
     pub(crate) tokens: TokenCache,
     pub(crate) requests: Limiter<i64>,
-    pub(crate) actions: Limiter<i64>,
-    pub(crate) sign_ins: Limiter<String>,
+    pub(crate) actions: Limiter<LimitKey>,
+    pub(crate) sign_ins: Limiter<[u8; 32]>,
+    pub(crate) denials: Limiter<(LimitKey, Scope)>,
     pub(crate) hasher: Hasher,
     run_queued: Arc<Notify>,
 }
@@ -53,6 +55,7 @@ impl App {
             requests: Limiter::default(),
             actions: Limiter::default(),
             sign_ins: Limiter::default(),
+            denials: Limiter::default(),
             hasher: Hasher::default(),
             run_queued: Arc::default(),
         }
@@ -90,8 +93,8 @@ impl App {
     }
 
     /// Counts one of the things that start work elsewhere.
-    pub(crate) fn limit_action(&self, caller: &Caller) -> Result<()> {
-        let decision = self.actions.take(caller.user.0, self.limits.runs, self.now());
+    pub(crate) fn limit_action(&self, key: LimitKey) -> Result<()> {
+        let decision = self.actions.take(key, self.limits.runs, self.now());
         if decision.allowed {
             return Ok(());
         }

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use holdfast_core::clock;
 use holdfast_core::ids::{TokenId, UserId};
-use holdfast_core::rate::Decision;
+use holdfast_core::rate::{Decision, Quota};
 use holdfast_core::scope::{Scope, ScopeSet};
 use holdfast_core::{Timestamp, random};
 pub use holdfast_store::audit::Origin;
@@ -23,6 +24,16 @@ pub struct Caller {
     pub scopes: ScopeSet,
     pub zone: clock::Zone,
     pub origin: Origin,
+    /// Whose runs and checks are counted together.
+    pub(crate) limit_key: LimitKey,
+}
+
+/// Who a limit on runs and checks is counted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum LimitKey {
+    Token(i64),
+    Session(i64),
+    Trigger(i64),
 }
 
 /// What every request carries, whichever front end it came to.
@@ -46,6 +57,8 @@ impl Context {
 
 /// A token as it was looked up. It holds until the database's token epoch moves on.
 struct KnownToken {
+    /// Read before the token was: what changed since then shows in a later epoch.
+    epoch: i64,
     id: TokenId,
     user: UserId,
     is_admin: bool,
@@ -54,18 +67,23 @@ struct KnownToken {
     zone: clock::Zone,
 }
 
-/// How often the epoch is looked at while there are requests: revoking a token holds within a second on every node.
+/// How often the epoch is looked at while there are requests, and the age at which nobody goes on without a new look:
+/// revoking a token holds within a second on every node.
 const EPOCH_EVERY: Duration = Duration::from_millis(500);
+const EPOCH_AT_LEAST_EVERY: Duration = Duration::from_millis(900);
 /// 10,000 tokens are some 3 MiB; then the cache starts over.
 const CACHE_ENTRIES: usize = 10_000;
 /// A token's last use is written at most this often.
 const LAST_USED_EVERY_SECS: i64 = 60;
 
-#[derive(Default)]
 pub(crate) struct TokenCache {
     known: RwLock<HashMap<[u8; 32], Arc<KnownToken>>>,
-    /// The epoch that the known tokens are of, and when it was looked at.
-    epoch: tokio::sync::Mutex<Option<(i64, Instant)>>,
+    epoch: AtomicI64,
+    /// When the epoch was looked at, in milliseconds since `started`.
+    looked_ms: AtomicU64,
+    started: Instant,
+    /// Held by the one who looks.
+    looking: tokio::sync::Mutex<()>,
     used: Mutex<HashMap<i64, Use>>,
 }
 
@@ -76,10 +94,36 @@ struct Use {
     written: Option<Timestamp>,
 }
 
+/// No epoch of the database; nothing known is of it.
+const NO_EPOCH: i64 = -1;
+
+impl Default for TokenCache {
+    fn default() -> Self {
+        Self {
+            known: RwLock::default(),
+            epoch: AtomicI64::new(NO_EPOCH),
+            looked_ms: AtomicU64::new(0),
+            started: Instant::now(),
+            looking: tokio::sync::Mutex::default(),
+            used: Mutex::default(),
+        }
+    }
+}
+
 impl TokenCache {
+    /// How old what we know of the epoch is.
+    fn epoch_age(&self) -> Duration {
+        if self.epoch.load(Ordering::Acquire) == NO_EPOCH {
+            return Duration::MAX;
+        }
+        let looked = Duration::from_millis(self.looked_ms.load(Ordering::Acquire));
+        self.started.elapsed().saturating_sub(looked)
+    }
+
     fn find(&self, digest: &[u8; 32]) -> Option<Arc<KnownToken>> {
         let known = self.known.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-        known.get(digest).cloned()
+        let epoch = self.epoch.load(Ordering::Acquire);
+        known.get(digest).filter(|token| token.epoch == epoch).cloned()
     }
 
     fn remember(&self, digest: [u8; 32], token: Arc<KnownToken>) {
@@ -137,30 +181,40 @@ pub async fn authenticate(app: &App, token: &str, origin: Origin) -> Result<(Cal
         scopes: known.scopes,
         zone: known.zone.clone(),
         origin: Origin { actor: format!("token {}", known.id), ..origin },
+        limit_key: LimitKey::Token(known.id.0),
     };
     Ok((caller, decision))
 }
 
-/// Forgets all tokens when the epoch has moved on. One request at a time looks; those beside it need not wait, for
-/// what they know is at most as old as the interval.
+/// Looks whether the epoch has moved on, which makes everything known void. One request at a time looks; those beside
+/// it go on with what is known, unless that is too old.
 async fn follow_epoch(app: &App) -> Result<()> {
-    let Ok(mut epoch) = app.tokens.epoch.try_lock() else { return Ok(()) };
-    if epoch.is_some_and(|(_, looked)| looked.elapsed() < EPOCH_EVERY) {
+    let cache = &app.tokens;
+    let age = cache.epoch_age();
+    if age < EPOCH_EVERY {
         return Ok(());
     }
-    let looked = Instant::now();
-    let current = tokens::find_epoch(&mut app.store.read().await?).await?;
-    if epoch.is_none_or(|(known, _)| known != current) {
-        app.tokens.clear();
+    let _looking = match cache.looking.try_lock() {
+        Ok(guard) => guard,
+        Err(_) if age < EPOCH_AT_LEAST_EVERY => return Ok(()),
+        Err(_) => cache.looking.lock().await,
+    };
+    if cache.epoch_age() < EPOCH_EVERY {
+        return Ok(());
     }
-    *epoch = Some((current, looked));
+    let looked_ms = cache.started.elapsed().as_millis() as u64;
+    let epoch = tokens::find_epoch(&mut app.store.read().await?).await?;
+    cache.looked_ms.store(looked_ms, Ordering::Release);
+    cache.epoch.store(epoch, Ordering::Release);
     Ok(())
 }
 
 async fn look_up(app: &App, digest: [u8; 32]) -> Result<Arc<KnownToken>> {
     let mut tx = app.store.read().await?;
+    let epoch = tokens::find_epoch(&mut tx).await?;
     let row = tokens::find_caller(&mut tx, &digest).await?.ok_or(AppError::Unauthenticated)?;
     let token = Arc::new(KnownToken {
+        epoch,
         id: TokenId(row.token_id),
         user: UserId(row.user_id),
         is_admin: row.is_admin,
@@ -177,9 +231,12 @@ pub async fn require_scope(app: &App, caller: &Caller, scope: Scope) -> Result<(
     if caller.scopes.contains(scope) {
         return Ok(());
     }
-    let mut tx = app.store.begin().await?;
-    app.audit(&mut tx, caller, "scope.denied", scope.as_str()).await?;
-    tx.commit().await?;
+    // Once a minute is enough to be seen, and too little to fill a disk.
+    if app.denials.take((caller.limit_key, scope), Quota::per_minute(1), app.now()).allowed {
+        let mut tx = app.store.begin().await?;
+        app.audit(&mut tx, caller, "scope.denied", scope.as_str()).await?;
+        tx.commit().await?;
+    }
     Err(AppError::MissingScope(scope))
 }
 

@@ -49,7 +49,7 @@ pub async fn delete(app: &App, caller: &Caller, id: DestinationId) -> Result<()>
 
 /// Queues a check; what it finds is noted on the destination.
 pub async fn request_check(app: &App, caller: &Caller, id: DestinationId) -> Result<()> {
-    app.limit_action(caller)?;
+    app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     owned(caller, destinations::find_locked(&mut tx, id).await?)?;
     runs::insert(&mut tx, caller.user, Subject::CheckDestination(id), Trigger::Manual, None, app.now()).await?;

@@ -49,7 +49,7 @@ pub async fn delete(app: &App, caller: &Caller, id: ServerId) -> Result<()> {
 
 /// Queues a connection check; what it finds is noted on the server.
 pub async fn request_check(app: &App, caller: &Caller, id: ServerId) -> Result<()> {
-    app.limit_action(caller)?;
+    app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     owned(caller, servers::find_locked(&mut tx, id).await?)?;
     runs::insert(&mut tx, caller.user, Subject::CheckServer(id), Trigger::Manual, None, app.now()).await?;

@@ -44,7 +44,7 @@ pub async fn delete(app: &App, caller: &Caller, id: StreamId) -> Result<()> {
 
 /// Queues a sample message; what the channel answers is noted on the stream.
 pub async fn request_test(app: &App, caller: &Caller, id: StreamId) -> Result<()> {
-    app.limit_action(caller)?;
+    app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     owned(caller, streams::find_locked(&mut tx, id).await?)?;
     runs::insert(&mut tx, caller.user, Subject::TestStream(id), Trigger::Manual, None, app.now()).await?;

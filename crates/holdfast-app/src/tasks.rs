@@ -11,6 +11,7 @@ use holdfast_store::tasks::{self, Attachable, TaskFilter, TaskRow};
 use holdfast_store::upcoming::{self, UpcomingRow};
 use holdfast_store::{Listing, Tx};
 
+use crate::caller::LimitKey;
 use crate::error::{owned, written};
 use crate::{App, AppError, Caller, Origin, Resource, Result};
 
@@ -42,9 +43,10 @@ pub async fn list_upcoming(app: &App, caller: &Caller, limit: i64) -> Result<Vec
 
 pub async fn create(app: &App, caller: &Caller, input: &TaskInput) -> Result<Task> {
     let now = app.now();
-    let mut tx = app.store.begin().await?;
     let mut errors = Errors::default();
+    // Before the transaction: looking for a cron expression's next slot can take a while.
     let draft = TaskDraft::check(&mut errors, input, None, now);
+    let mut tx = app.store.begin().await?;
     check_ids(&mut tx, &mut errors, caller.user, input).await?;
     let draft = draft.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))?;
     let next_run_at = draft.settings.schedule.next_after(now);
@@ -87,7 +89,7 @@ pub async fn delete(app: &App, caller: &Caller, id: TaskId) -> Result<()> {
 
 /// Queues a run. The queued run is what makes the task `running`, in one transaction.
 pub async fn request_run(app: &App, caller: &Caller, id: TaskId) -> Result<()> {
-    app.limit_action(caller)?;
+    app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
     queue(app, tx, &row, Trigger::Manual).await
@@ -103,11 +105,7 @@ pub async fn trigger_run(app: &App, id: TaskId, secret: &Secret, origin: &Origin
     if !matches {
         return Err(AppError::NotFound(Resource::BackupTask));
     }
-    let decision = app.actions.take(row.user_id, app.limits.runs, app.now());
-    if !decision.allowed {
-        let retry_after_secs = decision.retry_after_secs;
-        return Err(AppError::TooManyRequests { limit: decision.limit, retry_after_secs });
-    }
+    app.limit_action(LimitKey::Trigger(row.id))?;
     let mut tx = app.store.begin().await?;
     let row = tasks::find_locked(&mut tx, id).await?.ok_or(AppError::NotFound(Resource::BackupTask))?;
     app.audit_as(&mut tx, Some(UserId(row.user_id)), origin, "backup_task.triggered", &id.to_string()).await?;

@@ -66,6 +66,7 @@ impl DestinationDraft {
         let e = &mut errors;
         let label = rules::required_line(e, "label", &input.label, limits::TEXT_CHARS, current.map(|c| &*c.label));
         let kind = rules::choice(e, "type", &input.kind, current.map(|c| c.kind), DestinationKind::parse);
+        check_unused(e, input, kind);
         // A change of type starts afresh: the new type's fields are all needed.
         let same = current.filter(|c| Some(c.kind) == kind);
         let (s3, access_key, secret_key) = match kind {
@@ -80,6 +81,26 @@ impl DestinationDraft {
             (Some(label), Some(kind)) if errors.is_empty() => Ok(Self { label, kind, s3, access_key, secret_key }),
             _ => Err(errors),
         }
+    }
+}
+
+/// Fields that the type does not use are ignored, but not when they are of the wrong kind.
+fn check_unused(e: &mut Errors, input: &DestinationInput, kind: Option<DestinationKind>) {
+    let is_local = kind == Some(DestinationKind::Local);
+    let texts = [
+        ("s3_access_key", &input.s3_access_key, is_local),
+        ("s3_secret_key", &input.s3_secret_key, is_local),
+        ("s3_bucket_name", &input.s3_bucket_name, is_local),
+        ("s3_region", &input.s3_region, is_local),
+        ("custom_s3_endpoint", &input.custom_s3_endpoint, is_local || kind == Some(DestinationKind::S3)),
+    ];
+    for (name, field, is_unused) in texts {
+        if is_unused && *field == Field::WrongType {
+            rules::wrong_type(e, name, "a string");
+        }
+    }
+    if is_local && input.path_style_endpoint == Field::WrongType {
+        rules::wrong_type(e, "path_style_endpoint", "true or false");
     }
 }
 

@@ -2,7 +2,7 @@
 
 /// Text fields without a limit of their own, in characters. From the API's decisions.
 pub const TEXT_CHARS: usize = 255;
-/// Longer texts a person writes about a tag or a task.
+/// The longer text a person writes about a tag.
 pub const DESCRIPTION_CHARS: usize = 1000;
 /// Web addresses: Teams workflow hooks alone reach 400; 2048 is what proxies and browsers agree on.
 pub const URL_CHARS: usize = 2048;

@@ -41,9 +41,11 @@ pub mod error_code {
     pub const WORKER_LOST: &str = "worker_lost";
 }
 
-/// Text from a run as it may be stored: control characters out, so that a log line stays one line.
-pub fn clean_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
+/// Text from elsewhere as it may be stored: control characters out, so that a line stays one line, and no longer than
+/// a line may be.
+pub fn stored_line(text: &str) -> String {
+    let clean = text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c });
+    clean.take(limits::LINE_CHARS).collect()
 }
 
 /// The lines of a run as one text. Beyond the limit its beginning and its end are kept: how it started and how it
@@ -81,6 +83,6 @@ mod tests {
 
     #[test]
     fn log_lines_cannot_forge_further_lines() {
-        assert_eq!(clean_line("a\nb\u{1b}[31m"), "a\u{fffd}b\u{fffd}[31m");
+        assert_eq!(stored_line("a\nb\u{1b}[31m"), "a\u{fffd}b\u{fffd}[31m");
     }
 }

@@ -112,7 +112,7 @@ impl TaskDraft {
         let label = rules::required_line(e, "label", &input.label, limits::TEXT_CHARS, current.map(|c| &*c.label));
         let was = current.and_then(|c| c.description.clone());
         let description = rules::optional_text(e, "description", &input.description, was, |e, text| {
-            rules::paragraph(e, "description", text, limits::DESCRIPTION_CHARS)
+            rules::paragraph(e, "description", text, limits::TEXT_CHARS)
         });
         let source = check_source(e, input, current.map(|c| &c.source));
         let schedule = check_schedule(e, input, current.map(|c| &c.schedule), now);

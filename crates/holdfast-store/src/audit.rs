@@ -48,6 +48,11 @@ pub async fn insert(
     Ok(())
 }
 
+/// Forgets events of long ago.
+pub async fn delete_before(tx: &mut Tx, before: At) -> Result<u64> {
+    execute!(tx, "DELETE FROM audit_events WHERE at < $1", before)
+}
+
 /// The newest events of one user, newest first.
 pub async fn list(tx: &mut Tx, user: UserId, limit: i64) -> Result<Vec<EventRow>> {
     fetch_all!(

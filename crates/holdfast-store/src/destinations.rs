@@ -5,6 +5,7 @@ use holdfast_core::destination::{CurrentDestination, DestinationDraft, Destinati
 use holdfast_core::ids::{DestinationId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::rules::search_form;
+use holdfast_core::run;
 
 use crate::{At, Listing, Result, StoreError, Tx};
 
@@ -77,8 +78,16 @@ pub async fn insert(tx: &mut Tx, owner: UserId, draft: &DestinationDraft, now: T
     Ok(DestinationId(id))
 }
 
+/// Writes the new settings. A destination that is another one now has not been checked.
 pub async fn update(tx: &mut Tx, row: &DestinationRow, draft: &DestinationDraft, now: Timestamp) -> Result<()> {
-    write(tx, row.id, UserId(row.user_id), draft, row.updated_at.moved_on(now)).await
+    write(tx, row.id, UserId(row.user_id), draft, row.updated_at.moved_on(now)).await?;
+    let has_new_keys = draft.access_key.set().or(draft.secret_key.set()).is_some();
+    if row.kind()? != draft.kind || row.s3() != draft.s3 || has_new_keys {
+        let reset = "UPDATE backup_destinations SET status = 'unknown', last_error = NULL, last_checked_at = NULL
+             WHERE id = $1";
+        execute!(tx, reset, row.id)?;
+    }
+    Ok(())
 }
 
 async fn write(tx: &mut Tx, id: i64, owner: UserId, draft: &DestinationDraft, updated_at: At) -> Result<()> {
@@ -114,15 +123,16 @@ pub async fn update_check(
     id: DestinationId,
     status: Option<&str>,
     error: Option<&str>,
-    checked_at: Timestamp,
+    checked_at: Option<Timestamp>,
 ) -> Result<()> {
     execute!(
         tx,
-        "UPDATE backup_destinations SET status = COALESCE($1, status), last_error = $2, last_checked_at = $3
+        "UPDATE backup_destinations SET status = COALESCE($1, status), last_error = $2,
+             last_checked_at = COALESCE($3, last_checked_at)
          WHERE id = $4",
         status,
-        error,
-        At(checked_at),
+        error.map(run::stored_line),
+        checked_at.map(At),
         id.0
     )?;
     Ok(())

@@ -103,6 +103,8 @@ impl Store {
         let mut tx = pools.begin(Arc::new(Sealer::new(options.master_key.clone()))).await?;
         sealing::check_master_key(&mut tx, &options.master_key).await?;
         migrate::run(&mut tx, options.migrations, clock.now()).await?;
+        // Again, now that other processes that started at the same time have had their turn.
+        sealing::check_master_key(&mut tx, &options.master_key).await?;
         sealing::ensure_data_key(&mut tx, clock.now()).await?;
         let sealer = tx.sealer.clone();
         tx.commit().await?;
@@ -154,7 +156,14 @@ impl Pools {
             StartError::Database("the database URL is neither sqlite://PATH nor a valid postgres:// URL".to_owned())
         })?;
         // Our statements are few and their plans do not depend on the values, so each is planned once per connection.
-        let connect = connect.options([("plan_cache_mode", "force_generic_plan"), ("jit", "off")]);
+        // A node that dies while it holds a row must not stop the others for hours.
+        let connect = connect.options([
+            ("plan_cache_mode", "force_generic_plan"),
+            ("jit", "off"),
+            ("lock_timeout", "10s"),
+            ("idle_in_transaction_session_timeout", "30s"),
+            ("tcp_keepalives_idle", "30"),
+        ]);
         let connect = connect.disable_statement_logging();
         let pool = pool::open(connect, options.max_connections, options.acquire_timeout);
         // Opened here rather than by the first request: a wrong address stops the start.
@@ -164,21 +173,21 @@ impl Pools {
     }
 
     async fn begin(&self, sealer: Arc<Sealer>) -> Result<Tx> {
-        let inner = match self {
-            Self::Sqlite { writer, .. } => Inner::SqliteWrite(writer.begin().await?),
-            Self::Postgres(pool) => Inner::PostgresWrite(begin_postgres(pool.clone()).await?),
-        };
-        Ok(Tx::new(inner, sealer))
+        match self {
+            Self::Sqlite { writer, .. } => Ok(Tx::new(Inner::SqliteWrite(writer.begin().await?), sealer)),
+            Self::Postgres(pool) => begin_postgres(pool.clone(), sealer).await,
+        }
     }
 }
 
 /// Runs as a task of its own, for the same reason as on SQLite: a caller that goes away must not leave a transaction
 /// behind that nobody knows of.
-async fn begin_postgres(pool: Pool<PgConnectOptions>) -> Result<Pooled<PgConnectOptions>> {
+async fn begin_postgres(pool: Pool<PgConnectOptions>, sealer: Arc<Sealer>) -> Result<Tx> {
     let begun = tokio::spawn(async move {
         let mut connection = pool::acquire(&pool).await?;
         match sqlx::raw_sql("BEGIN").execute(&mut *connection).await {
-            Ok(_) => Ok(connection),
+            // Made here, so that it is rolled back also when nobody waits for it any more.
+            Ok(_) => Ok(Tx::new(Inner::PostgresWrite(connection), sealer)),
             Err(error) => {
                 drop(Pooled::take(connection));
                 Err(StoreError::from(error))

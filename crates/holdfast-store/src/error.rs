@@ -51,11 +51,11 @@ impl From<sqlx::Error> for StoreError {
 }
 
 /// SQLite: busy, locked, read-only, I/O error, full, cannot open (with their extended codes, whose low byte is the
-/// plain one). PostgreSQL: connection, transaction rollback, resources, operator intervention.
+/// plain one). PostgreSQL: connection, transaction rollback, resources, operator intervention, a lock not had in time.
 fn is_passing(code: Option<&str>) -> bool {
     let Some(code) = code else { return false };
     if code.len() == 5 {
-        return ["08", "40", "53", "57"].iter().any(|class| code.starts_with(class));
+        return code == "55P03" || ["08", "40", "53", "57"].iter().any(|class| code.starts_with(class));
     }
     code.parse::<u32>().is_ok_and(|number| matches!(number & 0xff, 5 | 6 | 8 | 10 | 13 | 14))
 }
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn passing_troubles_are_told_from_mistakes() {
-        for code in ["5", "517", "13", "10", "57P01", "08006", "40P01", "53100"] {
+        for code in ["5", "517", "13", "10", "57P01", "08006", "40P01", "53100", "55P03"] {
             assert!(is_passing(Some(code)), "{code}");
         }
         for code in ["1", "19", "42601", "23505", "22021"] {

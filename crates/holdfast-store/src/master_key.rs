@@ -3,7 +3,7 @@
 //! The file holds one key per line, the newest first; older ones stay only while a rotation is under way.
 
 use std::io::Write as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -64,9 +64,20 @@ impl MasterKeySource {
         let replaced = std::fs::remove_file(&temporary)
             .or_else(|error| if error.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
             .and_then(|()| write_new(&temporary, &render(keys)))
+            .and_then(|()| keep_owner(path, &temporary))
             .and_then(|()| std::fs::rename(&temporary, path))
             .and_then(|()| sync_folder(path));
         replaced.map_err(|error| bad(format!("cannot write the master key {}: {error}", path.display())))
+    }
+
+    /// Held for the whole of a rotation: two at once would each drop the other's key.
+    pub(crate) fn lock_for_rotation(&self) -> Result<Option<std::fs::File>, StartError> {
+        let Self::File(path) = self else { return Ok(None) };
+        let path = path.with_extension("lock");
+        let options = std::fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+        let file = options.map_err(|error| bad(format!("cannot open {}: {error}", path.display())))?;
+        file.try_lock().map_err(|error| bad(format!("another rotation is under way ({}: {error})", path.display())))?;
+        Ok(Some(file))
     }
 
     pub(crate) fn describe(&self) -> String {
@@ -104,6 +115,15 @@ fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     sync_folder(path)
+}
+
+/// A command run as root must leave the key readable for the service's own user.
+fn keep_owner(from: &Path, to: &Path) -> std::io::Result<()> {
+    let (old, new) = (std::fs::metadata(from)?, std::fs::metadata(to)?);
+    if (old.uid(), old.gid()) == (new.uid(), new.gid()) {
+        return Ok(());
+    }
+    std::os::unix::fs::chown(to, Some(old.uid()), Some(old.gid()))
 }
 
 fn sync_folder(path: &Path) -> std::io::Result<()> {

@@ -29,7 +29,9 @@ const MIGRATIONS: &[Migration] = &[migration!(1, "0001_initial.sql")];
 /// SQLite the transaction itself does.
 pub(crate) async fn run(tx: &mut Tx, migrations: Migrations, now: Timestamp) -> std::result::Result<(), StartError> {
     if let Engine::Postgres(conn) = tx.engine() {
-        sqlx::query("SELECT pg_advisory_xact_lock(4846202401)").execute(conn).await.map_err(StoreError::from)?;
+        // Another process may be migrating for longer than a lock may otherwise take.
+        let lock = "SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock(4846202401)";
+        sqlx::raw_sql(lock).execute(conn).await.map_err(StoreError::from)?;
     }
     execute!(
         tx,

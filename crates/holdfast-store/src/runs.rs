@@ -1,9 +1,9 @@
 //! Runs: queued, claimed with a lease, ended once. The run is its own queue entry, and a task's log.
 
+use holdfast_core::Timestamp;
 use holdfast_core::ids::{DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::run::{self, RunKind, RunStatus, Trigger, error_code};
-use holdfast_core::{Timestamp, limits};
 use sqlx::QueryBuilder;
 
 use crate::{At, Listing, Result, StoreError, Tx};
@@ -159,7 +159,7 @@ pub async fn list_lines(tx: &mut Tx, runs: &[i64]) -> Result<Vec<(i64, String)>>
 
 /// Appends a line to a run's output, as long as the lease of `epoch` holds.
 pub async fn append_line(tx: &mut Tx, id: RunId, epoch: i64, text: &str, now: Timestamp) -> Result<bool> {
-    let text: String = run::clean_line(text).chars().take(limits::LINE_CHARS).collect();
+    let text = run::stored_line(text);
     let appended = execute!(
         tx,
         "INSERT INTO run_lines (run_id, number, at, text)
@@ -259,6 +259,11 @@ pub async fn fail_lost(tx: &mut Tx, now: Timestamp) -> Result<Vec<LostRun>> {
         error_code::WORKER_LOST,
         At(now)
     )
+}
+
+/// Forgets checks and tests that ended long ago; what they found is noted elsewhere.
+pub async fn delete_old_checks(tx: &mut Tx, before: Timestamp) -> Result<u64> {
+    execute!(tx, "DELETE FROM runs WHERE kind <> 'backup' AND finished_at < $1", At(before))
 }
 
 /// What there is to do at the moment, from three index look-ups; costs next to nothing when there is nothing.

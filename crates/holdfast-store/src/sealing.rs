@@ -277,6 +277,7 @@ pub async fn rotate(store: &Store, now: Timestamp) -> std::result::Result<u64, S
         let tx = store.read().await?;
         tx.sealer.source.clone()
     };
+    let _only_one = source.lock_for_rotation()?;
     let new_master = Key::new(random::bytes());
     let mut masters = load_masters(&source)?;
     masters.insert(0, new_master.clone());
@@ -296,6 +297,9 @@ pub async fn rotate(store: &Store, now: Timestamp) -> std::result::Result<u64, S
         ($($table:literal $column:literal $row:literal $user:literal,)*) => {$(
             loop {
                 let mut tx = store.begin().await?;
+                if current_data_key(&mut tx).await? != current {
+                    return Err(StartError::MasterKey("another rotation overtook this one; start again".to_owned()));
+                }
                 let rows = fetch_all!(
                     tx,
                     SealedRow,

@@ -4,6 +4,7 @@ use holdfast_core::Timestamp;
 use holdfast_core::ids::{ServerId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::rules::search_form;
+use holdfast_core::run;
 use holdfast_core::server::{CurrentServer, ServerDraft};
 
 use crate::{At, Listing, Result, Tx};
@@ -123,7 +124,7 @@ pub async fn count_tasks(tx: &mut Tx, id: ServerId) -> Result<i64> {
 
 /// Notes a host key that differs from the pinned one.
 pub async fn update_offered_host_key(tx: &mut Tx, id: ServerId, fingerprint: &str) -> Result<()> {
-    execute!(tx, "UPDATE remote_servers SET offered_host_key = $1 WHERE id = $2", fingerprint, id.0)?;
+    execute!(tx, "UPDATE remote_servers SET offered_host_key = $1 WHERE id = $2", run::stored_line(fingerprint), id.0)?;
     Ok(())
 }
 
@@ -143,6 +144,6 @@ pub async fn accept_host_key(tx: &mut Tx, row: &ServerRow, now: Timestamp) -> Re
 
 /// Notes why a check told nothing about the server.
 pub async fn update_last_error(tx: &mut Tx, id: ServerId, error: &str) -> Result<()> {
-    execute!(tx, "UPDATE remote_servers SET last_error = $1 WHERE id = $2", error, id.0)?;
+    execute!(tx, "UPDATE remote_servers SET last_error = $1 WHERE id = $2", run::stored_line(error), id.0)?;
     Ok(())
 }

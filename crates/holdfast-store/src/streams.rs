@@ -5,6 +5,7 @@ use holdfast_core::Timestamp;
 use holdfast_core::ids::{StreamId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::rules::search_form;
+use holdfast_core::run;
 use holdfast_core::stream::{CurrentStream, StreamDraft, StreamKind};
 
 use crate::{At, Listing, Result, StoreError, Tx};
@@ -105,6 +106,7 @@ async fn write_secrets(tx: &mut Tx, id: i64, owner: UserId, draft: &StreamDraft)
 
 /// Takes the stream off its tasks, whose counts follow.
 pub async fn delete(tx: &mut Tx, owner: UserId, id: StreamId) -> Result<bool> {
+    crate::tasks::lock_attachments(tx).await?;
     execute!(
         tx,
         "UPDATE backup_tasks SET streams_count = streams_count - 1
@@ -121,7 +123,7 @@ pub async fn update_test(tx: &mut Tx, id: StreamId, succeeded: bool, message: &s
         "UPDATE notification_streams SET last_test_succeeded = $1, last_test_message = $2, last_tested_at = $3
          WHERE id = $4",
         succeeded,
-        message,
+        run::stored_line(message),
         At(at),
         id.0
     )?;

@@ -75,6 +75,7 @@ pub async fn update(tx: &mut Tx, row: &TagRow, draft: &TagDraft, now: Timestamp)
 
 /// Takes the tag off its tasks, whose counts follow.
 pub async fn delete(tx: &mut Tx, owner: UserId, id: TagId) -> Result<bool> {
+    crate::tasks::lock_attachments(tx).await?;
     execute!(
         tx,
         "UPDATE backup_tasks SET tags_count = tags_count - 1

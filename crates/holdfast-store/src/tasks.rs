@@ -10,6 +10,7 @@ use holdfast_core::task::{DatabaseEngine, Source, Storage, TaskDraft, TaskKind, 
 use holdfast_core::{Secret, Timestamp};
 use sqlx::QueryBuilder;
 
+use crate::engine::Engine;
 use crate::{At, Listing, Result, StoreError, Tx};
 
 // A task is running while it has a live run; that is looked up, not stored, so that it cannot be wrong.
@@ -351,6 +352,17 @@ pub async fn count_owned(tx: &mut Tx, table: Attachable, owner: UserId, ids: &[i
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
+/// Keeps tasks from being given or losing streams and tags until the transaction ends, so that the counts on them can
+/// follow a deletion. On SQLite there is one writer anyway.
+pub(crate) async fn lock_attachments(tx: &mut Tx) -> Result<()> {
+    if let Engine::Postgres(connection) = tx.engine() {
+        let lock = "LOCK TABLE task_streams, task_tags IN SHARE ROW EXCLUSIVE MODE";
+        let locked = sqlx::query(lock).execute(connection).await;
+        tx.checked(locked)?;
+    }
+    Ok(())
+}
+
 /// What a task can point to.
 #[derive(Debug, Clone, Copy)]
 pub enum Attachable {
@@ -385,7 +397,7 @@ pub async fn list_due(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<Due
         tx,
         DueRow,
         "SELECT id, user_id, next_run_at, frequency, time_to_run_at, day_of_week, day_of_month, custom_cron
-         FROM backup_tasks WHERE next_run_at <= $1 ORDER BY next_run_at LIMIT $2",
+         FROM backup_tasks WHERE next_run_at <= $1 ORDER BY next_run_at, id LIMIT $2",
         At(now),
         limit
     )

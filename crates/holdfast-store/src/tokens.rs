@@ -89,6 +89,11 @@ pub(crate) async fn bump_epoch(tx: &mut Tx) -> Result<()> {
     Ok(())
 }
 
+/// Forgets tokens that expired long ago.
+pub async fn delete_expired(tx: &mut Tx, before: Timestamp) -> Result<u64> {
+    execute!(tx, "DELETE FROM api_tokens WHERE expires_at < $1", At(before))
+}
+
 pub async fn update_last_used(tx: &mut Tx, id: TokenId, at: Timestamp) -> Result<()> {
     execute!(tx, "UPDATE api_tokens SET last_used_at = $1 WHERE id = $2", At(at), id.0)?;
     Ok(())

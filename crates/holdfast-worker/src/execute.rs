@@ -37,6 +37,10 @@ async fn end(app: &App, run: &RunRow) -> Result<()> {
     let now = app.now();
     let id = RunId(run.id);
     let mut tx = app.store.begin().await?;
+    // The task before its run, as those who cancel do: two orders would deadlock.
+    if let Some(task) = run.task_id {
+        tasks::find_locked(&mut tx, TaskId(task)).await?;
+    }
     let (line, kind) = match RunKind::parse(&run.kind) {
         Some(RunKind::Backup) => (NO_ENGINE, RunKind::Backup),
         Some(RunKind::TestStream) => (NO_MESSAGE, RunKind::TestStream),
@@ -63,7 +67,7 @@ async fn note_end(tx: &mut Tx, kind: RunKind, run: &RunRow, line: &str, now: Tim
         (RunKind::Backup, Some(task), ..) => tasks::update_last_run(tx, TaskId(task), now).await?,
         (RunKind::CheckServer, _, Some(server), ..) => servers::update_last_error(tx, ServerId(server), line).await?,
         (RunKind::CheckDestination, _, _, Some(destination), _) => {
-            destinations::update_check(tx, DestinationId(destination), None, Some(line), now).await?;
+            destinations::update_check(tx, DestinationId(destination), None, Some(line), None).await?;
         }
         (RunKind::TestStream, _, _, _, Some(stream)) => {
             streams::update_test(tx, StreamId(stream), false, line, now).await?;

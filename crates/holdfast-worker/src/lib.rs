@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_app::{App, Result};
-use holdfast_core::random;
-use holdfast_store::{runs, sessions};
+use holdfast_core::{clock, random};
+use holdfast_store::{At, audit, runs, sessions, tokens};
 use tokio_util::sync::CancellationToken;
 
 pub use scheduler::tick;
@@ -22,10 +22,29 @@ const FLUSH_EVERY: Duration = Duration::from_secs(5);
 /// After the database did not answer, so that its return is not met by a stampede.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(2);
 
+/// Long enough to look back at what went wrong last month, and at a year of who did what.
+const KEEP_CHECKS_DAYS: i64 = 30;
+const KEEP_EXPIRED_TOKENS_DAYS: i64 = 30;
+const KEEP_AUDIT_DAYS: i64 = 400;
+
 pub struct Worker {
     app: Arc<App>,
     /// Names this worker in the lease of a run.
     name: String,
+}
+
+/// Works until it is told to stop. A worker that panics is replaced: one bad run must not end all of them.
+pub async fn supervise(app: Arc<App>, stop: CancellationToken) {
+    loop {
+        let (worker, told) = (Worker::new(app.clone()), stop.clone());
+        match tokio::spawn(async move { worker.run(told).await }).await {
+            Ok(()) => return,
+            Err(error) => {
+                tracing::error!(%error, "a worker ended unexpectedly; another takes its place");
+                tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+            }
+        }
+    }
 }
 
 impl Worker {
@@ -73,8 +92,13 @@ impl Worker {
     }
 
     async fn tidy(&self) -> Result<()> {
+        let now = self.app.now();
+        let days_ago = |days: i64| clock::from_micros(now.as_microsecond() - days * 86_400_000_000);
         let mut tx = self.app.store.begin().await?;
-        sessions::delete_expired(&mut tx, self.app.now()).await?;
+        sessions::delete_expired(&mut tx, now).await?;
+        runs::delete_old_checks(&mut tx, days_ago(KEEP_CHECKS_DAYS)).await?;
+        tokens::delete_expired(&mut tx, days_ago(KEEP_EXPIRED_TOKENS_DAYS)).await?;
+        audit::delete_before(&mut tx, At(days_ago(KEEP_AUDIT_DAYS))).await?;
         tx.commit().await?;
         Ok(())
     }

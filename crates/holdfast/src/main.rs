@@ -21,7 +21,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let matches = cli::parser().get_matches();
-    let result = Settings::load(&matches, &settings::process_environment()).and_then(|settings| {
+    let environment = settings::process_environment();
+    let result = environment.and_then(|environment| Settings::load(&matches, &environment)).and_then(|settings| {
         let command = cli::command(&matches)?;
         logging::start(&settings)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();

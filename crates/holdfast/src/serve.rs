@@ -10,7 +10,6 @@ use holdfast_app::App;
 use holdfast_app::accounts::{self, FirstStart};
 use holdfast_store::Migrations;
 use holdfast_ui::Ui;
-use holdfast_worker::Worker;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -32,8 +31,7 @@ pub async fn serve(settings: Settings) -> Result<(), Failure> {
 
     let work = TaskTracker::new();
     for _ in 0..settings.workers {
-        let (worker, stop) = (Worker::new(app.clone()), stop.clone());
-        work.spawn(async move { worker.run(stop).await });
+        work.spawn(holdfast_worker::supervise(app.clone(), stop.clone()));
     }
     if settings.workers == 0 {
         work.spawn(flush_token_use(app.clone(), stop.clone()));
@@ -46,8 +44,9 @@ pub async fn serve(settings: Settings) -> Result<(), Failure> {
     tracing::info!(%address, "serving");
     let mut server = tokio::spawn(server.into_future());
     tokio::select! {
-        ended = &mut server => ended_early(ended)?,
+        biased;
         () = stop.cancelled() => {}
+        ended = &mut server => return ended_early(ended),
     }
     // Requests and runs that have begun may end; whoever holds a connection open for longer loses it.
     let end = async {
@@ -66,8 +65,7 @@ pub async fn work(settings: Settings) -> Result<(), Failure> {
     let stop = stop_on_signal()?;
     let app = open_app(&settings, Migrations::Apply).await?;
     println!("Holdfast is working. Stop with Ctrl-C.");
-    let worker = Worker::new(app.clone());
-    let running = worker.run(stop.clone());
+    let running = holdfast_worker::supervise(app.clone(), stop.clone());
     tokio::pin!(running);
     tokio::select! {
         () = &mut running => {}
@@ -127,7 +125,7 @@ async fn flush_token_use(app: Arc<App>, stop: CancellationToken) {
 
 fn ended_early(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Result<(), Failure> {
     match ended {
-        Ok(Ok(())) => Ok(()),
+        Ok(Ok(())) => Err(Failure::other("the server ended without being told to")),
         Ok(Err(error)) => Err(Failure::listen(error.to_string())),
         Err(error) => Err(Failure::other(error.to_string())),
     }

@@ -75,11 +75,20 @@ pub struct Settings {
 
 pub type Environment = BTreeMap<String, String>;
 
-/// The environment as text. A variable that is no text cannot be a setting of ours.
-pub fn process_environment() -> Environment {
-    std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect()
+/// The environment as text. Of a setting that is no text nothing can be made out.
+pub fn process_environment() -> Result<Environment, Failure> {
+    let mut environment = Environment::new();
+    for (name, value) in std::env::vars_os() {
+        let Ok(name) = name.into_string() else { continue };
+        match value.into_string() {
+            Ok(value) => drop(environment.insert(name, value)),
+            Err(_) if name.starts_with(PREFIX) || TABLE.iter().any(|setting| setting.name == name) => {
+                return Err(Failure::settings(format!("{name} is not valid UTF-8")));
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(environment)
 }
 
 impl Setting {
