@@ -63,9 +63,12 @@ pub(crate) struct DestinationBody {
     /// Needed for `s3` and `custom_s3`.
     #[schema(nullable = false, min_length = 3, max_length = 63)]
     s3_bucket_name: Option<String>,
-    /// `us-east-1` unless said otherwise; `custom_s3_region` does the same.
+    /// `us-east-1` unless said otherwise.
     #[schema(pattern = "^[A-Za-z0-9-]{1,64}$")]
     s3_region: Option<String>,
+    /// The same as `s3_region`.
+    #[schema(pattern = "^[A-Za-z0-9-]{1,64}$")]
+    custom_s3_region: Option<String>,
     /// Needed for `custom_s3`: an http or https URL.
     #[schema(nullable = false, max_length = 2048, pattern = "^https?://")]
     custom_s3_endpoint: Option<String>,

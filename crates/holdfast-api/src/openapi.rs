@@ -123,7 +123,7 @@ pub(crate) const LIST_TASK_LOGS: &[QueryDoc] = &[PAGE, PER_PAGE, LOG_STATUS];
 pub(crate) const UPCOMING: &[QueryDoc] =
     &[query("limit", "How many; more than 100 is cut to 100", QueryKind::Number { default: Some(20) })];
 pub(crate) const TRIGGER: &[QueryDoc] =
-    &[query("secret", "The task's secret; the header X-Holdfast-Secret does the same", QueryKind::Text)];
+    &[query("secret", "The task's secret, where a header cannot be sent", QueryKind::Text)];
 
 impl QueryDoc {
     fn parameter(&self) -> Value {
@@ -232,6 +232,13 @@ fn operation(route: &Route) -> Value {
         parameters
             .push(json!({ "name": "id", "in": "path", "description": about, "required": true, "schema": schema }));
     }
+    if route.path.starts_with("/webhooks/") {
+        let about = "The task's secret";
+        let schema = json!({ "type": "string" });
+        let name = "X-Holdfast-Secret";
+        parameters
+            .push(json!({ "name": name, "in": "header", "description": about, "required": false, "schema": schema }));
+    }
     let mut operation = json!({
         "summary": route.summary,
         "operationId": operation_id(route),
@@ -279,7 +286,8 @@ fn responses(route: &Route) -> BTreeMap<String, Value> {
     let mut responses = BTreeMap::new();
     let mut add = |status: u16, about: &str, body: Value| {
         let content = json!({ "application/json": { "schema": body } });
-        responses.insert(status.to_string(), json!({ "description": about, "content": content }));
+        let headers = headers(route, status);
+        responses.insert(status.to_string(), json!({ "description": about, "headers": headers, "content": content }));
     };
     if let Some(answer) = &route.answer {
         add(answer.status(), success(answer.status()), answer.body());
@@ -309,6 +317,21 @@ fn responses(route: &Route) -> BTreeMap<String, Value> {
     add(429, "Too many requests; `Retry-After` says when to come back", error());
     add(503, "The service is busy or its database is away", error());
     responses
+}
+
+/// The headers that an answer always carries.
+fn headers(route: &Route, status: u16) -> BTreeMap<&'static str, Value> {
+    let header =
+        |about: &str, kind: &str| json!({ "description": about, "required": true, "schema": { "type": kind } });
+    let mut headers = BTreeMap::from([("X-Request-Id", header("Names this request in the service's log", "string"))]);
+    if route.access != Access::Public && status != 401 {
+        headers.insert("X-RateLimit-Limit", header("Requests that can be made at once", "integer"));
+        headers.insert("X-RateLimit-Remaining", header("Requests that can still be made at once", "integer"));
+    }
+    if matches!(status, 429 | 503) {
+        headers.insert("Retry-After", header("Seconds to wait", "integer"));
+    }
+    headers
 }
 
 fn success(status: u16) -> &'static str {

@@ -54,9 +54,12 @@ pub(crate) struct ServerStatus {
 pub(crate) struct ServerBody {
     #[schema(min_length = 1, max_length = 255)]
     label: String,
-    /// An IP address or a host name; `host` does the same.
+    /// An IP address or a host name.
     #[schema(min_length = 1, max_length = 255)]
     ip_address: String,
+    /// The same as `ip_address`, which wins where both are sent.
+    #[schema(nullable = false, max_length = 255)]
+    host: Option<String>,
     #[schema(pattern = "^[A-Za-z0-9_][A-Za-z0-9._@+-]{0,254}$")]
     username: String,
     #[schema(required = false, minimum = 1, maximum = 65535, default = 22)]

@@ -120,9 +120,12 @@ pub(crate) struct TaskBody {
     database_name: Option<String>,
     #[schema(pattern = "^(mysql|postgresql)$")]
     database_engine: Option<String>,
-    /// Comma-separated; `excluded_database_tables` does the same.
+    /// Comma-separated.
     #[schema(max_length = 10000)]
     excluded_tables: Option<String>,
+    /// The same as `excluded_tables`.
+    #[schema(max_length = 10000)]
+    excluded_database_tables: Option<String>,
     #[schema(max_items = 100)]
     excluded_paths: Option<Vec<String>>,
     /// Needed unless `custom_cron` is set.
@@ -137,18 +140,23 @@ pub(crate) struct TaskBody {
     /// Of monthly tasks, the day of creation unless said otherwise.
     #[schema(minimum = 1, maximum = 28)]
     day_of_month: Option<i64>,
-    /// Five fields, in UTC; `custom_cron_expression` does the same.
+    /// Five fields, in UTC.
     #[schema(max_length = 255)]
     custom_cron: Option<String>,
+    /// The same as `custom_cron`.
+    #[schema(max_length = 255)]
+    custom_cron_expression: Option<String>,
     /// 0 keeps all.
     #[schema(minimum = 0, maximum = 1000, default = 5)]
     maximum_backups_to_keep: Option<i64>,
     /// A folder below the destination's root.
     #[schema(max_length = 255, default = "/")]
     store_path: Option<String>,
-    /// `appended_file_name` does the same.
     #[schema(pattern = "^[A-Za-z0-9._-]{1,100}$")]
     appended_filename: Option<String>,
+    /// The same as `appended_filename`.
+    #[schema(pattern = "^[A-Za-z0-9._-]{1,100}$")]
+    appended_file_name: Option<String>,
     /// Never returned; null removes it.
     #[schema(max_length = 1024, write_only)]
     encryption_password: Option<String>,

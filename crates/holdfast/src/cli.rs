@@ -52,14 +52,17 @@ pub fn parser() -> clap::Command {
         .subcommand(user_parser())
         .subcommand(token_parser());
     for setting in TABLE {
-        let (name, flag, value) = if setting.secret {
-            (setting.file_name(), format!("{}-file", setting.flag()), "FILE")
-        } else {
-            (setting.name.to_owned(), setting.flag(), "VALUE")
-        };
         let default = if setting.default.is_empty() { String::new() } else { format!(" [{}]", setting.default) };
-        let arg = Arg::new(name).long(flag).value_name(value).global(true).help(format!("{}{default}", setting.help));
-        parser = parser.arg(arg.help_heading("Settings"));
+        let arg = |name: String, flag: String, value: &'static str| {
+            let help = format!("{}{default}", setting.help);
+            Arg::new(name).long(flag).value_name(value).global(true).help(help).help_heading("Settings")
+        };
+        if setting.flag_too {
+            parser = parser.arg(arg(setting.name.to_owned(), setting.flag(), "VALUE"));
+        }
+        if setting.secret {
+            parser = parser.arg(arg(setting.file_name(), format!("{}-file", setting.flag()), "FILE"));
+        }
     }
     parser
 }

@@ -21,14 +21,20 @@ pub struct Setting {
     pub default: &'static str,
     /// Secrets have no flag, where every user of the machine could read them; they come from a file or the environment.
     pub secret: bool,
+    /// Holds a secret only sometimes, so that it has a flag all the same: a database URL without a password.
+    pub flag_too: bool,
 }
 
 const fn plain(name: &'static str, default: &'static str, help: &'static str) -> Setting {
-    Setting { name, help, default, secret: false }
+    Setting { name, help, default, secret: false, flag_too: true }
 }
 
 const fn secret(name: &'static str, help: &'static str) -> Setting {
-    Setting { name, help, default: "", secret: true }
+    Setting { name, help, default: "", secret: true, flag_too: false }
+}
+
+const fn seldom_secret(name: &'static str, help: &'static str) -> Setting {
+    Setting { name, help, default: "", secret: true, flag_too: true }
 }
 
 const PREFIX: &str = "HOLDFAST_";
@@ -37,7 +43,10 @@ pub const TABLE: &[Setting] = &[
     plain("HOLDFAST_DATA_DIR", "", "Folder for database, master key and local backups [~/.local/share/holdfast]"),
     plain("HOLDFAST_LISTEN", "127.0.0.1:8080", "Address and port to serve on"),
     plain("HOLDFAST_BASE_URL", "", "Where people reach the service, e.g. https://backup.example.org"),
-    secret("HOLDFAST_DATABASE_URL", "sqlite://PATH or postgres://… [SQLite in the data folder]"),
+    seldom_secret(
+        "HOLDFAST_DATABASE_URL",
+        "sqlite://PATH or postgres://…; with a password in it use the file [SQLite in the data folder]",
+    ),
     plain("HOLDFAST_DATABASE_CONNECTIONS", "10", "Connections to the database at most"),
     secret("HOLDFAST_MASTER_KEY", "32 bytes in base64 that seal all secrets [a file in the data folder]"),
     plain("HOLDFAST_ADMIN_EMAIL", "", "E-mail of the administrator that the first start creates"),
@@ -124,6 +133,10 @@ impl Given<'_> {
     }
 
     fn find_secret(&self, setting: &Setting) -> Result<Option<String>, Failure> {
+        let flag = if setting.flag_too { self.matches.get_one::<String>(setting.name) } else { None };
+        if let Some(text) = flag.filter(|text| !text.is_empty()) {
+            return Ok(Some(text.clone()));
+        }
         let direct = self.environment.get(setting.name).filter(|text| !text.is_empty());
         match (direct, self.file_of(setting)) {
             (Some(_), Some(_)) => {
@@ -304,6 +317,9 @@ mod tests {
         let settings = load(&["--listen", "127.0.0.1:2"], &environment).unwrap();
         assert_eq!(settings.listen.port(), 2);
         assert!(settings.device_auth_enabled);
+        let environment = [("HOLDFAST_DATABASE_URL", "postgres://127.0.0.1/x")];
+        let settings = load(&["--database-url", "sqlite:///tmp/x.db"], &environment).unwrap();
+        assert_eq!(settings.database_url.reveal(), "sqlite:///tmp/x.db");
     }
 
     #[test]

@@ -44,7 +44,16 @@ on_both_engines! {
         let all = json!({"type": "s3", "s3_access_key": "k", "s3_secret_key": "s", "s3_bucket_name": "bucket"});
         let s3 = user.client.put(&path, all).await.data(200);
         assert_eq!(s3["s3_region"], "us-east-1");
+        let mut tx = app.app.store.begin().await.unwrap();
+        let id = holdfast_core::ids::DestinationId(s3["id"].as_i64().unwrap());
+        let now = app.app.now();
+        holdfast_store::destinations::update_check(&mut tx, id, Some("reachable"), None, Some(now)).await.unwrap();
+        tx.commit().await.unwrap();
         let renamed = user.client.put(&path, json!({"label": "renamed"})).await.data(200);
+        assert_eq!(renamed["status"], "reachable");
+        let moved = user.client.put(&path, json!({"s3_bucket_name": "another"})).await.data(200);
+        assert_eq!((&moved["status"], &moved["last_checked_at"]), (&json!("unknown"), &Value::Null));
+        user.client.put(&path, json!({"s3_bucket_name": "bucket"})).await.expect(200);
         assert_eq!((&renamed["label"], &renamed["s3_bucket_name"]), (&json!("renamed"), &json!("bucket")));
         let local = user.client.put(&path, json!({"type": "local"})).await.data(200);
         assert!(!keys(&local).contains(&"s3_bucket_name"));

@@ -59,6 +59,7 @@ async fn switched_off_it_is_a_path_that_does_not_exist() {
     let off = app.client().post(PATH, json!({"email": "a@example.org"})).await;
     let unknown = app.client().post("/api/nothing-here", json!({})).await;
     assert_eq!((off.status, &off.text), (404, &unknown.text));
+    assert_eq!(app.client().get(PATH).await.status, 404, "whatever the method");
 }
 
 #[tokio::test]

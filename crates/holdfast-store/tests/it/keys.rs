@@ -124,6 +124,16 @@ on_both_engines! {
         assert!(Store::open(&app.options, &clock()).await.is_err(), "the old key opens nothing");
     }
 
+    async fn two_rotations_at_once_are_refused(app: TestApp) {
+        let lock = app.folder.path().join("master.lock");
+        let held = std::fs::File::create(&lock).unwrap();
+        held.lock().unwrap();
+        let error = rotate(&app.app.store, app.app.now()).await.unwrap_err().to_string();
+        assert!(error.contains("another rotation is under way"), "{error}");
+        drop(held);
+        rotate(&app.app.store, app.app.now()).await.unwrap();
+    }
+
     async fn a_rotation_that_was_interrupted_can_be_repeated(app: TestApp) {
         let user = app.user("ada").await;
         let now = app.app.now();
