@@ -180,6 +180,36 @@ async fn list_attached(tx: &mut Tx, select: &'static str, tasks: &[i64]) -> Resu
     })
 }
 
+/// Runs a statement with a task's settings as `$1` to `$19`, and whatever else as `$20` and on.
+macro_rules! with_settings {
+    ($run:ident!($($head:tt)*), $settings:expr, $($more:expr),* $(,)?) => {{
+        let TaskSettings { server, destination, label, description, source, schedule, storage } = $settings;
+        $run!(
+            $($head)*,
+            server.0,
+            destination.0,
+            label,
+            search_form(label),
+            description,
+            source.kind.as_str(),
+            &source.path,
+            &source.database_name,
+            source.database_engine.map(DatabaseEngine::as_str),
+            &source.excluded_tables,
+            source.excluded_paths.join("\n"),
+            schedule.frequency.as_str(),
+            schedule.time.map(|time| time.to_string()),
+            schedule.day_of_week,
+            schedule.day_of_month,
+            schedule.cron.as_ref().map(|cron| cron.as_str().to_owned()),
+            storage.max_backups,
+            &storage.appended_filename,
+            &storage.path,
+            $($more),*
+        )
+    }};
+}
+
 pub async fn insert(
     tx: &mut Tx,
     owner: UserId,
@@ -187,40 +217,14 @@ pub async fn insert(
     next_run_at: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<TaskId> {
-    let TaskSettings { server, destination, label, description, source, schedule, storage } = &draft.settings;
-    let id = fetch_scalar!(
-        tx,
-        i64,
-        "INSERT INTO backup_tasks (user_id, remote_server_id, backup_destination_id, label, search_label, description,
-             kind, source_path, database_name, database_engine, excluded_tables, excluded_paths, frequency,
-             time_to_run_at, day_of_week, day_of_month, custom_cron, max_backups, appended_filename, store_path,
+    const SQL: &str = "INSERT INTO backup_tasks (remote_server_id, backup_destination_id, label, search_label,
+             description, kind, source_path, database_name, database_engine, excluded_tables, excluded_paths, frequency,
+             time_to_run_at, day_of_week, day_of_month, custom_cron, max_backups, appended_filename, store_path, user_id,
              next_run_at, created_at, updated_at, streams_count, tags_count)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
              $22, 0, 0)
-         RETURNING id",
-        owner.0,
-        server.0,
-        destination.0,
-        label,
-        search_form(label),
-        description,
-        source.kind.as_str(),
-        &source.path,
-        &source.database_name,
-        source.database_engine.map(DatabaseEngine::as_str),
-        &source.excluded_tables,
-        source.excluded_paths.join("\n"),
-        schedule.frequency.as_str(),
-        schedule.time.map(|time| time.to_string()),
-        schedule.day_of_week,
-        schedule.day_of_month,
-        schedule.cron.as_ref().map(|cron| cron.as_str().to_owned()),
-        storage.max_backups,
-        &storage.appended_filename,
-        &storage.path,
-        next_run_at.map(At),
-        At(now)
-    )?;
+         RETURNING id";
+    let id = with_settings!(fetch_scalar!(tx, i64, SQL), &draft.settings, owner.0, next_run_at.map(At), At(now))?;
     write_attached(tx, id, owner, draft).await?;
     Ok(TaskId(id))
 }
@@ -232,34 +236,15 @@ pub async fn update(
     next_run_at: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<()> {
-    let TaskSettings { server, destination, label, description, source, schedule, storage } = &draft.settings;
-    execute!(
-        tx,
-        "UPDATE backup_tasks SET remote_server_id = $1, backup_destination_id = $2, label = $3, search_label = $4,
-             description = $5, kind = $6, source_path = $7, database_name = $8, database_engine = $9,
+    const SQL: &str = "UPDATE backup_tasks SET remote_server_id = $1, backup_destination_id = $2, label = $3,
+             search_label = $4, description = $5, kind = $6, source_path = $7, database_name = $8, database_engine = $9,
              excluded_tables = $10, excluded_paths = $11, frequency = $12, time_to_run_at = $13, day_of_week = $14,
              day_of_month = $15, custom_cron = $16, max_backups = $17, appended_filename = $18, store_path = $19,
              next_run_at = $20, updated_at = $21
-         WHERE id = $22 AND user_id = $23",
-        server.0,
-        destination.0,
-        label,
-        search_form(label),
-        description,
-        source.kind.as_str(),
-        &source.path,
-        &source.database_name,
-        source.database_engine.map(DatabaseEngine::as_str),
-        &source.excluded_tables,
-        source.excluded_paths.join("\n"),
-        schedule.frequency.as_str(),
-        schedule.time.map(|time| time.to_string()),
-        schedule.day_of_week,
-        schedule.day_of_month,
-        schedule.cron.as_ref().map(|cron| cron.as_str().to_owned()),
-        storage.max_backups,
-        &storage.appended_filename,
-        &storage.path,
+         WHERE id = $22 AND user_id = $23";
+    with_settings!(
+        execute!(tx, SQL),
+        &draft.settings,
         next_run_at.map(At),
         row.updated_at.moved_on(now),
         row.id,

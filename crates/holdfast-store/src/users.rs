@@ -72,7 +72,7 @@ pub async fn count(tx: &mut Tx) -> Result<i64> {
     fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM users")
 }
 
-/// The administrator that the first start made and nobody has signed in as yet.
+/// The administrator that the first start made, as long as no administrator has a password.
 pub async fn find_unclaimed_admin(tx: &mut Tx) -> Result<Option<UserRow>> {
     fetch_optional!(
         tx,
@@ -81,7 +81,8 @@ pub async fn find_unclaimed_admin(tx: &mut Tx) -> Result<Option<UserRow>> {
             "SELECT ",
             columns!(),
             " FROM users WHERE is_admin AND password_hash IS NULL
-              AND NOT EXISTS (SELECT 1 FROM users other WHERE other.password_hash IS NOT NULL) ORDER BY id LIMIT 1"
+              AND NOT EXISTS (SELECT 1 FROM users other WHERE other.is_admin AND other.password_hash IS NOT NULL)
+              ORDER BY id LIMIT 1"
         )
     )
 }

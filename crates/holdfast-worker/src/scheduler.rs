@@ -15,16 +15,6 @@ const LATE_SECS: i64 = 60;
 /// A slot older than this is not made up for; the next one is.
 const TOO_LATE_SECS: i64 = 24 * 3600;
 
-/// The newest slot that has come and is not too old to be made up for; the ones before it stay passed.
-fn latest_slot(schedule: &Schedule, due: Timestamp, now: Timestamp) -> Option<Timestamp> {
-    let horizon = clock::from_micros(now.as_microsecond() - TOO_LATE_SECS * 1_000_000);
-    let (mut latest, mut from) = if due >= horizon { (Some(due), due) } else { (None, horizon) };
-    while let Some(next) = schedule.next_after(from).filter(|next| *next <= now) {
-        (latest, from) = (Some(next), next);
-    }
-    latest
-}
-
 /// Queues a run for every slot that has come and moves the tasks on to their next one. Any number of processes may do
 /// this at once: a slot has one run, and a task at most one live run. Gives the number of runs queued.
 pub async fn tick(app: &App, now: Timestamp) -> Result<usize> {
@@ -61,4 +51,14 @@ pub async fn tick(app: &App, now: Timestamp) -> Result<usize> {
     }
     metrics::counter!("holdfast_runs_queued_total").increment(queued as u64);
     Ok(queued)
+}
+
+/// The newest slot that has come and is not too old to be made up for; the ones before it stay passed.
+fn latest_slot(schedule: &Schedule, due: Timestamp, now: Timestamp) -> Option<Timestamp> {
+    let horizon = clock::from_micros(now.as_microsecond() - TOO_LATE_SECS * 1_000_000);
+    let (mut latest, mut from) = if due >= horizon { (Some(due), due) } else { (None, horizon) };
+    while let Some(next) = schedule.next_after(from).filter(|next| *next <= now) {
+        (latest, from) = (Some(next), next);
+    }
+    latest
 }

@@ -55,7 +55,7 @@ pub const TABLE: &[Setting] = &[
     plain("HOLDFAST_WORKERS", "1", "Workers inside `serve`; 0 leaves runs to `holdfast worker` processes"),
     plain("HOLDFAST_RATE_PER_SECOND", "50", "API requests per second and token, on average"),
     plain("HOLDFAST_RATE_BURST", "500", "API requests of a token at once"),
-    plain("HOLDFAST_RUNS_PER_MINUTE", "30", "Runs and checks that a user may ask for per minute"),
+    plain("HOLDFAST_RUNS_PER_MINUTE", "30", "Runs and checks that a token may ask for per minute"),
     plain("HOLDFAST_SIGN_INS_PER_MINUTE", "5", "Sign-in tries per minute, e-mail and address"),
     plain("HOLDFAST_SHUTDOWN_SECS", "30", "How long work may take to end after SIGTERM"),
     plain("HOLDFAST_LOG", "info", "Which log lines are written, e.g. debug, or info,holdfast_api=debug"),
