@@ -6,3 +6,5 @@ mod keys;
 mod schema;
 /// Units of work: all or nothing, one writer with group commit, distinct claims.
 mod transactions;
+/// The next runs of a user with very many tasks.
+mod upcoming;
