@@ -3,6 +3,7 @@
 #[macro_use]
 mod words;
 
+pub mod backup;
 pub mod clock;
 pub mod destination;
 pub mod ids;
@@ -12,6 +13,7 @@ pub mod network;
 pub mod page;
 pub mod random;
 pub mod rate;
+pub mod retention;
 pub mod rules;
 pub mod run;
 pub mod schedule;

@@ -32,3 +32,5 @@ pub const UPCOMING_MAX: i64 = 100;
 pub const OUTPUT_BYTES: usize = 256 * 1024;
 /// One line of it; longer ones are cut.
 pub const LINE_CHARS: usize = 4096;
+/// Entries named in one restore; more is a folder, or everything.
+pub const RESTORE_ENTRIES: usize = 1000;

@@ -20,6 +20,8 @@ words! {
         CheckServer = "check-server",
         CheckDestination = "check-destination",
         TestStream = "test-stream",
+        Restore = "restore",
+        Verify = "verify",
     }
 }
 
@@ -33,12 +35,112 @@ words! {
     TaskStatus { Ready = "ready", Running = "running" }
 }
 
-/// Why a run failed, as a word that programs can rely on.
-pub mod error_code {
-    /// The run asks for something this build cannot do.
-    pub const NOT_SUPPORTED: &str = "not_supported";
-    /// The worker that had the run went away.
-    pub const WORKER_LOST: &str = "worker_lost";
+words! {
+    /// Why a run failed, as a word that programs can rely on.
+    FailureCode {
+        // On the way to the server.
+        Connect = "connect",
+        Dns = "dns",
+        Timeout = "timeout",
+        HostKeyChanged = "host_key_changed",
+        Auth = "auth",
+        Lost = "lost",
+        Stalled = "stalled",
+        // On the server.
+        SourceMissing = "source_missing",
+        SourceUnreadable = "source_unreadable",
+        ToolMissing = "tool_missing",
+        DatabaseAuth = "database_auth",
+        DatabaseMissing = "database_missing",
+        DatabaseUnreachable = "database_unreachable",
+        EngineUnclear = "engine_unclear",
+        RemoteFailed = "remote_failed",
+        Incomplete = "incomplete",
+        TargetNotEmpty = "target_not_empty",
+        TargetUnwritable = "target_unwritable",
+        // At the destination.
+        DestinationUnavailable = "destination_unavailable",
+        DestinationDenied = "destination_denied",
+        BucketMissing = "bucket_missing",
+        ClockSkew = "clock_skew",
+        DestinationFull = "destination_full",
+        DestinationReadOnly = "destination_read_only",
+        DestinationUnmounted = "destination_unmounted",
+        DestinationFailed = "destination_failed",
+        ForbiddenAddress = "forbidden_address",
+        TooLarge = "too_large",
+        // In a stored backup.
+        Missing = "missing",
+        Corrupt = "corrupt",
+        WrongPassword = "wrong_password",
+        HostileArchive = "hostile_archive",
+        EntryMissing = "entry_missing",
+        // Of the service itself.
+        Cancelled = "cancelled",
+        WorkerLost = "worker_lost",
+        NotSupported = "not_supported",
+        Internal = "internal",
+    }
+}
+
+impl FailureCode {
+    /// Trying the same again a little later can help.
+    pub fn can_retry(self) -> bool {
+        matches!(
+            self,
+            Self::Connect
+                | Self::Timeout
+                | Self::Lost
+                | Self::Stalled
+                | Self::DestinationUnavailable
+                | Self::WorkerLost
+        )
+    }
+
+    /// What a person can do about it.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::Connect => "Check that the server runs, that host and port are right, and that no firewall is in between.",
+            Self::Dns => "Check the spelling of the host name.",
+            Self::Timeout => "The server did not answer in time. Check that it runs and can be reached from here.",
+            Self::HostKeyChanged => {
+                "The server shows another host key than before. If you know why, accept the new key; if not, somebody may be in between."
+            }
+            Self::Auth => "Install your public SSH key on the server for this user; GET /api/ssh-key shows the command.",
+            Self::Lost => "The connection broke. Nothing counts as backed up by this run.",
+            Self::Stalled => "Nothing came for too long. Check the server's load and the network.",
+            Self::SourceMissing => "Check the source path of the task.",
+            Self::SourceUnreadable => "Give the SSH user the right to read these files, or exclude them.",
+            Self::ToolMissing => "Install the tool on the server, and see that it is on the path of a non-interactive shell.",
+            Self::DatabaseAuth => "Check database user and password of the remote server.",
+            Self::DatabaseMissing => "Check the database name.",
+            Self::DatabaseUnreachable => "Check that the database server runs on the remote server.",
+            Self::EngineUnclear => "Say which one it is with database_engine on the task.",
+            Self::RemoteFailed => "The log shows what the server said.",
+            Self::Incomplete => "What came was not whole, so nothing was stored. The log shows what the server said.",
+            Self::TargetNotEmpty => "Choose an empty database, or ask for overwrite.",
+            Self::TargetUnwritable => "Give the SSH user the right to write there, or choose another path.",
+            Self::DestinationUnavailable => "The destination did not answer well, repeatedly. Try again later.",
+            Self::DestinationDenied => "Check the destination's keys and what they may do.",
+            Self::BucketMissing => "Check the bucket's name and region.",
+            Self::ClockSkew => "Set the clock of this machine.",
+            Self::DestinationFull => "Free some space, or keep fewer backups.",
+            Self::DestinationReadOnly => "The destination cannot be written to. Check how it is mounted and its permissions.",
+            Self::DestinationUnmounted => "The destination's folder is there, but it is not the one used before. Mount it again.",
+            Self::DestinationFailed => "The log shows what the destination said.",
+            Self::ForbiddenAddress => "The operator decides which addresses may be reached, with HOLDFAST_EGRESS_ALLOW.",
+            Self::TooLarge => "Split the source into several tasks.",
+            Self::Missing => "The object is gone from the destination. Run the task again to have a backup.",
+            Self::Corrupt => "Do not rely on this backup. Run the task again, and look into the destination's health.",
+            Self::WrongPassword => "Use the password that was set when this backup was made.",
+            Self::HostileArchive => "The archive holds names or links that lead out of the target. Look at it by hand.",
+            Self::EntryMissing => "Check the entry's path; GET /api/backups/{id}/entries lists them.",
+            Self::Cancelled => "Somebody asked for it.",
+            Self::WorkerLost => "The process that had this run went away.",
+            Self::NotSupported => "This version cannot do that.",
+            Self::Internal => "This is a fault of Holdfast. Its log says more.",
+        }
+    }
 }
 
 /// Text from elsewhere as it may be stored: control characters out, so that a line stays one line, and no longer than

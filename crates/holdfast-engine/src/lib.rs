@@ -1,1 +1,74 @@
-//! x
+//! The data plane of Holdfast: from a server over SSH into a destination, and back. It knows no task and no database
+//! of ours; it gets a plan and gives a report.
+
+mod archive;
+mod backup;
+mod context;
+pub mod destination;
+mod egress;
+mod error;
+mod extract;
+mod plan;
+mod progress;
+mod remote;
+mod restore;
+mod server;
+mod source;
+pub mod ssh;
+mod stored;
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+pub use archive::{Archive, Entry, EntryKind, FRAME_BYTES, Manifest};
+pub use context::{Contact, Context, Log};
+pub use destination::{DestinationSettings, DestinationSpec, Journal};
+pub use egress::Egress;
+pub use error::{EngineError, Result};
+pub use extract::{decrypt, extract};
+pub use plan::{
+    BackupPlan, BackupReport, DatabaseSource, FilesSource, Login, RestorePlan, RestoreReport, RestoreTarget,
+    ServerReport, Source, StoredBackup,
+};
+pub use progress::{Counts, Progress};
+pub use remote::{RemoteSettings, Server};
+pub use stored::Download;
+
+/// How this installation moves data.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    pub remote: RemoteSettings,
+    pub destination: DestinationSettings,
+}
+
+/// What all uploads of a process may hold in memory together; a run takes at most about 30 MiB of it.
+const UPLOAD_MEMORY_BYTES: usize = 192 * 1024 * 1024;
+
+/// The engine: what runs share. Cheap to clone.
+#[derive(Clone)]
+pub struct Engine {
+    settings: Arc<Settings>,
+    pool: archive::Pool,
+    turn: archive::KeyTurn,
+    memory: Arc<Semaphore>,
+}
+
+impl Engine {
+    pub fn new(settings: Settings) -> std::io::Result<Self> {
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Ok(Self {
+            settings: Arc::new(settings),
+            pool: archive::Pool::start(threads)?,
+            turn: archive::KeyTurn::default(),
+            memory: Arc::new(Semaphore::new(UPLOAD_MEMORY_BYTES / destination::PERMIT_BYTES)),
+        })
+    }
+
+    /// Proves that a destination can be written, read, listed and deleted from. Gives the marker of a local folder.
+    pub async fn check_destination(&self, spec: &DestinationSpec, probe_key: &str) -> Result<Option<String>> {
+        let (store, marker) = self.settings.destination.open(spec).await?;
+        destination::check(store.as_ref(), probe_key).await?;
+        Ok(marker)
+    }
+}

@@ -1,0 +1,309 @@
+//! Stored backups: what they are called, what is known of them, and what a restore may ask for.
+
+use jiff::Timestamp;
+
+use crate::ids::ServerId;
+use crate::input::{Errors, Field};
+use crate::task::{DatabaseEngine, TaskKind};
+use crate::{limits, random, rules};
+
+words! {
+    /// What the last full read of a backup found.
+    Verification {
+        Unverified = "unverified",
+        Verified = "verified",
+        Corrupt = "corrupt",
+        Missing = "missing",
+    }
+}
+
+words! {
+    /// Why a backup was deleted.
+    DeletedReason { Retention = "retention", User = "user", TaskDeleted = "task_deleted" }
+}
+
+/// What is inside a backup, and so how it is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// A tar archive.
+    Files,
+    /// One PostgreSQL database in `pg_dump`'s custom format.
+    PostgresDatabase,
+    /// All PostgreSQL databases and globals, as SQL of `pg_dumpall`.
+    PostgresCluster,
+    /// One MySQL or MariaDB database, as SQL.
+    MysqlDatabase,
+    /// All MySQL or MariaDB databases, as SQL.
+    MysqlServer,
+}
+
+impl Content {
+    pub fn of_database(engine: DatabaseEngine, has_name: bool) -> Self {
+        match (engine, has_name) {
+            (DatabaseEngine::Postgresql, true) => Self::PostgresDatabase,
+            (DatabaseEngine::Postgresql, false) => Self::PostgresCluster,
+            (DatabaseEngine::Mysql, true) => Self::MysqlDatabase,
+            (DatabaseEngine::Mysql, false) => Self::MysqlServer,
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+            Self::PostgresDatabase => "postgresql",
+            Self::PostgresCluster => "postgresql-all",
+            Self::MysqlDatabase => "mysql",
+            Self::MysqlServer => "mysql-all",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        let all =
+            [Self::Files, Self::PostgresDatabase, Self::PostgresCluster, Self::MysqlDatabase, Self::MysqlServer];
+        all.into_iter().find(|content| content.as_str() == text)
+    }
+
+    pub fn kind(self) -> TaskKind {
+        if self == Self::Files { TaskKind::Files } else { TaskKind::Database }
+    }
+
+    /// Holds every database of a server rather than one.
+    pub fn is_whole_server(self) -> bool {
+        matches!(self, Self::PostgresCluster | Self::MysqlServer)
+    }
+
+    /// What the plain stream is called by tools that open it.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Self::Files => "tar",
+            Self::PostgresDatabase => "dump",
+            Self::PostgresCluster | Self::MysqlDatabase | Self::MysqlServer => "sql",
+        }
+    }
+}
+
+/// The key of a new object: `[folders/][appended_]<label>_<UTC>_<ulid>.<ext>.zst[.age]`. No two runs make the same.
+pub fn object_key(
+    store_path: &str,
+    appended: Option<&str>,
+    label: &str,
+    content: Content,
+    is_encrypted: bool,
+    now: Timestamp,
+) -> String {
+    let mut key = String::new();
+    for folder in store_path.split('/').filter(|part| !part.is_empty()) {
+        key.push_str(folder);
+        key.push('/');
+    }
+    if let Some(appended) = appended {
+        key.push_str(appended);
+        key.push('_');
+    }
+    let stamp = now.strftime("%Y%m%dT%H%M%SZ");
+    key.push_str(&format!("{}_{stamp}_{}.{}.zst", slug(label), ulid(now), content.extension()));
+    if is_encrypted {
+        key.push_str(".age");
+    }
+    key
+}
+
+/// A label as part of a file name: lower-case letters and digits, anything else one hyphen.
+fn slug(label: &str) -> String {
+    const CHARS: usize = 60;
+    let mut slug = String::new();
+    for c in label.chars().flat_map(char::to_lowercase) {
+        match c {
+            'a'..='z' | '0'..='9' => slug.push(c),
+            _ if slug.is_empty() || slug.ends_with('-') => {}
+            _ => slug.push('-'),
+        }
+        if slug.len() == CHARS {
+            break;
+        }
+    }
+    let slug = slug.trim_end_matches('-');
+    if slug.is_empty() { "backup".to_owned() } else { slug.to_owned() }
+}
+
+/// 48 bits of time, 80 random bits, in Crockford's base 32: sorts by time, collides never.
+fn ulid(now: Timestamp) -> String {
+    const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+    let millis = u128::from(now.as_millisecond().unsigned_abs()) & ((1 << 48) - 1);
+    let mut random = [0; 16];
+    random[6..].copy_from_slice(&random::bytes::<10>());
+    let value = (millis << 80) | u128::from_be_bytes(random);
+    (0..26).rev().map(|place| char::from(DIGITS[(value >> (place * 5)) as usize & 31])).collect()
+}
+
+/// A file name as text that loses nothing: bytes that are no UTF-8, control characters and the backslash itself
+/// become `\xHH`.
+pub fn name_text(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    let escape = |text: &mut String, byte: u8| text.push_str(&format!("\\x{byte:02x}"));
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() || c == '\\' {
+                c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| escape(&mut text, byte));
+            } else {
+                text.push(c);
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| escape(&mut text, *byte));
+    }
+    text
+}
+
+/// What a restore is asked to do.
+#[derive(Debug, Default)]
+pub struct RestoreInput {
+    pub remote_server_id: Field<i64>,
+    pub path: Field<String>,
+    pub entries: Field<Vec<String>>,
+    pub overwrite: Field<bool>,
+    pub database_name: Field<String>,
+}
+
+/// A checked restore. Whether the server is the user's own is for the store to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestoreDraft {
+    pub server: ServerId,
+    /// Replace what is there; otherwise it stays and the log names it.
+    pub overwrite: bool,
+    pub target: RestoreTarget,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RestoreTarget {
+    /// A folder; empty `entries` means everything.
+    Files { path: String, entries: Vec<String> },
+    /// A database; `None` puts back a dump of a whole server.
+    Database { name: Option<String> },
+}
+
+impl RestoreDraft {
+    pub fn check(errors: &mut Errors, input: &RestoreInput, content: Content) -> Option<Self> {
+        let e = errors;
+        let server = match &input.remote_server_id {
+            Field::Value(id) => Some(ServerId(*id)),
+            Field::WrongType => {
+                rules::wrong_type(e, "remote_server_id", "an integer");
+                None
+            }
+            Field::Absent | Field::Null => {
+                rules::required(e, "remote_server_id");
+                None
+            }
+        };
+        let overwrite = rules::boolean(e, "overwrite", &input.overwrite, false);
+        let target = if content == Content::Files {
+            let path = rules::required_line(e, "path", &input.path, limits::PATH_CHARS, None);
+            if path.as_deref().is_some_and(|path| !is_target_path(path)) {
+                e.add("path", "The path field must be an absolute path without ...");
+            }
+            let entries = check_entries(e, &input.entries);
+            path.map(|path| RestoreTarget::Files { path, entries })
+        } else {
+            check_database(e, input, content, overwrite)
+        };
+        let draft = RestoreDraft { server: server?, overwrite, target: target? };
+        e.is_empty().then_some(draft)
+    }
+}
+
+fn check_database(
+    e: &mut Errors,
+    input: &RestoreInput,
+    content: Content,
+    overwrite: bool,
+) -> Option<RestoreTarget> {
+    if input.entries.value().is_some_and(|entries| !entries.is_empty()) {
+        e.add("entries", "The entries field is for backups of files alone.");
+    }
+    if content.is_whole_server() {
+        if input.database_name.value().is_some_and(|name| !name.is_empty()) {
+            e.add("database_name", "This backup holds all databases of a server; leave the database name out.");
+        }
+        if !overwrite {
+            e.add("overwrite", "The overwrite field must be true: this backup puts back all databases of a server.");
+        }
+        return Some(RestoreTarget::Database { name: None });
+    }
+    let name = rules::required_line(e, "database_name", &input.database_name, limits::TEXT_CHARS, None)?;
+    if name.starts_with('-') {
+        rules::invalid(e, "database_name");
+    }
+    Some(RestoreTarget::Database { name: Some(name) })
+}
+
+fn check_entries(e: &mut Errors, input: &Field<Vec<String>>) -> Vec<String> {
+    const NAME: &str = "entries";
+    match input {
+        Field::Absent | Field::Null => Vec::new(),
+        Field::WrongType => {
+            rules::wrong_type(e, NAME, "an array of strings");
+            Vec::new()
+        }
+        Field::Value(paths) if paths.len() > limits::RESTORE_ENTRIES => {
+            e.add(NAME, format!("The entries field must not have more than {} items.", limits::RESTORE_ENTRIES));
+            Vec::new()
+        }
+        Field::Value(paths) => paths.iter().filter_map(|path| rules::line(e, NAME, path, limits::PATH_CHARS)).collect(),
+    }
+}
+
+fn is_target_path(path: &str) -> bool {
+    path.starts_with('/') && path.split('/').all(|part| part != "..")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_tame_and_never_the_same() {
+        let now: Timestamp = "2025-03-03T10:00:05Z".parse().unwrap();
+        let key = |path, label| object_key(path, Some("web"), label, Content::Files, true, now);
+        let first = key("/nightly//sites/", "Web: Ünï/../$(id)\u{202e}");
+        assert!(first.starts_with("nightly/sites/web_web-n-id_20250303T100005Z_"), "{first}");
+        assert!(first.ends_with(".tar.zst.age"));
+        assert_ne!(first, key("/nightly//sites/", "Web: Ünï/../$(id)\u{202e}"));
+        assert!(object_key("/", None, "日本", Content::PostgresDatabase, false, now).starts_with("backup_2025"));
+    }
+
+    #[test]
+    fn ulids_sort_by_time() {
+        let at = |second| ulid(Timestamp::from_second(second).unwrap());
+        assert!(at(1_700_000_000) < at(1_700_000_001));
+        assert_eq!(at(0).len(), 26);
+    }
+
+    #[test]
+    fn odd_names_are_told_without_loss() {
+        assert_eq!(name_text("ünï $(id)".as_bytes()), "ünï $(id)");
+        assert_eq!(name_text(b"a\nb\\c\xff"), "a\\x0ab\\x5cc\\xff");
+    }
+
+    #[test]
+    fn restores_say_where_to() {
+        let text = |value: &str| Field::Value(value.to_owned());
+        let files = |path: &str| RestoreInput {
+            remote_server_id: Field::Value(1),
+            path: text(path),
+            ..RestoreInput::default()
+        };
+        let check = |input: &RestoreInput, content| {
+            let mut errors = Errors::default();
+            RestoreDraft::check(&mut errors, input, content).ok_or(errors)
+        };
+        assert!(check(&files("/srv/back"), Content::Files).is_ok());
+        for bad in ["srv", "/srv/../etc", ""] {
+            assert!(check(&files(bad), Content::Files).unwrap_err().has("path"), "{bad}");
+        }
+        assert!(check(&files("/x"), Content::MysqlDatabase).unwrap_err().has("database_name"));
+        let all = RestoreInput { remote_server_id: Field::Value(1), ..RestoreInput::default() };
+        assert!(check(&all, Content::PostgresCluster).unwrap_err().has("overwrite"));
+        let all = RestoreInput { overwrite: Field::Value(true), ..all };
+        assert!(check(&all, Content::PostgresCluster).is_ok());
+    }
+}

@@ -1,0 +1,71 @@
+//! Compresses frames on as many threads as there are cores, for all runs together.
+
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+
+use zstd::bulk::Compressor;
+use zstd::zstd_safe::CParameter;
+
+use super::LEVEL;
+
+struct Job {
+    plain: Vec<u8>,
+    done: SyncSender<io::Result<Frame>>,
+}
+
+/// A compressed frame, and the buffer it was made from for the next one.
+pub(crate) struct Frame {
+    pub packed: Vec<u8>,
+    pub buffer: Vec<u8>,
+}
+
+/// The threads end when the last clone is dropped.
+#[derive(Clone)]
+pub(crate) struct Pool {
+    jobs: SyncSender<Job>,
+    pub threads: usize,
+}
+
+impl Pool {
+    pub(crate) fn start(threads: usize) -> io::Result<Self> {
+        let (jobs, queue) = sync_channel::<Job>(threads);
+        let queue = Arc::new(Mutex::new(queue));
+        for number in 0..threads {
+            let queue = queue.clone();
+            std::thread::Builder::new().name(format!("compress-{number}")).spawn(move || work(&queue))?;
+        }
+        Ok(Self { jobs, threads })
+    }
+
+    /// Hands a frame in; the result comes through the receiver.
+    pub(crate) fn compress(&self, plain: Vec<u8>) -> io::Result<Receiver<io::Result<Frame>>> {
+        let (done, result) = sync_channel(1);
+        self.jobs.send(Job { plain, done }).map_err(|_| io::Error::other("the compressing threads are gone"))?;
+        Ok(result)
+    }
+}
+
+fn work(queue: &Mutex<Receiver<Job>>) {
+    let mut compressor = None;
+    loop {
+        let job = queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).recv();
+        let Ok(Job { plain, done }) = job else { return };
+        let frame = compress(&mut compressor, &plain).map(|packed| Frame { packed, buffer: plain });
+        // Nobody waits any more when a run was cancelled; that is no matter of ours.
+        let _gone = done.send(frame);
+    }
+}
+
+fn compress(compressor: &mut Option<Compressor<'static>>, plain: &[u8]) -> io::Result<Vec<u8>> {
+    let compressor = match compressor {
+        Some(compressor) => compressor,
+        None => {
+            let mut fresh = Compressor::new(LEVEL)?;
+            // Each frame can be checked on its own, also when only one file is read back.
+            fresh.set_parameter(CParameter::ChecksumFlag(true))?;
+            compressor.insert(fresh)
+        }
+    };
+    compressor.compress(plain)
+}

@@ -1,0 +1,191 @@
+//! Opens an archive again: all of it in order, its index, or one stretch of the plain stream.
+
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+
+use age::stream::StreamReader;
+use holdfast_core::Secret;
+use holdfast_core::run::FailureCode;
+
+use super::index::{Ending, Entry, FOOTER_BYTES, IndexReader, index_length};
+use super::inspect::describe;
+use super::{FRAME_BYTES, KeyTurn};
+use crate::error::{EngineError, Result, classify};
+
+/// How every file in the age format begins.
+const AGE_MAGIC: &[u8] = b"age-encryption.org/";
+/// Reads between stages; a few of zstd's own blocks.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// The compressed stream, decrypted where that is needed.
+enum Stream<S> {
+    Plain(S),
+    Sealed(StreamReader<S>),
+}
+
+impl<S: Read> Read for Stream<S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(source) => source.read(buffer),
+            Self::Sealed(source) => source.read(buffer),
+        }
+    }
+}
+
+impl<S: Read + Seek> Seek for Stream<S> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        match self {
+            Self::Plain(source) => source.seek(to),
+            Self::Sealed(source) => source.seek(to),
+        }
+    }
+}
+
+impl<S: Read> Stream<S> {
+    fn open(source: S, is_encrypted: bool, password: Option<&Secret>, turn: &KeyTurn) -> Result<Self> {
+        match (is_encrypted, password) {
+            (false, _) => Ok(Self::Plain(source)),
+            (true, Some(password)) => turn.open(source, password).map(Self::Sealed),
+            (true, None) => {
+                Err(EngineError::new(FailureCode::WrongPassword, "This backup is encrypted; it needs its password."))
+            }
+        }
+    }
+}
+
+fn damaged(error: &io::Error) -> EngineError {
+    classify(error, FailureCode::Corrupt, "This backup is damaged")
+}
+
+/// The plain stream from first byte to last, for readers that cannot seek.
+pub(crate) fn plain<S: Read>(
+    source: S,
+    is_encrypted: bool,
+    password: Option<&Secret>,
+    turn: &KeyTurn,
+) -> Result<impl Read + use<S>> {
+    let stream = Stream::open(source, is_encrypted, password, turn)?;
+    zstd::stream::read::Decoder::with_buffer(BufReader::with_capacity(BUFFER_BYTES, stream))
+        .map_err(|error| damaged(&error))
+}
+
+/// An archive that can be read anywhere: a file, or an object by ranges.
+pub struct Archive<S> {
+    stream: Stream<S>,
+}
+
+impl<S: Read + Seek> Archive<S> {
+    /// Looks whether it is encrypted, and opens it. A wrong password is told here, before anything is written.
+    pub fn open(source: S, password: Option<&Secret>) -> Result<Self> {
+        Self::open_in_turn(source, password, &KeyTurn::default())
+    }
+
+    pub(crate) fn open_in_turn(mut source: S, password: Option<&Secret>, turn: &KeyTurn) -> Result<Self> {
+        let mut start = Vec::new();
+        source.by_ref().take(AGE_MAGIC.len() as u64).read_to_end(&mut start).map_err(|error| damaged(&error))?;
+        source.seek(SeekFrom::Start(0)).map_err(|error| damaged(&error))?;
+        Ok(Self { stream: Stream::open(source, start == AGE_MAGIC, password, turn)? })
+    }
+
+    /// All of it, in order.
+    pub fn plain(&mut self) -> Result<impl Read + '_> {
+        self.decode_from(0)
+    }
+
+    fn decode_from(&mut self, offset: u64) -> Result<impl Read + use<'_, S>> {
+        self.stream.seek(SeekFrom::Start(offset)).map_err(|error| damaged(&error))?;
+        let buffered = BufReader::with_capacity(BUFFER_BYTES, &mut self.stream);
+        zstd::stream::read::Decoder::with_buffer(buffered).map_err(|error| damaged(&error))
+    }
+
+    /// The index; `None` when there is none at the end, as in files that other tools made.
+    pub(crate) fn index(&mut self) -> Result<Option<IndexReader<impl Read + use<'_, S>>>> {
+        let mut read_index = || -> io::Result<Option<(u64, u64)>> {
+            let size = self.stream.seek(SeekFrom::End(0))?;
+            let Some(footer_at) = size.checked_sub(FOOTER_BYTES as u64) else { return Ok(None) };
+            self.stream.seek(SeekFrom::Start(footer_at))?;
+            let mut footer = [0; FOOTER_BYTES];
+            self.stream.read_exact(&mut footer)?;
+            let start = index_length(&footer).and_then(|length| Some((footer_at.checked_sub(length)?, length)));
+            if let Some((start, _)) = start {
+                self.stream.seek(SeekFrom::Start(start))?;
+            }
+            Ok(start)
+        };
+        match read_index().map_err(|error| damaged(&error))? {
+            Some((_, length)) => IndexReader::new((&mut self.stream).take(length)).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Every entry in order, from the index where it lists them, else by reading the archive. The visitor says whether
+    /// to go on. Gives what the index says of its end, if it was read that far.
+    pub fn visit(&mut self, visitor: &mut dyn FnMut(&Entry) -> Result<bool>) -> Result<()> {
+        self.visit_entries(visitor).map(drop)
+    }
+
+    pub(crate) fn visit_entries(&mut self, visitor: &mut dyn FnMut(&Entry) -> Result<bool>) -> Result<Option<Ending>> {
+        let (mut ending, mut is_unlisted, mut last) = (None, true, 0);
+        if let Some(mut index) = self.index()? {
+            while let Some(entry) = index.next()? {
+                if !visitor(&entry)? {
+                    return Ok(None);
+                }
+                last = entry.end;
+            }
+            (ending, is_unlisted) = (index.ending.take(), index.is_unlisted);
+        }
+        if is_unlisted {
+            self.scan(last, visitor)?;
+        }
+        Ok(ending)
+    }
+
+    /// Entries that begin at `from` or later, by reading the archive itself.
+    fn scan(&mut self, from: u64, visitor: &mut dyn FnMut(&Entry) -> Result<bool>) -> Result<()> {
+        let mut archive = tar::Archive::new(self.plain()?);
+        let mut start = 0;
+        for entry in archive.entries().map_err(|error| damaged(&error))? {
+            let mut entry = entry.map_err(|error| damaged(&error))?;
+            let end = entry.raw_file_position() + entry.size().next_multiple_of(512);
+            let found = describe(&mut entry, start, end).map_err(|error| damaged(&error))?;
+            if let Some(found) = found.filter(|found| found.start >= from)
+                && !visitor(&found)?
+            {
+                return Ok(());
+            }
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// A stretch of the plain stream, read from the frame it begins in.
+    pub(crate) fn stretch(&mut self, frames: &[u32], start: u64, end: u64) -> Result<impl Read + use<'_, S>> {
+        // Without a table of frames it is read from the beginning.
+        let (frame, surplus) = match frames {
+            [] => (0, start),
+            _ => (usize::try_from(start / FRAME_BYTES as u64).unwrap_or(usize::MAX), start % FRAME_BYTES as u64),
+        };
+        let before = frames.get(..frame).ok_or_else(|| EngineError::corrupt("The index points past the archive."))?;
+        let offset: u64 = before.iter().map(|size| u64::from(*size)).sum();
+        let mut reader = self.decode_from(offset)?;
+        let skipped = io::copy(&mut (&mut reader).take(surplus), &mut io::sink()).map_err(|error| damaged(&error))?;
+        if skipped < surplus {
+            return Err(EngineError::corrupt("The index points past the archive."));
+        }
+        Ok(reader.take(end.saturating_sub(start)))
+    }
+
+    /// The entry with this path, and the frames to read it from; without a table of frames it is read from the start.
+    pub(crate) fn find(&mut self, path: &str) -> Result<(Entry, Vec<u32>)> {
+        let wanted = path.trim_matches('/');
+        let mut found = None;
+        let ending = self.visit_entries(&mut |entry| {
+            if entry.path == wanted {
+                found = Some(entry.clone());
+            }
+            Ok(true)
+        })?;
+        let missing = || EngineError::new(FailureCode::EntryMissing, "There is no such entry in this backup.");
+        Ok((found.ok_or_else(missing)?, ending.map(|ending| ending.frames).unwrap_or_default()))
+    }
+}

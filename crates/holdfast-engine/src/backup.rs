@@ -1,0 +1,187 @@
+//! A backup run: source → archive → destination, confirmed before it counts.
+
+use std::sync::Arc;
+
+use holdfast_core::backup::{Content, object_key};
+use holdfast_core::clock::rfc3339;
+use holdfast_core::run::FailureCode;
+use tokio::sync::mpsc;
+
+use crate::Engine;
+use crate::archive::{FRAME_BYTES, Manifest, Packed, Packing, Received, pack};
+use crate::context::Context;
+use crate::destination::{BlobStore, Journal, Metered, Sink, Upload};
+use crate::error::{EngineError, Result};
+use crate::plan::{BackupPlan, BackupReport, Source};
+use crate::remote::connect;
+use crate::source::{Outlet, WAITING_CHUNKS, database, files};
+use crate::ssh::Connection;
+
+impl Engine {
+    /// Runs a backup to its end. What it reports is stored and confirmed; on any error nothing is left behind that the
+    /// journal does not know of.
+    pub async fn back_up(&self, plan: &BackupPlan, context: &Context, journal: Arc<dyn Journal>) -> Result<BackupReport> {
+        // The destination first: a backup that has nowhere to go need not disturb the server.
+        let (store, marker) = self.settings.destination.open(&plan.destination).await?;
+        let connection = connect(&plan.server, &self.settings.remote, context).await?;
+        let content = self.content_of(&connection, plan, context).await?;
+        let key = object_key(
+            &plan.store_path,
+            plan.appended.as_deref(),
+            &plan.label,
+            content,
+            plan.password.is_some(),
+            plan.started_at,
+        );
+        let store: Arc<dyn BlobStore> = Arc::new(Metered::new(store, context.progress.clone()));
+        let upload = Upload {
+            store: store.clone(),
+            key: key.clone(),
+            expected_bytes: plan.last.map_or(0, |(bytes, _)| bytes),
+            memory: self.memory.clone(),
+            journal,
+        };
+        if let Some((bytes, files)) = plan.last {
+            context.progress.set_total(bytes, files);
+        }
+        let packed = self.stream(&connection, plan, content, upload, context).await?;
+        connection.close().await;
+        for note in &packed.notes {
+            context.log.line(note);
+        }
+        Ok(BackupReport {
+            content,
+            key,
+            stored_bytes: packed.stored_bytes,
+            stored_sha256: packed.stored_sha256,
+            plain_bytes: packed.plain_bytes,
+            plain_sha256: packed.plain_sha256,
+            entries: packed.entries,
+            marker,
+        })
+    }
+
+    async fn content_of(&self, connection: &Connection, plan: &BackupPlan, context: &Context) -> Result<Content> {
+        match &plan.source {
+            Source::Files(_) => Ok(Content::Files),
+            Source::Database(source) => {
+                let engine = database::find_engine(connection, source, &self.settings.remote, context).await?;
+                Ok(Content::of_database(engine, source.name.is_some()))
+            }
+        }
+    }
+
+    /// Three stages at once: this task reads the server, a thread packs, another task uploads. Whichever fails first
+    /// ends the others, and its reason is the one that counts.
+    async fn stream(
+        &self,
+        connection: &Connection,
+        plan: &BackupPlan,
+        content: Content,
+        upload: Upload,
+        context: &Context,
+    ) -> Result<Packed> {
+        let (sender, receiver) = mpsc::channel(WAITING_CHUNKS);
+        let (sink, uploading) = upload.start();
+        let packing = self.start_packing(plan, content, Received(receiver), sink, context);
+        let outlet = Outlet(sender);
+        let pumped = self.pump(connection, plan, content, context, &outlet).await;
+        outlet.close(&pumped).await;
+        let packed = packing.await.map_err(EngineError::internal)?;
+        let uploaded = uploading.await.map_err(EngineError::internal)?;
+        if context.cancel.is_cancelled() && (packed.is_err() || uploaded.is_err()) {
+            return Err(EngineError::cancelled());
+        }
+        match (packed, uploaded) {
+            (Ok(packed), Ok(size)) if size == packed.stored_bytes => Ok(packed),
+            (Ok(packed), Ok(size)) => Err(EngineError::new(
+                FailureCode::DestinationFailed,
+                format!("{size} bytes were stored of {}.", packed.stored_bytes),
+            )),
+            // An upload that was merely given up does not know why.
+            (_, Err(error)) if error.code != FailureCode::Cancelled => Err(error),
+            (Err(error), _) => Err(error),
+            (Ok(_), Err(error)) => Err(error),
+        }
+    }
+
+    fn start_packing(
+        &self,
+        plan: &BackupPlan,
+        content: Content,
+        received: Received,
+        mut sink: Sink,
+        context: &Context,
+    ) -> tokio::task::JoinHandle<Result<Packed>> {
+        let manifest = Manifest {
+            holdfast: 1,
+            content: content.as_str().to_owned(),
+            created_at: rfc3339(plan.started_at),
+            label: plan.label.clone(),
+            source: plan.source.text(),
+            frame_bytes: FRAME_BYTES as u64,
+        };
+        let (pool, turn, password) = (self.pool.clone(), self.turn.clone(), plan.password.clone());
+        let progress = context.progress.clone();
+        tokio::task::spawn_blocking(move || {
+            let packing = Packing {
+                content,
+                manifest,
+                password: password.as_ref(),
+                pool: &pool,
+                turn: &turn,
+                progress: &progress,
+            };
+            let packed = pack(&packing, received, &mut sink)?;
+            sink.finish().map_err(|_| EngineError::cancelled())?;
+            Ok(packed)
+        })
+    }
+
+    async fn pump(
+        &self,
+        connection: &Connection,
+        plan: &BackupPlan,
+        content: Content,
+        context: &Context,
+        outlet: &Outlet,
+    ) -> Result<()> {
+        let settings = &self.settings.remote;
+        match &plan.source {
+            Source::Files(source) if plan.last.is_some() => {
+                files::pump(connection, source, settings, context, outlet).await
+            }
+            Source::Files(source) => {
+                // Nothing is known yet: count beside the copying. On a connection of its own, since a stream that waits
+                // for the archive holds up everything else on its connection.
+                let counting = async {
+                    let connection = connect(&plan.server, settings, context).await?;
+                    let (bytes, files) = files::estimate(&connection, source, settings, context).await?;
+                    context.progress.set_total(bytes, files);
+                    connection.close().await;
+                    Ok::<(), EngineError>(())
+                };
+                let pumping = files::pump(connection, source, settings, context, outlet);
+                tokio::pin!(pumping);
+                tokio::select! {
+                    pumped = &mut pumping => pumped,
+                    counted = counting => {
+                        if let Err(error) = counted {
+                            tracing::debug!(%error, "no estimate");
+                        }
+                        pumping.await
+                    }
+                }
+            }
+            Source::Database(source) => {
+                let engine = match content {
+                    Content::PostgresDatabase | Content::PostgresCluster => {
+                        holdfast_core::task::DatabaseEngine::Postgresql
+                    }
+                    _ => holdfast_core::task::DatabaseEngine::Mysql,
+                };
+                database::pump(connection, source, engine, settings, context, outlet).await
+            }
+        }
+    }
+}

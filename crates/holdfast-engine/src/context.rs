@@ -1,0 +1,94 @@
+//! What a run carries with it: progress, a log, the wish to stop, and what was learnt about the server.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use holdfast_core::Secret;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::progress::Progress;
+
+/// Lines that one run may add to its log; a tree of a million unreadable files must not fill the database.
+const MAX_LINES: u64 = 1000;
+
+#[derive(Clone)]
+pub struct Context {
+    pub progress: Arc<Progress>,
+    pub log: Log,
+    pub cancel: CancellationToken,
+    /// What the servers showed, for whoever pins keys.
+    pub contact: Arc<Mutex<Contact>>,
+}
+
+/// Keys as fingerprints.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Contact {
+    /// The server let us in; with this key.
+    pub host_key: Option<String>,
+    /// The server showed this key in place of the pinned one.
+    pub changed_host_key: Option<String>,
+    pub jump_host_key: Option<String>,
+    pub changed_jump_host_key: Option<String>,
+    pub latency_micros: Option<u64>,
+}
+
+impl Context {
+    /// A context, and where its log lines come out.
+    pub fn new(cancel: CancellationToken) -> (Self, mpsc::UnboundedReceiver<String>) {
+        let (lines, received) = mpsc::unbounded_channel();
+        let log = Log { lines, state: Arc::default() };
+        (Self { progress: Arc::default(), log, cancel, contact: Arc::default() }, received)
+    }
+
+    pub(crate) fn with_contact(&self, change: impl FnOnce(&mut Contact)) {
+        change(&mut self.contact.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    }
+}
+
+/// The log of a run. Text from elsewhere passes through here, and secrets stay behind.
+#[derive(Clone)]
+pub struct Log {
+    lines: mpsc::UnboundedSender<String>,
+    state: Arc<LogState>,
+}
+
+#[derive(Default)]
+struct LogState {
+    written: AtomicU64,
+    warnings: AtomicU64,
+    secrets: Mutex<Vec<Secret>>,
+}
+
+impl Log {
+    /// From now on this text is blotted out wherever it turns up.
+    pub(crate) fn hide(&self, secret: &Secret) {
+        if !secret.reveal().is_empty() {
+            self.state.secrets.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(secret.clone());
+        }
+    }
+
+    pub fn line(&self, text: impl AsRef<str>) {
+        let text = self.redacted(text.as_ref());
+        match self.state.written.fetch_add(1, Ordering::Relaxed) {
+            // Nobody listens when the run is over; then there is nothing to tell either.
+            number if number < MAX_LINES => drop(self.lines.send(text)),
+            MAX_LINES => drop(self.lines.send("Further lines are left out.".to_owned())),
+            _ => {}
+        }
+    }
+
+    pub fn warn(&self, text: impl AsRef<str>) {
+        self.state.warnings.fetch_add(1, Ordering::Relaxed);
+        self.line(format!("Warning: {}", text.as_ref()));
+    }
+
+    pub fn warnings(&self) -> u64 {
+        self.state.warnings.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn redacted(&self, text: &str) -> String {
+        let secrets = self.state.secrets.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret.reveal(), "[secret]"))
+    }
+}

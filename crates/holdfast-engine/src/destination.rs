@@ -1,0 +1,184 @@
+//! Where backups are kept: one trait over local folders and S3, and decorators that any of them can wear.
+
+mod decorators;
+mod local;
+mod object;
+mod s3;
+mod upload;
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use holdfast_core::Secret;
+use holdfast_core::destination::S3Settings;
+use holdfast_core::run::FailureCode;
+
+pub use decorators::{Metered, RetryPolicy, Retrying, Throttle, Throttled};
+pub use local::Local;
+pub use object::ObjectReader;
+pub use s3::{S3, S3Config};
+pub use upload::Journal;
+pub(crate) use upload::{PERMIT_BYTES, Sink, Upload};
+
+use crate::egress::Egress;
+use crate::error::{EngineError, Result};
+
+/// Size and entity tag of a stored object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stat {
+    pub size: u64,
+    /// As the store sent it, quotes included.
+    pub etag: Option<String>,
+}
+
+/// How uploads to a store are cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    pub part_bytes: usize,
+    /// Parts on their way at once; 1 means in order.
+    pub parallel: usize,
+    /// A store that knows no more parts than this cannot take a larger object.
+    pub max_parts: usize,
+}
+
+/// One bucket or folder of objects. No method retries: a decorator does that for all stores alike. An object appears
+/// under its key only when it is whole.
+#[async_trait]
+pub trait BlobStore: Send + Sync {
+    /// How to cut an object of about this size; 0 is unknown.
+    fn shape(&self, expected_bytes: u64) -> Shape;
+
+    async fn put(&self, key: &str, body: Bytes) -> Result<()>;
+
+    /// Starts an upload in parts and returns its id.
+    async fn begin(&self, key: &str) -> Result<String>;
+
+    /// Stores part `index` (from 0); returns the part's id, which `complete` wants back.
+    async fn put_part(&self, key: &str, upload_id: &str, index: usize, body: Vec<Bytes>) -> Result<String>;
+
+    /// Makes the object visible. After a lost answer a second call may say `Missing`: `stat` tells then.
+    async fn complete(&self, key: &str, upload_id: &str, parts: Vec<String>) -> Result<()>;
+
+    /// Drops an upload and its parts; an unknown upload is fine.
+    async fn abort(&self, key: &str, upload_id: &str) -> Result<()>;
+
+    async fn stat(&self, key: &str) -> Result<Option<Stat>>;
+
+    /// Exactly the bytes of `range`; a shorter answer is an error.
+    async fn read(&self, key: &str, range: Range<u64>) -> Result<Bytes>;
+
+    /// Removes an object; an absent one is fine.
+    async fn remove(&self, key: &str) -> Result<()>;
+
+    /// Up to `limit` keys that start with `prefix`.
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<String>>;
+}
+
+/// A destination as a plan names it.
+#[derive(Debug, Clone)]
+pub enum DestinationSpec {
+    Local {
+        folder: PathBuf,
+        /// What the folder's marker said when it was first used. An empty mount point has none and is not written to.
+        marker: Option<String>,
+    },
+    S3 {
+        settings: S3Settings,
+        access_key: Secret,
+        secret_key: Secret,
+        /// The owner may reach private networks.
+        allow_private: bool,
+    },
+}
+
+/// How this installation reaches destinations.
+#[derive(Debug, Clone)]
+pub struct DestinationSettings {
+    pub egress_allow: Vec<holdfast_core::network::Network>,
+    /// Trusted in addition to the system's certificates.
+    pub ca_pem: Option<Vec<u8>>,
+    pub retry: RetryPolicy,
+    /// For one request as a whole, so it bounds how slow a link may move one part.
+    pub request_timeout: Duration,
+    /// Bytes per second and run; 0 is without limit.
+    pub bytes_per_second: u64,
+}
+
+impl Default for DestinationSettings {
+    fn default() -> Self {
+        Self {
+            egress_allow: Vec::new(),
+            ca_pem: None,
+            retry: RetryPolicy::default(),
+            request_timeout: Duration::from_secs(900),
+            bytes_per_second: 0,
+        }
+    }
+}
+
+impl DestinationSettings {
+    /// The store with all it wears. A folder that is used for the first time is marked; the marker is given back.
+    pub async fn open(&self, spec: &DestinationSpec) -> Result<(Arc<dyn BlobStore>, Option<String>)> {
+        match spec {
+            DestinationSpec::Local { folder, marker } => {
+                let (store, marker) = Local::open(folder, marker.as_deref()).await?;
+                Ok((self.dress(store), Some(marker)))
+            }
+            DestinationSpec::S3 { settings, access_key, secret_key, allow_private } => {
+                let store = S3::new(S3Config {
+                    endpoint: settings.endpoint.clone(),
+                    bucket: settings.bucket.clone(),
+                    region: settings.region.clone(),
+                    path_style: settings.path_style,
+                    access_key: access_key.clone(),
+                    secret_key: secret_key.clone(),
+                    ca_pem: self.ca_pem.clone(),
+                    egress: Egress { allow_private: *allow_private, allowed: self.egress_allow.clone() },
+                    timeout: self.request_timeout,
+                })?;
+                Ok((self.dress(store), None))
+            }
+        }
+    }
+
+    fn dress(&self, store: impl BlobStore + 'static) -> Arc<dyn BlobStore> {
+        let retrying = Arc::new(Retrying::new(store, self.retry));
+        if self.bytes_per_second == 0 {
+            return retrying;
+        }
+        Arc::new(Throttled::new(retrying, Throttle::new(self.bytes_per_second)))
+    }
+}
+
+/// Proves that a destination works: writes a probe, reads it back, finds it in a listing, removes it.
+pub async fn check(store: &dyn BlobStore, probe_key: &str) -> Result<()> {
+    let body = Bytes::from(format!("Holdfast writes this to check the destination: {probe_key}"));
+    store.put(probe_key, body.clone()).await?;
+    let proved = prove(store, probe_key, &body).await;
+    // Whatever the proof said, the probe goes; what the proof said counts.
+    let removed = store.remove(probe_key).await;
+    proved.and(removed)?;
+    match store.stat(probe_key).await? {
+        None => Ok(()),
+        Some(_) => Err(EngineError::new(FailureCode::DestinationFailed, "A deleted object is still there.")),
+    }
+}
+
+async fn prove(store: &dyn BlobStore, key: &str, body: &Bytes) -> Result<()> {
+    let failed = |what: &str| Err(EngineError::new(FailureCode::DestinationFailed, what));
+    let size = body.len() as u64;
+    if store.stat(key).await?.map(|stat| stat.size) != Some(size) {
+        return failed("A written object is not there, or of another size.");
+    }
+    if store.read(key, 0..size).await? != *body {
+        return failed("What was read back differs from what was written.");
+    }
+    if !store.list(key, 10).await?.iter().any(|found| found == key) {
+        return failed("A written object does not appear in the listing.");
+    }
+    Ok(())
+}

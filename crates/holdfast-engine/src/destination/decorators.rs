@@ -1,0 +1,224 @@
+//! What any store can wear: another try, a count of bytes, a limit on speed.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use holdfast_core::random;
+use holdfast_core::run::FailureCode;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::{BlobStore, Shape, Stat};
+use crate::error::Result;
+use crate::progress::Progress;
+
+/// How often and how long to try again. Waits double and are spread, so that many runs do not come back at once.
+#[derive(Debug, Clone, Copy)]
+pub struct RetryPolicy {
+    pub first_wait: Duration,
+    pub longest_wait: Duration,
+    /// From the first failure to giving up.
+    pub give_up_after: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            first_wait: Duration::from_millis(200),
+            longest_wait: Duration::from_secs(15),
+            give_up_after: Duration::from_secs(120),
+        }
+    }
+}
+
+/// Tries again what failed in passing; everything else fails at once.
+pub struct Retrying<S> {
+    inner: S,
+    policy: RetryPolicy,
+}
+
+impl<S: BlobStore> Retrying<S> {
+    pub fn new(inner: S, policy: RetryPolicy) -> Self {
+        Self { inner, policy }
+    }
+
+    async fn persist<T, F>(&self, what: &str, mut attempt: impl FnMut() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let mut wait = self.policy.first_wait;
+        let mut failing_since = None;
+        loop {
+            let error = match attempt().await {
+                Err(error) if error.code == FailureCode::DestinationUnavailable => error,
+                done => return done,
+            };
+            let since = *failing_since.get_or_insert_with(Instant::now);
+            if since.elapsed() + wait > self.policy.give_up_after {
+                return Err(error);
+            }
+            tracing::debug!(what, %error, ?wait, "the destination failed in passing; trying again");
+            let spread = f64::from(u16::from_be_bytes(random::bytes())) / f64::from(u16::MAX);
+            tokio::time::sleep(wait.mul_f64(0.5 + spread / 2.0)).await;
+            wait = (wait * 2).min(self.policy.longest_wait);
+        }
+    }
+}
+
+#[async_trait]
+impl<S: BlobStore> BlobStore for Retrying<S> {
+    fn shape(&self, expected_bytes: u64) -> Shape {
+        self.inner.shape(expected_bytes)
+    }
+
+    async fn put(&self, key: &str, body: Bytes) -> Result<()> {
+        self.persist("put", || self.inner.put(key, body.clone())).await
+    }
+
+    async fn begin(&self, key: &str) -> Result<String> {
+        self.persist("begin", || self.inner.begin(key)).await
+    }
+
+    async fn put_part(&self, key: &str, upload_id: &str, index: usize, body: Vec<Bytes>) -> Result<String> {
+        self.persist("put_part", || self.inner.put_part(key, upload_id, index, body.clone())).await
+    }
+
+    async fn complete(&self, key: &str, upload_id: &str, parts: Vec<String>) -> Result<()> {
+        self.persist("complete", || self.inner.complete(key, upload_id, parts.clone())).await
+    }
+
+    async fn abort(&self, key: &str, upload_id: &str) -> Result<()> {
+        self.persist("abort", || self.inner.abort(key, upload_id)).await
+    }
+
+    async fn stat(&self, key: &str) -> Result<Option<Stat>> {
+        self.persist("stat", || self.inner.stat(key)).await
+    }
+
+    async fn read(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
+        self.persist("read", || self.inner.read(key, range.clone())).await
+    }
+
+    async fn remove(&self, key: &str) -> Result<()> {
+        self.persist("remove", || self.inner.remove(key)).await
+    }
+
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<String>> {
+        self.persist("list", || self.inner.list(prefix, limit)).await
+    }
+}
+
+/// What happens to bytes on their way; see `Tolled`.
+#[async_trait]
+pub trait Toll: Send + Sync {
+    /// Before bytes are moved, either way.
+    async fn before(&self, _bytes: u64) {}
+
+    /// After bytes have reached the destination.
+    fn stored(&self, _bytes: u64) {}
+}
+
+/// A store whose bytes pass a toll.
+pub struct Tolled<T> {
+    inner: Arc<dyn BlobStore>,
+    toll: T,
+}
+
+/// Counts what reaches the destination.
+pub type Metered = Tolled<Arc<Progress>>;
+/// Moves no more than so many bytes a second, counted over all parts of a run.
+pub type Throttled = Tolled<Throttle>;
+
+impl<T: Toll> Tolled<T> {
+    pub fn new(inner: Arc<dyn BlobStore>, toll: T) -> Self {
+        Self { inner, toll }
+    }
+}
+
+#[async_trait]
+impl<T: Toll> BlobStore for Tolled<T> {
+    fn shape(&self, expected_bytes: u64) -> Shape {
+        self.inner.shape(expected_bytes)
+    }
+
+    async fn put(&self, key: &str, body: Bytes) -> Result<()> {
+        let size = body.len() as u64;
+        self.toll.before(size).await;
+        self.inner.put(key, body).await?;
+        self.toll.stored(size);
+        Ok(())
+    }
+
+    async fn begin(&self, key: &str) -> Result<String> {
+        self.inner.begin(key).await
+    }
+
+    async fn put_part(&self, key: &str, upload_id: &str, index: usize, body: Vec<Bytes>) -> Result<String> {
+        let size = body.iter().map(|chunk| chunk.len() as u64).sum();
+        self.toll.before(size).await;
+        let id = self.inner.put_part(key, upload_id, index, body).await?;
+        self.toll.stored(size);
+        Ok(id)
+    }
+
+    async fn complete(&self, key: &str, upload_id: &str, parts: Vec<String>) -> Result<()> {
+        self.inner.complete(key, upload_id, parts).await
+    }
+
+    async fn abort(&self, key: &str, upload_id: &str) -> Result<()> {
+        self.inner.abort(key, upload_id).await
+    }
+
+    async fn stat(&self, key: &str) -> Result<Option<Stat>> {
+        self.inner.stat(key).await
+    }
+
+    async fn read(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
+        self.toll.before(range.end.saturating_sub(range.start)).await;
+        self.inner.read(key, range).await
+    }
+
+    async fn remove(&self, key: &str) -> Result<()> {
+        self.inner.remove(key).await
+    }
+
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<String>> {
+        self.inner.list(prefix, limit).await
+    }
+}
+
+#[async_trait]
+impl Toll for Arc<Progress> {
+    fn stored(&self, bytes: u64) {
+        self.add_stored(bytes);
+    }
+}
+
+/// So many bytes a second.
+pub struct Throttle {
+    bytes_per_second: u64,
+    /// When the bytes let through so far will have been paid for.
+    paid_until: Mutex<Instant>,
+}
+
+impl Throttle {
+    pub fn new(bytes_per_second: u64) -> Self {
+        Self { bytes_per_second: bytes_per_second.max(1), paid_until: Mutex::new(Instant::now()) }
+    }
+}
+
+#[async_trait]
+impl Toll for Throttle {
+    async fn before(&self, bytes: u64) {
+        let until = {
+            let mut paid_until = self.paid_until.lock().await;
+            let cost = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
+            *paid_until = (*paid_until).max(Instant::now()) + cost;
+            *paid_until
+        };
+        tokio::time::sleep_until(until).await;
+    }
+}

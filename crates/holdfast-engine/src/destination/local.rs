@@ -1,0 +1,305 @@
+//! A folder of this machine, as a jail: everything is opened relative to it and no link leads out.
+
+use std::collections::HashMap;
+use std::io::{self, Write as _};
+use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, File, OpenOptions, OpenOptionsExt as _};
+use holdfast_core::random;
+use holdfast_core::run::FailureCode;
+
+use super::{BlobStore, Shape, Stat};
+use crate::error::{EngineError, Result};
+
+/// Tells the folder that was used before from an empty mount point in its place.
+const MARKER: &str = ".holdfast-destination";
+/// Written in order; a megabyte is past what a disk gains from larger writes.
+const PART_BYTES: usize = 1024 * 1024;
+
+#[derive(Clone)]
+pub struct Local(Arc<Inner>);
+
+struct Inner {
+    root: Dir,
+    /// Uploads under way in this process.
+    open: Mutex<HashMap<String, File>>,
+}
+
+impl Local {
+    /// Opens the folder. Without a marker to expect it is created and marked; with one it must carry that very one.
+    pub async fn open(folder: &Path, expected: Option<&str>) -> Result<(Self, String)> {
+        let (folder, expected) = (folder.to_owned(), expected.map(str::to_owned));
+        blocking(move || {
+            let (root, marker) = open_marked(&folder, expected.as_deref())?;
+            Ok((Self(Arc::new(Inner { root, open: Mutex::default() })), marker))
+        })
+        .await
+    }
+
+    async fn with<T: Send + 'static>(&self, work: impl FnOnce(&Inner) -> Result<T> + Send + 'static) -> Result<T> {
+        let inner = self.0.clone();
+        blocking(move || work(&inner)).await
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(EngineError::internal)?
+}
+
+fn open_marked(folder: &Path, expected: Option<&str>) -> Result<(Dir, String)> {
+    let unmounted = || {
+        EngineError::new(
+            FailureCode::DestinationUnmounted,
+            "The destination's folder does not carry the marker of the one used before; is it mounted?",
+        )
+    };
+    if expected.is_none() {
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(folder).map_err(|error| failed(&error, "cannot create the folder"))?;
+    }
+    let root = match Dir::open_ambient_dir(folder, ambient_authority()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(unmounted()),
+        opened => opened.map_err(|error| failed(&error, "cannot open the folder"))?,
+    };
+    let found = match root.read_to_string(MARKER) {
+        Ok(text) => Some(text.trim().to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(failed(&error, "cannot read the folder's marker")),
+    };
+    match (expected, found) {
+        (Some(expected), Some(found)) if expected == found => Ok((root, found)),
+        (Some(_), _) => Err(unmounted()),
+        (None, Some(found)) => Ok((root, found)),
+        (None, None) => {
+            let marker = random::hex(&random::bytes::<16>());
+            let write = || -> io::Result<()> {
+                let mut file = root.open_with(MARKER, OpenOptions::new().write(true).create_new(true).mode(0o600))?;
+                file.write_all(marker.as_bytes())?;
+                file.sync_all()?;
+                sync_dir(&root, Path::new("."))
+            };
+            write().map_err(|error| failed(&error, "cannot mark the folder"))?;
+            Ok((root, marker))
+        }
+    }
+}
+
+/// What an error of the file system means. Nothing of it is tried again: a disk does not get better by itself.
+fn failed(error: &io::Error, doing: &str) -> EngineError {
+    use io::ErrorKind;
+    let code = match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => FailureCode::DestinationFull,
+        ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => FailureCode::DestinationReadOnly,
+        ErrorKind::NotFound => FailureCode::Missing,
+        _ => FailureCode::DestinationFailed,
+    };
+    EngineError::new(code, format!("The destination's disk: {doing}: {error}"))
+}
+
+/// A key is made of plain names: nothing climbs, nothing is hidden or absolute.
+fn path(key: &str) -> Result<PathBuf> {
+    let is_plain = |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains('\0');
+    if key.split('/').all(is_plain) {
+        return Ok(PathBuf::from(key));
+    }
+    Err(EngineError::internal(format!("{key:?} is no key")))
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Where an upload grows: beside its final name, hidden.
+fn part_path(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    parent(path).join(format!(".{name}.part"))
+}
+
+fn sync_dir(root: &Dir, path: &Path) -> io::Result<()> {
+    root.open_dir(path)?.into_std_file().sync_all()
+}
+
+/// Makes the folders of a path, each entered durably in the one above it.
+fn create_parents(root: &Dir, folder: &Path) -> io::Result<()> {
+    let mut made = PathBuf::from(".");
+    for part in folder.components().filter(|part| matches!(part, std::path::Component::Normal(_))) {
+        let above = made.clone();
+        made.push(part);
+        match root.create_dir(&made) {
+            Ok(()) => sync_dir(root, &above)?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+impl Inner {
+    fn uploads(&self) -> std::sync::MutexGuard<'_, HashMap<String, File>> {
+        self.open.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn begin(&self, key: &str) -> Result<String> {
+        let path = path(key)?;
+        let part = part_path(&path);
+        create_parents(&self.root, parent(&path)).map_err(|error| failed(&error, "cannot make the folder"))?;
+        let mut options = OpenOptions::new();
+        let file = self.root.open_with(&part, options.write(true).create_new(true).mode(0o600));
+        let id = part.to_string_lossy().into_owned();
+        self.uploads().insert(id.clone(), file.map_err(|error| failed(&error, "cannot begin a file"))?);
+        Ok(id)
+    }
+
+    fn append(&self, upload_id: &str, body: &[Bytes]) -> Result<()> {
+        // Out of the map while it is written to, so that other uploads go on.
+        let file = self.uploads().remove(upload_id);
+        let mut file = file.ok_or_else(|| EngineError::internal("a part of an upload that is not open"))?;
+        for chunk in body {
+            file.write_all(chunk).map_err(|error| failed(&error, "cannot write"))?;
+        }
+        self.uploads().insert(upload_id.to_owned(), file);
+        Ok(())
+    }
+
+    fn complete(&self, key: &str, upload_id: &str) -> Result<()> {
+        let path = path(key)?;
+        let file = self.uploads().remove(upload_id);
+        let file = file.ok_or_else(|| EngineError::internal("the end of an upload that is not open"))?;
+        file.sync_all().map_err(|error| failed(&error, "cannot flush to the disk"))?;
+        if self.root.symlink_metadata(&path).is_ok() {
+            return Err(EngineError::internal(format!("{key} is there already")));
+        }
+        let place = || -> io::Result<()> {
+            self.root.rename(upload_id, &self.root, &path)?;
+            sync_dir(&self.root, parent(&path))
+        };
+        place().map_err(|error| failed(&error, "cannot put the file in its place"))
+    }
+
+    fn abort(&self, key: &str, upload_id: &str) -> Result<()> {
+        drop(self.uploads().remove(upload_id));
+        // Only ever the file that belongs to this key, whatever the id says.
+        let part = part_path(&path(key)?);
+        match self.root.remove_file(part) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(&error, "cannot remove a part file")),
+            _ => Ok(()),
+        }
+    }
+
+    fn read(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
+        let file = self.root.open(path(key)?).map_err(|error| failed(&error, "cannot open"))?.into_std();
+        let length = usize::try_from(range.end.saturating_sub(range.start)).map_err(EngineError::internal)?;
+        let mut body = vec![0; length];
+        file.read_exact_at(&mut body, range.start).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => EngineError::corrupt("The stored file is shorter than it was."),
+            _ => failed(&error, "cannot read"),
+        })?;
+        Ok(body.into())
+    }
+
+    fn list(&self, prefix: &str, limit: usize) -> Result<Vec<String>> {
+        let mut found = Vec::new();
+        let mut folders = vec![PathBuf::new()];
+        while let Some(folder) = folders.pop() {
+            let at = if folder.as_os_str().is_empty() { Path::new(".") } else { folder.as_path() };
+            for entry in self.root.read_dir(at).map_err(|error| failed(&error, "cannot list"))? {
+                let entry = entry.map_err(|error| failed(&error, "cannot list"))?;
+                let name = entry.file_name();
+                if name.as_encoded_bytes().starts_with(b".") {
+                    continue;
+                }
+                let path = folder.join(name);
+                let key = path.to_string_lossy().into_owned();
+                let kind = entry.file_type().map_err(|error| failed(&error, "cannot list"))?;
+                // Into folders that can hold such keys, and no others.
+                if kind.is_dir() && (prefix.starts_with(&format!("{key}/")) || key.starts_with(prefix)) {
+                    folders.push(path);
+                } else if kind.is_file() && key.starts_with(prefix) {
+                    found.push(key);
+                    if found.len() == limit {
+                        return Ok(found);
+                    }
+                }
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+}
+
+#[async_trait]
+impl BlobStore for Local {
+    fn shape(&self, _expected_bytes: u64) -> Shape {
+        Shape { part_bytes: PART_BYTES, parallel: 1, max_parts: usize::MAX }
+    }
+
+    async fn put(&self, key: &str, body: Bytes) -> Result<()> {
+        let key = key.to_owned();
+        self.with(move |inner| {
+            let id = inner.begin(&key)?;
+            let written = inner.append(&id, &[body]).and_then(|()| inner.complete(&key, &id));
+            if written.is_err() {
+                inner.abort(&key, &id)?;
+            }
+            written
+        })
+        .await
+    }
+
+    async fn begin(&self, key: &str) -> Result<String> {
+        let key = key.to_owned();
+        self.with(move |inner| inner.begin(&key)).await
+    }
+
+    async fn put_part(&self, _key: &str, upload_id: &str, _index: usize, body: Vec<Bytes>) -> Result<String> {
+        let id = upload_id.to_owned();
+        self.with(move |inner| inner.append(&id, &body)).await.map(|()| String::new())
+    }
+
+    async fn complete(&self, key: &str, upload_id: &str, _parts: Vec<String>) -> Result<()> {
+        let (key, id) = (key.to_owned(), upload_id.to_owned());
+        self.with(move |inner| inner.complete(&key, &id)).await
+    }
+
+    async fn abort(&self, key: &str, upload_id: &str) -> Result<()> {
+        let (key, id) = (key.to_owned(), upload_id.to_owned());
+        self.with(move |inner| inner.abort(&key, &id)).await
+    }
+
+    async fn stat(&self, key: &str) -> Result<Option<Stat>> {
+        let path = path(key)?;
+        self.with(move |inner| match inner.root.symlink_metadata(&path) {
+            Ok(meta) if meta.is_file() => Ok(Some(Stat { size: meta.len(), etag: None })),
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed(&error, "cannot look at the file")),
+        })
+        .await
+    }
+
+    async fn read(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
+        let key = key.to_owned();
+        self.with(move |inner| inner.read(&key, range)).await
+    }
+
+    async fn remove(&self, key: &str) -> Result<()> {
+        let path = path(key)?;
+        self.with(move |inner| match inner.root.remove_file(&path) {
+            Ok(()) => sync_dir(&inner.root, parent(&path)).map_err(|error| failed(&error, "cannot flush a removal")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(failed(&error, "cannot remove")),
+        })
+        .await
+    }
+
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<String>> {
+        let prefix = prefix.to_owned();
+        self.with(move |inner| inner.list(&prefix, limit)).await
+    }
+}

@@ -1,0 +1,108 @@
+//! Reads an object in pieces, the next one fetched while this one is used. For threads that may block.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use super::BlobStore;
+use crate::error::{EngineError, Result};
+
+/// One request; large enough that a distant store is not asked too often.
+const PIECE_BYTES: u64 = 2 * 1024 * 1024;
+/// Pieces fetched ahead once reading goes straight on.
+const AHEAD: usize = 3;
+
+pub struct ObjectReader {
+    store: Arc<dyn BlobStore>,
+    key: String,
+    size: u64,
+    runtime: Handle,
+    position: u64,
+    current: Bytes,
+    /// Where `current` ends; the pieces in `ahead` follow it.
+    ends_at: u64,
+    ahead: VecDeque<(u64, JoinHandle<Result<Bytes>>)>,
+    is_straight: bool,
+}
+
+impl ObjectReader {
+    /// Must be called on a runtime, which fetches what is read.
+    pub fn new(store: Arc<dyn BlobStore>, key: &str, size: u64) -> Self {
+        Self {
+            store,
+            key: key.to_owned(),
+            size,
+            runtime: Handle::current(),
+            position: 0,
+            current: Bytes::new(),
+            ends_at: 0,
+            ahead: VecDeque::new(),
+            is_straight: false,
+        }
+    }
+
+    fn fetch_ahead(&mut self) {
+        let wanted = if self.is_straight { AHEAD } else { 1 };
+        while self.ahead.len() < wanted {
+            let start = self.ahead.back().map_or(self.ends_at, |(end, _)| *end);
+            if start >= self.size {
+                return;
+            }
+            let end = (start + PIECE_BYTES).min(self.size);
+            let (store, key) = (self.store.clone(), self.key.clone());
+            self.ahead.push_back((end, self.runtime.spawn(async move { store.read(&key, start..end).await })));
+        }
+    }
+}
+
+impl Read for ObjectReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.current.is_empty() {
+            self.fetch_ahead();
+            let Some((end, piece)) = self.ahead.pop_front() else { return Ok(0) };
+            self.is_straight = true;
+            self.fetch_ahead();
+            self.current = self.runtime.block_on(piece).map_err(EngineError::internal)??;
+            self.ends_at = end;
+        }
+        let length = buffer.len().min(self.current.len());
+        buffer[..length].copy_from_slice(&self.current.split_to(length));
+        self.position += length as u64;
+        Ok(length)
+    }
+}
+
+impl Seek for ObjectReader {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let target = match to {
+            SeekFrom::Start(offset) => Some(offset),
+            SeekFrom::End(offset) => self.size.checked_add_signed(offset),
+            SeekFrom::Current(offset) => self.position.checked_add_signed(offset),
+        };
+        let target = target.ok_or(io::ErrorKind::InvalidInput)?;
+        if target != self.position {
+            self.drop_pieces();
+            (self.position, self.ends_at, self.is_straight) = (target, target, false);
+        }
+        Ok(target)
+    }
+}
+
+impl ObjectReader {
+    fn drop_pieces(&mut self) {
+        self.current = Bytes::new();
+        for (_, piece) in self.ahead.drain(..) {
+            piece.abort();
+        }
+    }
+}
+
+impl Drop for ObjectReader {
+    fn drop(&mut self) {
+        self.drop_pieces();
+    }
+}

@@ -1,0 +1,479 @@
+//! S3 and compatible stores, on object_store's client over our own guarded transport.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use holdfast_core::Secret;
+use holdfast_core::run::FailureCode;
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
+};
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path;
+use object_store::{ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutPayload, RetryConfig};
+use reqwest::{Method, StatusCode};
+use url::{Host, Url};
+
+use super::{BlobStore, Shape, Stat};
+use crate::egress::{self, Egress, Limits};
+use crate::error::EngineError;
+
+/// Error answers are read up to here; real ones stay below 1 KiB.
+const ERROR_BODY: usize = 64 * 1024;
+/// A listing page (1000 keys of up to 1 KiB each, escaped) stays below this.
+const XML_BODY: usize = 16 * 1024 * 1024;
+/// S3's own limit.
+const MAX_PARTS: usize = 10_000;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+
+#[derive(Clone)]
+pub struct S3Config {
+    /// `http(s)://host[:port]` without the bucket; `None` means Amazon's own for `region`.
+    pub endpoint: Option<String>,
+    pub bucket: String,
+    pub region: String,
+    /// `endpoint/bucket/key` instead of `bucket.endpoint/key`.
+    pub path_style: bool,
+    pub access_key: Secret,
+    pub secret_key: Secret,
+    /// Trusted in addition to the system's certificates.
+    pub ca_pem: Option<Vec<u8>>,
+    pub egress: Egress,
+    /// For one request as a whole, so it bounds how slow a link may move one part.
+    pub timeout: Duration,
+}
+
+/// One bucket.
+pub struct S3 {
+    store: AmazonS3,
+}
+
+impl S3 {
+    pub fn new(config: S3Config) -> Result<Self, EngineError> {
+        let plain = |s: &str, extra: &[u8]| {
+            !s.is_empty() && s.len() <= 63 && s.bytes().all(|b| b.is_ascii_alphanumeric() || extra.contains(&b))
+        };
+        if !plain(&config.bucket, b".-_") || config.bucket.starts_with(['.', '-']) || config.bucket.ends_with('.') {
+            return Err(EngineError::new(FailureCode::DestinationFailed, "the bucket name is not valid"));
+        }
+        if !plain(&config.region, b"-_") {
+            return Err(EngineError::new(FailureCode::DestinationFailed, "the region is not valid"));
+        }
+        let endpoint = endpoint(&config)?;
+        let egress = Arc::new(config.egress);
+        let limits = Limits {
+            connect: CONNECT_TIMEOUT.min(config.timeout),
+            total: config.timeout,
+        };
+        let client = egress::client(&endpoint, &egress, config.ca_pem.as_deref(), limits)?;
+        let transport = HttpClient::new(Transport { client, egress });
+        let store = AmazonS3Builder::new()
+            .with_endpoint(endpoint.as_str().trim_end_matches('/'))
+            .with_virtual_hosted_style_request(!config.path_style)
+            .with_bucket_name(config.bucket)
+            .with_region(config.region)
+            .with_access_key_id(config.access_key.reveal())
+            .with_secret_access_key(config.secret_key.reveal())
+            .with_allow_http(true)
+            // Bulk deletion is missing in some stores and needs Content-MD5 in others.
+            .with_disable_bulk_delete(true)
+            .with_retry(RetryConfig {
+                max_retries: 0,
+                retry_timeout: Duration::ZERO,
+                ..RetryConfig::default()
+            })
+            .with_http_connector(Prepared(transport))
+            .build()
+            .map_err(error)?;
+        Ok(Self { store })
+    }
+}
+
+/// The base URL, with the bucket in the host name when it belongs there.
+fn endpoint(config: &S3Config) -> Result<Url, EngineError> {
+    let bad = |message: &str| EngineError::new(FailureCode::DestinationFailed, message);
+    let text = match &config.endpoint {
+        Some(text) => text.trim().to_owned(),
+        None => format!("https://s3.{}.amazonaws.com", config.region),
+    };
+    let mut url = Url::parse(&text).map_err(|_| bad("the endpoint is not a valid address"))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(bad("the endpoint must start with http:// or https://"));
+    }
+    let extras =
+        url.query().is_some() || url.fragment().is_some() || !url.username().is_empty() || url.password().is_some();
+    if extras || url.path() != "/" {
+        return Err(bad("the endpoint must be a host with an optional port, without a path"));
+    }
+    if !config.path_style {
+        let host = match url.host() {
+            Some(Host::Domain(name)) => format!("{}.{name}", config.bucket),
+            _ => return Err(bad("an endpoint given as an IP address needs path style")),
+        };
+        url.set_host(Some(&host))
+            .map_err(|_| bad("the bucket name cannot be part of a host name; use path style"))?;
+    }
+    Ok(url)
+}
+
+/// The path of `key`, byte for byte: `Path::from` would percent-encode some characters into the key itself.
+fn path(key: &str) -> Result<Path, EngineError> {
+    let path = Path::parse(key)
+        .ok()
+        .filter(|p| !key.is_empty() && key.len() <= 1024 && p.as_ref() == key);
+    path.ok_or_else(|| {
+        let message = "the object key is empty, too long, or has empty, '.' or '..' segments or control characters";
+        EngineError::new(FailureCode::DestinationFailed, message)
+    })
+}
+
+/// S3 takes parts from 5 MiB; some stores want all of one size, so it is chosen before the first.
+const PART_BYTES: u64 = 6 * 1024 * 1024;
+const PARALLEL_PARTS: usize = 4;
+
+#[async_trait]
+impl BlobStore for S3 {
+    fn shape(&self, expected_bytes: u64) -> Shape {
+        // Twice what is expected still fits, since estimates are wrong.
+        let needed = (expected_bytes * 2).div_ceil(MAX_PARTS as u64).next_multiple_of(1024 * 1024);
+        let part_bytes = needed.max(PART_BYTES);
+        let parallel = usize::try_from((PARALLEL_PARTS as u64 * PART_BYTES / part_bytes).max(1)).unwrap_or(1);
+        Shape { part_bytes: usize::try_from(part_bytes).unwrap_or(usize::MAX), parallel, max_parts: MAX_PARTS }
+    }
+
+    async fn put(&self, key: &str, body: Bytes) -> Result<(), EngineError> {
+        self.store
+            .put(&path(key)?, PutPayload::from_bytes(body))
+            .await
+            .map_err(error)?;
+        Ok(())
+    }
+
+    async fn begin(&self, key: &str) -> Result<String, EngineError> {
+        self.store.create_multipart(&path(key)?).await.map_err(error)
+    }
+
+    async fn put_part(&self, key: &str, upload_id: &str, index: usize, body: Vec<Bytes>) -> Result<String, EngineError> {
+        if index >= MAX_PARTS {
+            return Err(EngineError::new(
+                FailureCode::DestinationFailed,
+                "an upload can have no more than 10000 parts",
+            ));
+        }
+        let body = PutPayload::from_iter(body);
+        let part = self
+            .store
+            .put_part(&path(key)?, &upload_id.to_owned(), index, body)
+            .await
+            .map_err(error)?;
+        Ok(part.content_id)
+    }
+
+    async fn complete(&self, key: &str, upload_id: &str, parts: Vec<String>) -> Result<(), EngineError> {
+        if parts.is_empty() {
+            return Err(EngineError::new(FailureCode::DestinationFailed, "an upload needs at least one part"));
+        }
+        let parts = parts.into_iter().map(|content_id| PartId { content_id }).collect();
+        self.store
+            .complete_multipart(&path(key)?, &upload_id.to_owned(), parts)
+            .await
+            .map_err(error)?;
+        Ok(())
+    }
+
+    async fn abort(&self, key: &str, upload_id: &str) -> Result<(), EngineError> {
+        absent_is_fine(
+            self.store
+                .abort_multipart(&path(key)?, &upload_id.to_owned())
+                .await
+                .map_err(error),
+        )
+    }
+
+    async fn stat(&self, key: &str) -> Result<Option<Stat>, EngineError> {
+        match self.store.head(&path(key)?).await.map_err(error) {
+            Ok(meta) => Ok(Some(Stat {
+                size: meta.size,
+                etag: meta.e_tag,
+            })),
+            Err(e) if e.code == FailureCode::Missing => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    async fn read(&self, key: &str, range: Range<u64>) -> Result<Bytes, EngineError> {
+        let path = path(key)?;
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        let wanted = usize::try_from(range.end - range.start)
+            .map_err(|_| EngineError::new(FailureCode::DestinationFailed, "the range is too large"))?;
+        let options = GetOptions::new().with_range(Some(GetRange::Bounded(range)));
+        let mut chunks = self.store.get_opts(&path, options).await.map_err(error)?.into_stream();
+        let mut body = BytesMut::new();
+        while let Some(chunk) = chunks.try_next().await.map_err(error)? {
+            if body.len() + chunk.len() > wanted {
+                return Err(EngineError::new(
+                    FailureCode::DestinationFailed,
+                    "the store sent more bytes than asked for",
+                ));
+            }
+            if body.is_empty() && chunk.len() == wanted {
+                return Ok(chunk);
+            }
+            body.reserve(wanted - body.len());
+            body.extend_from_slice(&chunk);
+        }
+        if body.len() < wanted {
+            let message = format!(
+                "the store sent {} of {wanted} bytes: the object is shorter than expected",
+                body.len()
+            );
+            return Err(EngineError::new(FailureCode::DestinationFailed, message));
+        }
+        Ok(body.freeze())
+    }
+
+    async fn remove(&self, key: &str) -> Result<(), EngineError> {
+        absent_is_fine(self.store.delete(&path(key)?).await.map_err(error))
+    }
+
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<String>, EngineError> {
+        let mut keys = Vec::new();
+        let mut page_token = None;
+        while keys.len() < limit {
+            let max_keys = Some((limit - keys.len()).min(1000));
+            let options = PaginatedListOptions {
+                max_keys,
+                page_token,
+                ..Default::default()
+            };
+            let prefix = Some(prefix).filter(|p| !p.is_empty());
+            let page = self.store.list_paginated(prefix, options).await.map_err(error)?;
+            let room = limit - keys.len();
+            keys.extend(
+                page.result
+                    .objects
+                    .into_iter()
+                    .take(room)
+                    .map(|o| o.location.to_string()),
+            );
+            page_token = page.page_token;
+            if page_token.is_none() {
+                break;
+            }
+        }
+        Ok(keys)
+    }
+}
+
+fn absent_is_fine(result: Result<(), EngineError>) -> Result<(), EngineError> {
+    match result {
+        Err(e) if e.code == FailureCode::Missing => Ok(()),
+        other => other,
+    }
+}
+
+/// An error answer, reduced to what may be shown.
+#[derive(Debug, Clone)]
+struct Answer {
+    status: StatusCode,
+    code: Option<String>,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.code {
+            Some(code) => write!(f, "{} {code}", self.status.as_u16()),
+            None => write!(f, "{}", self.status.as_u16()),
+        }
+    }
+}
+
+impl StdError for Answer {}
+
+impl Answer {
+    fn classify(&self) -> EngineError {
+        let (kind, text) = self.meaning();
+        EngineError::new(kind, format!("{text} ({self})"))
+    }
+
+    /// The code decides where there is one, since stores differ in the status they pair with it.
+    fn meaning(&self) -> (FailureCode, &'static str) {
+        const BUSY: (FailureCode, &str) = (FailureCode::DestinationUnavailable, "the store is busy or failing");
+        const DENIED: (FailureCode, &str) = (FailureCode::DestinationDenied, "the store denies access");
+        match self.code.as_deref().unwrap_or("") {
+            "NoSuchBucket" => return (FailureCode::BucketMissing, "the bucket does not exist"),
+            "NoSuchKey" => return (FailureCode::Missing, "the object does not exist"),
+            "NoSuchUpload" => return (FailureCode::Missing, "the multipart upload does not exist"),
+            "RequestTimeTooSkewed" | "RequestExpired" | "RequestInTheFuture" => {
+                return (FailureCode::ClockSkew, "this machine's clock and the store's differ too much");
+            }
+            "InvalidAccessKeyId" => return (FailureCode::DestinationDenied, "the store does not know the access key"),
+            "SignatureDoesNotMatch" => return (FailureCode::DestinationDenied, "the secret key is wrong"),
+            "AccessDenied" | "AccountProblem" | "AllAccessDisabled" | "ExpiredToken" | "InvalidToken"
+            | "InvalidSecurity" | "NotSignedUp" | "UnauthorizedAccess" => return DENIED,
+            "QuotaExceeded"
+            | "StorageQuotaExceeded"
+            | "StorageFull"
+            | "InsufficientStorage"
+            | "XMinioStorageFull"
+            | "XMinioAdminBucketQuotaExceeded"
+            | "InsufficientCapacity" => {
+                return (FailureCode::DestinationFull, "the store is full or over quota");
+            }
+            "SlowDown"
+            | "SlowDownRead"
+            | "SlowDownWrite"
+            | "InternalError"
+            | "ServiceUnavailable"
+            | "RequestTimeout"
+            | "Throttling"
+            | "ThrottlingException"
+            | "TooManyRequests"
+            | "RequestLimitExceeded"
+            | "Busy"
+            | "OperationAborted" => return BUSY,
+            "NotImplemented" => return (FailureCode::DestinationFailed, "the store does not support this request"),
+            "AuthorizationHeaderMalformed"
+            | "PermanentRedirect"
+            | "TemporaryRedirect"
+            | "IllegalLocationConstraintException" => {
+                return (FailureCode::DestinationFailed, "the region or the endpoint does not fit the bucket");
+            }
+            _ => {}
+        }
+        match self.status.as_u16() {
+            401 | 403 => DENIED,
+            404 => (FailureCode::Missing, "the store found nothing there"),
+            408 | 429 => BUSY,
+            507 => (FailureCode::DestinationFull, "the store is full or over quota"),
+            501 => (FailureCode::DestinationFailed, "the store does not support this request"),
+            500.. => BUSY,
+            300..=399 => (
+                FailureCode::DestinationFailed,
+                "the endpoint redirects, which is not followed; check region and endpoint",
+            ),
+            _ => (FailureCode::DestinationFailed, "the store rejects the request"),
+        }
+    }
+}
+
+/// What an error of the client means to the engine.
+fn error(error: object_store::Error) -> EngineError {
+    let mut next: Option<&(dyn StdError + 'static)> = Some(&error);
+    while let Some(e) = next {
+        if let Some(answer) = e.downcast_ref::<Answer>() {
+            return answer.classify();
+        }
+        next = e.source();
+    }
+    egress::classify(&error)
+        .unwrap_or_else(|| EngineError::new(FailureCode::DestinationFailed, "the answer is not one that an S3 store would send"))
+}
+
+/// Hands out the transport that was made before, as making it can fail in ways of its own.
+#[derive(Debug)]
+struct Prepared(HttpClient);
+
+impl HttpConnector for Prepared {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(self.0.clone())
+    }
+}
+
+/// The wire under object_store: guards literal addresses and turns error answers into [`Answer`].
+///
+/// object_store's own error types cannot be named from outside and print the whole answer, hence here.
+#[derive(Debug)]
+struct Transport {
+    client: reqwest::Client,
+    egress: Arc<Egress>,
+}
+
+#[async_trait]
+impl HttpService for Transport {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        // `Unknown` is the one kind that object_store never retries.
+        let fail = |e: Answer| HttpError::new(HttpErrorKind::Unknown, e);
+        let url = Url::parse(&request.uri().to_string()).map_err(|e| HttpError::new(HttpErrorKind::Unknown, e))?;
+        self.egress
+            .check_url(&url)
+            .map_err(|e| HttpError::new(HttpErrorKind::Unknown, e))?;
+        let post = request.method() == Method::POST;
+        let complete = post && url.query_pairs().any(|(k, _)| k == "uploadId");
+        let listing = request.method() == Method::GET && url.query_pairs().any(|(k, _)| k == "list-type");
+
+        let (parts, body) = self.client.call(request).await?.into_parts();
+        let status = parts.status;
+        if !status.is_success() {
+            // A broken body does not matter: the status is known already.
+            let body = bounded(body, ERROR_BODY).await.unwrap_or_default();
+            return Err(fail(Answer {
+                status,
+                code: code(&body),
+            }));
+        }
+        if !post && !listing {
+            return Ok(HttpResponse::from_parts(parts, body));
+        }
+        // object_store would read these without a limit.
+        let mut body = bounded(body, XML_BODY).await?;
+        if complete {
+            let text = String::from_utf8_lossy(&body);
+            // Completion may fail after its 200 was sent.
+            if text.contains("<Error>") || text.contains("<Error ") {
+                return Err(fail(Answer {
+                    status,
+                    code: code(&body),
+                }));
+            }
+            // object_store takes a key such as "SlowDown" in this answer for an error: pass on the ETag alone.
+            if let Some(etag) = between(&text, "<ETag>", "</ETag>") {
+                let xml = format!("<CompleteMultipartUploadResult><ETag>{etag}</ETag></CompleteMultipartUploadResult>");
+                body = xml.into_bytes();
+            }
+        }
+        Ok(HttpResponse::from_parts(parts, HttpResponseBody::from(body)))
+    }
+}
+
+/// The body, as long as it stays within `limit`.
+async fn bounded(body: HttpResponseBody, limit: usize) -> Result<Vec<u8>, HttpError> {
+    let mut chunks = body.bytes_stream();
+    let mut all = Vec::new();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk?;
+        if all.len() + chunk.len() > limit {
+            return Err(HttpError::new(HttpErrorKind::Decode, TooLong));
+        }
+        all.extend_from_slice(&chunk);
+    }
+    Ok(all)
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the answer is too long")]
+struct TooLong;
+
+fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(open)?;
+    Some(rest.split_once(close)?.0)
+}
+
+/// The S3 error code of an answer, if it looks like one.
+fn code(body: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(body);
+    let code = between(&text, "<Code>", "</Code>")?.trim();
+    let sane =
+        !code.is_empty() && code.len() <= 64 && code.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_".contains(&b));
+    sane.then(|| code.to_owned())
+}

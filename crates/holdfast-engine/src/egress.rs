@@ -1,0 +1,309 @@
+//! Outgoing HTTP that only connects to addresses the installation allows.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use holdfast_core::network::Network;
+use holdfast_core::run::FailureCode;
+use url::{Host, Url};
+
+use crate::error::EngineError;
+
+
+/// The setting that opens networks; refusals name it so that an operator knows where to look.
+pub const SETTING: &str = "HOLDFAST_EGRESS_ALLOW";
+
+/// Which addresses may be connected to.
+#[derive(Debug, Clone, Default)]
+pub struct Egress {
+    /// Loopback, private, shared and other non-public networks; link-local stays closed.
+    pub allow_private: bool,
+    /// Networks opened one by one, the only way to open link-local and metadata addresses.
+    pub allowed: Vec<Network>,
+}
+
+/// A refused address; found again in error chains by its type.
+#[derive(Debug, Clone)]
+pub struct Refused {
+    pub host: String,
+    pub address: IpAddr,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "connecting to {}", short(&self.host))?;
+        if self.host.trim_matches(['[', ']']) != self.address.to_string() {
+            write!(f, " ({})", self.address)?;
+        }
+        write!(f, " is not allowed; {SETTING} can open that network")
+    }
+}
+
+impl StdError for Refused {}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Public,
+    Private,
+    /// Reaches the machine's own provider (metadata, credentials): never opened by a blanket switch.
+    LinkLocal,
+}
+
+impl Egress {
+    /// Judges one address.
+    pub fn permits(&self, address: IpAddr) -> bool {
+        let inner = unwrap(address);
+        if self.allowed.iter().any(|network| network.contains(inner) || network.contains(address)) {
+            return true;
+        }
+        match class(inner) {
+            Class::Public => true,
+            Class::Private => self.allow_private,
+            Class::LinkLocal => false,
+        }
+    }
+
+    fn check(&self, host: &str, address: IpAddr) -> Result<(), Refused> {
+        if self.permits(address) {
+            Ok(())
+        } else {
+            Err(Refused {
+                host: host.to_owned(),
+                address,
+            })
+        }
+    }
+
+    /// Judges a URL's host when it is a literal address, because the HTTP client does not ask the resolver then.
+    pub fn check_url(&self, url: &Url) -> Result<(), Refused> {
+        match url.host() {
+            Some(Host::Ipv4(ip)) => self.check(&ip.to_string(), IpAddr::V4(ip)),
+            Some(Host::Ipv6(ip)) => self.check(&ip.to_string(), IpAddr::V6(ip)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The IPv4 address inside an IPv6 one, when packets to the latter end up at the former.
+fn unwrap(address: IpAddr) -> IpAddr {
+    let IpAddr::V6(v6) = address else { return address };
+    let o = v6.octets();
+    let s = v6.segments();
+    let v4 = |i: usize| IpAddr::V4(Ipv4Addr::new(o[i], o[i + 1], o[i + 2], o[i + 3]));
+    if v6.to_ipv4_mapped().is_some() {
+        return v4(12);
+    }
+    // IPv4-compatible (deprecated) ::a.b.c.d, but not :: and ::1.
+    if s[..6] == [0; 6] && (s[6] != 0 || s[7] > 1) {
+        return v4(12);
+    }
+    // NAT64's well-known prefix. The one for local use can hide the address elsewhere; it is not global and stays so.
+    if s[0] == 0x64 && s[1] == 0xff9b && s[2..6] == [0; 4] {
+        return v4(12);
+    }
+    // 6to4.
+    if s[0] == 0x2002 {
+        return v4(2);
+    }
+    address
+}
+
+fn class(address: IpAddr) -> Class {
+    match address {
+        IpAddr::V4(ip) => class_v4(ip),
+        IpAddr::V6(ip) => class_v6(ip),
+    }
+}
+
+fn class_v4(ip: Ipv4Addr) -> Class {
+    let [a, b, c, _] = ip.octets();
+    if ip.is_link_local() {
+        return Class::LinkLocal;
+    }
+    let private = a == 0
+        || ip.is_loopback()
+        || ip.is_private()
+        || (a == 100 && (64..128).contains(&b))
+        || (a == 192 && b == 0 && (c == 0 || c == 2))
+        || (a == 192 && b == 88 && c == 99)
+        || (a == 198 && (b == 18 || b == 19))
+        || (a == 198 && b == 51 && c == 100)
+        || (a == 203 && b == 0 && c == 113)
+        || a >= 224;
+    if private { Class::Private } else { Class::Public }
+}
+
+fn class_v6(ip: Ipv6Addr) -> Class {
+    let s = ip.segments();
+    let metadata = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+    // fec0::/10 is the old site-local range; it is not routed either, but harmless compared to link-local.
+    if (s[0] & 0xffc0) == 0xfe80 || ip == metadata {
+        return Class::LinkLocal;
+    }
+    // Global unicast is 2000::/3 alone; Teredo, documentation and benchmarking are cut out of it.
+    let global = (s[0] & 0xe000) == 0x2000
+        && !(s[0] == 0x2001 && s[1] < 0x200)
+        && !(s[0] == 0x2001 && s[1] == 0xdb8)
+        && !(s[0] == 0x3fff && s[1] < 0x1000);
+    if global { Class::Public } else { Class::Private }
+}
+
+/// Resolves names and hands out only addresses that were judged, so the connection goes to a judged one.
+#[derive(Debug, Clone)]
+pub struct GuardedResolver {
+    egress: Arc<Egress>,
+}
+
+impl GuardedResolver {
+    pub fn new(egress: Arc<Egress>) -> Self {
+        Self { egress }
+    }
+
+    /// All addresses of `host`; one refused address refuses the name, as a mix is what rebinding looks like.
+    pub async fn lookup(&self, host: &str) -> Result<Vec<SocketAddr>, Box<dyn StdError + Send + Sync>> {
+        let name = host.trim_end_matches('.').to_ascii_lowercase();
+        let found: Vec<SocketAddr> = if name == "localhost" || name.ends_with(".localhost") {
+            vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))]
+        } else {
+            tokio::net::lookup_host((host, 0)).await?.collect()
+        };
+        for address in &found {
+            self.egress.check(host, address.ip())?;
+        }
+        Ok(found)
+    }
+}
+
+impl Resolve for GuardedResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let this = self.clone();
+        Box::pin(async move {
+            let found = this.lookup(name.as_str()).await?;
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
+}
+
+/// Limits of a guarded client.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub connect: Duration,
+    /// For the whole exchange: body up, answer down.
+    pub total: Duration,
+}
+
+/// A client for `url`'s scheme: no redirects, no proxies from the environment, no retries, guarded addresses.
+///
+/// Literal addresses in later requests are not judged here: use [`Egress::check_url`] on every URL.
+pub fn client(
+    url: &Url,
+    egress: &Arc<Egress>,
+    ca_pem: Option<&[u8]>,
+    limits: Limits,
+) -> Result<reqwest::Client, EngineError> {
+    let https = match url.scheme() {
+        "https" => true,
+        "http" => false,
+        _ => {
+            return Err(EngineError::new(
+                FailureCode::DestinationFailed,
+                "the address must start with http:// or https://",
+            ));
+        }
+    };
+    egress
+        .check_url(url)
+        .map_err(|e| EngineError::new(FailureCode::ForbiddenAddress, e.to_string()))?;
+    let mut builder = reqwest::Client::builder()
+        .dns_resolver(GuardedResolver::new(egress.clone()))
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .referer(false)
+        .no_proxy()
+        .http1_only()
+        .https_only(https)
+        .connect_timeout(limits.connect)
+        .timeout(limits.total)
+        .pool_idle_timeout(Duration::from_secs(30));
+    if !https {
+        // Without this, a machine that has no CA certificates could not even speak plain HTTP.
+        builder = builder.tls_certs_only([]);
+    } else if let Some(pem) = ca_pem {
+        let certs = reqwest::Certificate::from_pem_bundle(pem)
+            .ok()
+            .filter(|c| !c.is_empty())
+            .ok_or_else(|| EngineError::new(FailureCode::DestinationFailed, "the CA certificate is not valid PEM"))?;
+        builder = builder.tls_certs_merge(certs);
+    }
+    builder.build().map_err(|e| {
+        classify(&e)
+            .unwrap_or_else(|| EngineError::new(FailureCode::DestinationFailed, "the TLS client cannot be set up: no usable CA certificates"))
+    })
+}
+
+/// What a failure below HTTP means; `None` when the chain holds nothing known.
+pub fn classify(error: &(dyn StdError + 'static)) -> Option<EngineError> {
+    let mut connect = false;
+    let mut timeout = false;
+    let mut io = None;
+    let mut http = false;
+    let mut dns = false;
+    let mut next = Some(error);
+    while let Some(e) = next {
+        if let Some(refused) = e.downcast_ref::<Refused>() {
+            return Some(EngineError::new(FailureCode::ForbiddenAddress, refused.to_string()));
+        }
+        if let Some(tls) = e.downcast_ref::<rustls::Error>() {
+            return Some(EngineError::new(
+                FailureCode::DestinationFailed,
+                format!("TLS failed: {}", short(&tls.to_string())),
+            ));
+        }
+        if let Some(e) = e.downcast_ref::<reqwest::Error>() {
+            connect |= e.is_connect();
+            timeout |= e.is_timeout();
+            dns |= e.is_dns();
+            http |= e.is_request() || e.is_body() || e.is_decode();
+        }
+        http |= e.is::<hyper::Error>();
+        next = e.source();
+        if let Some(e) = e.downcast_ref::<std::io::Error>() {
+            io = Some(e.kind());
+            // `io::Error::source` skips the error it wraps; look at that one first.
+            if let Some(inner) = e.get_ref() {
+                next = Some(inner);
+            }
+        }
+    }
+    if timeout || io == Some(std::io::ErrorKind::TimedOut) {
+        let what = if connect {
+            "connecting timed out"
+        } else {
+            "the answer did not arrive in time"
+        };
+        return Some(EngineError::new(FailureCode::DestinationUnavailable, what));
+    }
+    if dns {
+        return Some(EngineError::new(FailureCode::DestinationUnavailable, "the host name cannot be resolved"));
+    }
+    if connect {
+        let detail = io.map(|k| format!(": {k}")).unwrap_or_default();
+        return Some(EngineError::new(FailureCode::DestinationUnavailable, format!("cannot connect{detail}")));
+    }
+    if http || io.is_some() {
+        return Some(EngineError::new(
+            FailureCode::DestinationUnavailable,
+            "the connection broke before the answer was complete",
+        ));
+    }
+    None
+}
+
+/// Cuts foreign text to what fits a message line.
+pub fn short(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(160).collect()
+}

@@ -1,0 +1,97 @@
+//! What the engine is asked to do, whole, and what it reports. A plan is made once, when a run starts: whoever edits a
+//! task meanwhile edits the next run.
+
+use holdfast_core::backup::Content;
+use holdfast_core::{Secret, Timestamp};
+
+use crate::destination::DestinationSpec;
+use crate::remote::Server;
+pub use crate::source::database::{DatabaseSource, Login};
+pub use crate::source::files::FilesSource;
+
+#[derive(Debug, Clone)]
+pub enum Source {
+    Files(FilesSource),
+    Database(DatabaseSource),
+}
+
+impl Source {
+    /// Where it comes from, for people.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Files(files) => files.path.clone(),
+            Self::Database(database) => database.name.clone().unwrap_or_else(|| "all databases".to_owned()),
+        }
+    }
+}
+
+#[derive(Clone)]
+pub struct BackupPlan {
+    pub server: Server,
+    pub source: Source,
+    pub destination: DestinationSpec,
+    pub password: Option<Secret>,
+    pub label: String,
+    pub store_path: String,
+    pub appended: Option<String>,
+    pub started_at: Timestamp,
+    /// Plain bytes and files of the backup before, as an estimate of this one.
+    pub last: Option<(u64, u64)>,
+}
+
+/// A backup that is stored and confirmed.
+#[derive(Debug, Clone)]
+pub struct BackupReport {
+    pub content: Content,
+    pub key: String,
+    pub stored_bytes: u64,
+    pub stored_sha256: String,
+    pub plain_bytes: u64,
+    pub plain_sha256: String,
+    pub entries: u64,
+    /// The marker of a local folder that was used for the first time, or again.
+    pub marker: Option<String>,
+}
+
+/// A stored backup, as it was recorded.
+#[derive(Debug, Clone)]
+pub struct StoredBackup {
+    pub destination: DestinationSpec,
+    pub key: String,
+    pub content: Content,
+    pub size_bytes: u64,
+    pub sha256: String,
+    pub plain_sha256: String,
+    pub is_encrypted: bool,
+    pub password: Option<Secret>,
+}
+
+#[derive(Clone)]
+pub struct RestorePlan {
+    pub backup: StoredBackup,
+    pub server: Server,
+    pub overwrite: bool,
+    pub target: RestoreTarget,
+}
+
+#[derive(Debug, Clone)]
+pub enum RestoreTarget {
+    /// Empty `entries` means everything.
+    Files { path: String, entries: Vec<String> },
+    /// `None` puts back a dump of a whole server.
+    Database { name: Option<String>, login: Login },
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RestoreReport {
+    pub entries: u64,
+    pub plain_bytes: u64,
+}
+
+/// What a server offers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServerReport {
+    /// Tools by name, with what they say of their version, in a fixed order.
+    pub tools: Vec<(String, String)>,
+    pub has_sftp: bool,
+}

@@ -1,0 +1,258 @@
+//! Files of a server: one `tar` on one channel, its exit status read, whatever it could not read told by name.
+
+use holdfast_core::run::FailureCode;
+
+use super::{Outlet, sftp};
+use crate::context::Context;
+use crate::error::{EngineError, Result};
+use crate::remote::{self, RemoteSettings, ended, end_of, next_chunk};
+use crate::ssh::{Connection, Exit, Process, SshError};
+
+/// What to copy.
+#[derive(Debug, Clone)]
+pub struct FilesSource {
+    pub path: String,
+    pub excluded: Vec<String>,
+}
+
+/// Our own exit codes, out of the way of tar's and the shell's.
+const EXIT_MISSING: u32 = 96;
+const EXIT_CLOSED: u32 = 97;
+const EXIT_NO_TOOL: u32 = 98;
+
+/// Goes to the source and runs the tar that is there. A marker on standard error says which one it was; a server that
+/// runs no commands at all sends none. After the path come the number of exclude options
+/// for GNU tar, those options, and the ones for other tars.
+///
+/// POSIX headers carry fractions of a second, any name and any size; without `delete` they would also carry times of
+/// access, which change with every backup.
+const SCRIPT: &str = r#"
+LC_ALL=C; export LC_ALL
+p=$1; n=$2; shift 2
+if [ -d "$p" ]; then m=.; cd -- "$p" || exit 97
+elif [ -e "$p" ]; then d=${p%/*}; m=./${p##*/}; cd -- "${d:-/}" || exit 97
+else exit 96; fi
+command -v tar >/dev/null 2>&1 || { echo "holdfast: tar none" >&2; exit 98; }
+case $(tar --version 2>&1) in
+*'GNU tar'*)
+  echo "holdfast: tar gnu" >&2
+  # The words for GNU tar come first; drop the others by going round once.
+  a=$#; i=0
+  while [ $i -lt $a ]; do [ $i -ge $n ] || set -- "$@" "$1"; shift; i=$((i+1)); done
+  exec tar --create --file=- --format=posix --pax-option=delete=atime,delete=ctime --sparse --blocking-factor=128 \
+    --wildcards --no-wildcards-match-slash "$@" -- "$m" ;;
+*bsdtar*)
+  echo "holdfast: tar bsd" >&2
+  shift "$n"
+  exec tar -c -f - --format pax "$@" "$m" ;;
+*)
+  echo "holdfast: tar other" >&2
+  shift "$n"
+  exec tar -c -f - "$@" "$m" ;;
+esac
+"#;
+
+/// Sends the tar stream of the source to `outlet`; falls back to SFTP where no command can be run.
+pub(crate) async fn pump(
+    connection: &Connection,
+    source: &FilesSource,
+    settings: &RemoteSettings,
+    context: &Context,
+    outlet: &Outlet,
+) -> Result<()> {
+    let process = match connection.exec(&command(source)?).await {
+        Err(SshError::ExecRefused) => return sftp::pump(connection, source, settings, context, outlet).await,
+        process => process?,
+    };
+    let Process { stdin, mut stdout, .. } = process;
+    // A server that only speaks SFTP takes this for the client's goodbye and ends.
+    let _unwanted = stdin.close().await;
+    let mut has_sent = false;
+    while let Some(chunk) = next_chunk(&mut stdout, settings.stall, &context.cancel).await? {
+        // What an account prints before anything else, or an SFTP server's packets, is no tar archive.
+        has_sent = true;
+        outlet.send(chunk).await?;
+    }
+    let exit = end_of(&mut stdout, settings.stall, &context.cancel).await?;
+    let mut lines = remote::lines(stdout.stderr());
+    let flavour = take_marker(&mut lines);
+    match flavour.as_deref() {
+        None | Some("none") if !has_sent && exit.status != Some(EXIT_MISSING) && exit.status != Some(EXIT_CLOSED) => {
+            sftp::pump(connection, source, settings, context, outlet).await
+        }
+        flavour => judge(source, &exit, &lines, flavour == Some("gnu"), context),
+    }
+}
+
+/// The remote command of a source.
+fn command(source: &FilesSource) -> Result<String> {
+    /// Linux gives one argument 128 KiB, and the whole command is one to the account's shell.
+    const COMMAND_BYTES: usize = 120 * 1024;
+    let (gnu, other) = (gnu_excludes(source), other_excludes(source));
+    let count = gnu.len().to_string();
+    let mut words = vec![source.path.as_str(), &count];
+    words.extend(gnu.iter().chain(&other).map(String::as_str));
+    let command = remote::command(SCRIPT, &words);
+    if command.len() > COMMAND_BYTES {
+        return Err(EngineError::new(FailureCode::NotSupported, "The excluded paths are too long for one command."));
+    }
+    Ok(command)
+}
+
+/// Below `/` the kernel shows itself as files; nobody wants those back.
+const VIRTUAL: &[&str] = &["proc", "sys", "dev", "run"];
+
+/// A pattern without a slash is a name anywhere; one with a slash is a path, below the source or absolute.
+pub(crate) fn patterns(source: &FilesSource) -> Vec<Pattern> {
+    let root = source.path.trim_end_matches('/');
+    let mut patterns: Vec<Pattern> = source
+        .excluded
+        .iter()
+        .map(|text| {
+            let text = text.trim_end_matches('/');
+            let below = text.strip_prefix(root).filter(|_| text.starts_with('/')).and_then(|rest| rest.strip_prefix('/'));
+            match below.or_else(|| text.strip_prefix("./")).or_else(|| text.strip_prefix('/')) {
+                Some(path) => Pattern::Path(path.to_owned()),
+                None if text.contains('/') => Pattern::Path(text.to_owned()),
+                None => Pattern::Name(text.to_owned()),
+            }
+        })
+        .collect();
+    if root.is_empty() {
+        patterns.extend(VIRTUAL.iter().map(|name| Pattern::Path((*name).to_owned())));
+    }
+    patterns.retain(|pattern| !pattern.text().is_empty());
+    patterns
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Pattern {
+    Name(String),
+    Path(String),
+}
+
+impl Pattern {
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            Self::Name(text) | Self::Path(text) => text,
+        }
+    }
+}
+
+fn gnu_excludes(source: &FilesSource) -> Vec<String> {
+    let words = patterns(source).into_iter().flat_map(|pattern| match pattern {
+        Pattern::Name(name) => ["--no-anchored".to_owned(), format!("--exclude={name}")],
+        Pattern::Path(path) => ["--anchored".to_owned(), format!("--exclude=./{path}")],
+    });
+    words.collect()
+}
+
+/// BSD's and BusyBox' patterns match whole paths, and their stars match slashes too.
+fn other_excludes(source: &FilesSource) -> Vec<String> {
+    let words = patterns(source).into_iter().flat_map(|pattern| match pattern {
+        Pattern::Name(name) => vec![format!("--exclude=./{name}"), format!("--exclude=*/{name}")],
+        Pattern::Path(path) => vec![format!("--exclude=./{path}")],
+    });
+    words.collect()
+}
+
+/// The marker of our script, taken out of what tar said.
+fn take_marker(lines: &mut Vec<String>) -> Option<String> {
+    let place = lines.iter().position(|line| line.starts_with("holdfast: tar "))?;
+    lines.remove(place).rsplit(' ').next().map(str::to_owned)
+}
+
+/// Whether tar's end is a success, and what is to be said about it.
+fn judge(source: &FilesSource, exit: &Exit, lines: &[String], is_gnu: bool, context: &Context) -> Result<()> {
+    let is_end_note = |line: &&String| line.contains("xit") && line.contains("previous errors");
+    let told: Vec<&String> = lines.iter().filter(|line| !is_end_note(line)).collect();
+    match exit.status {
+        Some(0) => {
+            for line in told {
+                context.log.line(line);
+            }
+            Ok(())
+        }
+        // GNU tar: some files changed or went away while they were read; everything else is in the archive.
+        Some(1) if is_gnu && exit.signal.is_none() => {
+            for line in told {
+                context.log.warn(line);
+            }
+            Ok(())
+        }
+        Some(EXIT_MISSING) => Err(EngineError::new(
+            FailureCode::SourceMissing,
+            format!("There is no {} on the server.", source.path),
+        )),
+        Some(EXIT_CLOSED) => Err(EngineError::new(
+            FailureCode::SourceUnreadable,
+            format!("The SSH user may not enter {}.", source.path),
+        )),
+        Some(EXIT_NO_TOOL) => Err(EngineError::new(FailureCode::ToolMissing, "The server has no tar.")),
+        _ => {
+            for line in &told {
+                context.log.line(line);
+            }
+            Err(failure(exit, &told))
+        }
+    }
+}
+
+fn failure(exit: &Exit, lines: &[&String]) -> EngineError {
+    const UNREADABLE: &[&str] =
+        &["Permission denied", "Cannot open", "Cannot read", "Cannot stat", "can't open", "Read error", "annot stat"];
+    let is_unreadable = |line: &&&String| UNREADABLE.iter().any(|sign| line.contains(sign));
+    let unreadable: Vec<&str> = lines.iter().filter(is_unreadable).map(|line| line.as_str()).collect();
+    if unreadable.is_empty() || exit.signal.is_some() {
+        let said = lines.first().map(|line| format!(": {line}")).unwrap_or_default();
+        return EngineError::new(FailureCode::RemoteFailed, format!("tar {}{said}.", ended(exit)));
+    }
+    let named: Vec<&str> = unreadable.iter().copied().take(3).collect();
+    let more = unreadable.len().saturating_sub(named.len());
+    let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
+    EngineError::new(FailureCode::SourceUnreadable, format!("Some files cannot be read: {}{more}.", named.join("; ")))
+}
+
+/// About how much there is, from a `find` beside the tar; only GNU's tells sizes. Excluded paths are counted too.
+pub(crate) async fn estimate(
+    connection: &Connection,
+    source: &FilesSource,
+    settings: &RemoteSettings,
+    context: &Context,
+) -> Result<(u64, u64)> {
+    const FIND: &str = r#"LC_ALL=C exec find "$1" -printf '%s\n' 2>/dev/null"#;
+    let Process { stdin, mut stdout, .. } = connection.exec(&remote::command(FIND, &[&source.path])).await?;
+    let _unwanted = stdin.close().await;
+    let (mut bytes, mut files, mut number) = (0_u64, 0, 0_u64);
+    while let Some(chunk) = next_chunk(&mut stdout, settings.stall, &context.cancel).await? {
+        for byte in chunk {
+            match byte {
+                b'0'..=b'9' => number = number.saturating_mul(10).saturating_add(u64::from(byte - b'0')),
+                _ => {
+                    // Each file takes a header and is padded.
+                    (bytes, files, number) = (bytes + number.next_multiple_of(512) + 1536, files + 1, 0);
+                }
+            }
+        }
+    }
+    end_of(&mut stdout, settings.stall, &context.cancel).await?;
+    Ok((bytes, files))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_names_or_paths() {
+        let source = |path: &str, excluded: &[&str]| FilesSource {
+            path: path.to_owned(),
+            excluded: excluded.iter().map(|text| (*text).to_owned()).collect(),
+        };
+        let name = |text: &str| Pattern::Name(text.to_owned());
+        let path = |text: &str| Pattern::Path(text.to_owned());
+        let found = patterns(&source("/var/www/", &["*.log", "cache/", "/var/www/tmp", "a/b", "/x", "./y", "/"]));
+        assert_eq!(found, [name("*.log"), name("cache"), path("tmp"), path("a/b"), path("x"), path("y")]);
+        assert_eq!(patterns(&source("/", &[])), [path("proc"), path("sys"), path("dev"), path("run")]);
+    }
+}

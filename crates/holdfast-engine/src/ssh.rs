@@ -1,0 +1,694 @@
+//! SSH, and the only place that knows russh: connect (directly or over a jump host), run commands, open SFTP.
+//!
+//! One rule follows from how russh works: its session loop hands every packet to the channel's bounded buffer and
+//! waits when that is full. A stalled reader therefore stalls the whole connection (that is the backpressure), so a
+//! process's stdout must be drained while its stdin is fed, and independent streams want connections of their own.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use holdfast_core::Secret;
+use holdfast_core::run::FailureCode;
+use russh::client::{self, DisconnectReason, Handle, Msg};
+use russh::keys::ssh_key::private::{Ed25519Keypair, KeypairData};
+use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKeyOrCertificate};
+use russh::{
+    Channel, ChannelId, ChannelMsg, ChannelReadHalf, ChannelStream, ChannelWriteHalf, Disconnect, Preferred, Sig,
+    cipher, compression, kex, mac,
+};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::{oneshot, watch};
+
+use crate::error::EngineError;
+
+pub mod endpoint;
+
+/// Where to connect, as whom, and which host key is expected there.
+#[derive(Clone)]
+pub struct Target {
+    pub host: String,
+    pub port: u16,
+    pub username: String,
+    /// Seed of the ed25519 key that we authenticate with.
+    pub key_seed: KeySeed,
+    /// `SHA256:` and unpadded base64; `None` accepts any key (first contact; read it from [`Connection::host_key`]).
+    pub pinned_host_key: Option<String>,
+}
+
+/// The private half of a user's key; wiped when dropped, never printed.
+#[derive(Clone)]
+pub struct KeySeed(pub Secret);
+
+impl KeySeed {
+    /// As the store keeps it: 32 bytes in base64.
+    fn bytes(&self) -> Result<[u8; 32], SshError> {
+        let decoded = BASE64_STANDARD.decode(self.0.reveal()).ok().and_then(|bytes| bytes.try_into().ok());
+        decoded.ok_or_else(|| SshError::Protocol("the SSH key in the database is no key".into()))
+    }
+}
+
+/// How long to wait for the other side.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// For the whole of connecting: names, TCP, key exchange and authentication, of jump host and target.
+    pub connect: Duration,
+    /// Silence after which the server is probed; three unanswered probes end the connection.
+    pub keepalive: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { connect: Duration::from_secs(15), keepalive: Duration::from_secs(15) }
+    }
+}
+
+/// Measured: at 20 ms round trip a window this large keeps a gigabit line full. It is credit, not memory.
+const WINDOW_BYTES: u32 = 32 << 20;
+/// The largest that russh takes; OpenSSH sends half of it anyway.
+const PACKET_BYTES: u32 = 65_535;
+/// Packets that may wait for a slow reader; this times the packet size bounds a channel's memory.
+const BUFFERED_PACKETS: usize = 64;
+/// russh reads each packet's length on its own, which would be a system call each.
+const READ_BUFFER_BYTES: usize = 256 << 10;
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum SshError {
+    #[error("cannot connect: {0}")]
+    Connect(String),
+    #[error("cannot resolve the host name: {0}")]
+    Dns(String),
+    #[error("the server did not answer in time")]
+    Timeout,
+    #[error("the server shows another host key: {offered}")]
+    HostKeyChanged { offered: String, is_jump: bool },
+    #[error("the server refused the key")]
+    Auth,
+    #[error("the connection was lost: {0}")]
+    Lost(String),
+    #[error("SSH protocol error: {0}")]
+    Protocol(String),
+    #[error("the server refused to run the command")]
+    ExecRefused,
+}
+
+impl SshError {
+    fn of_jump(self) -> Self {
+        match self {
+            Self::HostKeyChanged { offered, .. } => Self::HostKeyChanged { offered, is_jump: true },
+            other => other,
+        }
+    }
+}
+
+impl From<SshError> for EngineError {
+    fn from(error: SshError) -> Self {
+        let code = match &error {
+            SshError::Connect(_) => FailureCode::Connect,
+            SshError::Dns(_) => FailureCode::Dns,
+            SshError::Timeout => FailureCode::Timeout,
+            SshError::HostKeyChanged { .. } => FailureCode::HostKeyChanged,
+            SshError::Auth => FailureCode::Auth,
+            SshError::Lost(_) => FailureCode::Lost,
+            SshError::Protocol(_) | SshError::ExecRefused => FailureCode::RemoteFailed,
+        };
+        let text = error.to_string();
+        let mut letters = text.chars();
+        let first = letters.next().into_iter().flat_map(char::to_uppercase);
+        Self::new(code, format!("{}{}.", first.collect::<String>(), letters.as_str()))
+    }
+}
+
+/// What the session task tells the rest; it outlives the handler, so that the reason of an end is still readable.
+#[derive(Default)]
+struct State {
+    offered: Option<String>,
+    mismatch: bool,
+    reason: Option<String>,
+    /// Wakes stdin writers: russh never wakes one that waits for window when its channel ends.
+    open: HashMap<ChannelId, watch::Sender<bool>>,
+}
+
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<State>>);
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lost(&self) -> SshError {
+        SshError::Lost(self.lock().reason.clone().unwrap_or_else(|| "closed by the server".into()))
+    }
+
+    fn failure(&self, error: russh::Error) -> SshError {
+        let state = self.lock();
+        if state.mismatch {
+            return SshError::HostKeyChanged { offered: state.offered.clone().unwrap_or_default(), is_jump: false };
+        }
+        match error {
+            russh::Error::IO(error) => SshError::Connect(error.to_string()),
+            russh::Error::ConnectionTimeout
+            | russh::Error::KeepaliveTimeout
+            | russh::Error::InactivityTimeout
+            | russh::Error::Elapsed(_) => SshError::Timeout,
+            russh::Error::Disconnect | russh::Error::HUP | russh::Error::SendError | russh::Error::RecvError => {
+                SshError::Lost(state.reason.clone().unwrap_or_else(|| error.to_string()))
+            }
+            other => SshError::Protocol(other.to_string()),
+        }
+    }
+}
+
+struct Events {
+    shared: Shared,
+    pinned: Option<String>,
+}
+
+impl client::Handler for Events {
+    type Error = russh::Error;
+
+    /// Runs inside the key exchange: on a mismatch russh ends here, before any authentication is sent.
+    async fn check_server_key(&mut self, key: &PublicKeyOrCertificate) -> Result<bool, Self::Error> {
+        let PublicKeyOrCertificate::PublicKey { key, .. } = key else { return Ok(false) };
+        let offered = key.fingerprint(HashAlg::Sha256).to_string();
+        let mut state = self.shared.lock();
+        state.mismatch = self.pinned.as_ref().is_some_and(|pinned| *pinned != offered);
+        let accepted = !state.mismatch;
+        state.offered = Some(offered);
+        Ok(accepted)
+    }
+
+    async fn channel_close(&mut self, channel: ChannelId, _: &mut client::Session) -> Result<(), Self::Error> {
+        self.shared.lock().open.remove(&channel);
+        Ok(())
+    }
+
+    async fn disconnected(&mut self, reason: DisconnectReason<Self::Error>) -> Result<(), Self::Error> {
+        self.shared.lock().reason = Some(match reason {
+            DisconnectReason::ReceivedDisconnect(info) => info.message,
+            DisconnectReason::Error(error) => error.to_string(),
+        });
+        Ok(())
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.shared.lock().open.clear();
+    }
+}
+
+/// A stream that ends when the last owner of its lifeline is gone. Without it a session task whose peer stalls in the
+/// key exchange would outlive our timeout, for russh detaches the task.
+struct Tied<S> {
+    inner: S,
+    lifeline: oneshot::Receiver<()>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Tied<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match Pin::new(&mut self.inner).poll_read(cx, buf) {
+            Poll::Pending => match Pin::new(&mut self.lifeline).poll(cx) {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(_) => Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
+            },
+            ready => ready,
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Tied<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+/// Kept by the connection and by everything opened on it, so that the transport lives as long as any user of it.
+type Lifeline = Arc<oneshot::Sender<()>>;
+
+struct Session {
+    handle: Handle<Events>,
+    shared: Shared,
+    lifelines: Vec<Lifeline>,
+    host_key: String,
+}
+
+impl Session {
+    /// Key exchange, host key check and authentication over an open stream.
+    async fn start<S>(
+        stream: S,
+        target: &Target,
+        config: Arc<client::Config>,
+        mut lifelines: Vec<Lifeline>,
+    ) -> Result<Self, SshError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let shared = Shared::default();
+        let events = Events { shared: shared.clone(), pinned: target.pinned_host_key.clone() };
+        let (sender, lifeline) = oneshot::channel();
+        let stream = Tied { inner: BufReader::with_capacity(READ_BUFFER_BYTES, stream), lifeline };
+        let mut handle = client::connect_stream(config, stream, events).await.map_err(|error| shared.failure(error))?;
+        let pair = Ed25519Keypair::from_seed(&target.key_seed.bytes()?);
+        let key =
+            PrivateKey::new(KeypairData::Ed25519(pair), "").map_err(|error| SshError::Protocol(error.to_string()))?;
+        let answer = handle
+            .authenticate_publickey(target.username.as_str(), PrivateKeyWithHashAlg::new(Arc::new(key), None))
+            .await
+            .map_err(|error| shared.failure(error))?;
+        if !answer.success() {
+            return Err(SshError::Auth);
+        }
+        lifelines.push(Arc::new(sender));
+        let host_key = shared.lock().offered.clone().unwrap_or_default();
+        Ok(Self { handle, shared, lifelines, host_key })
+    }
+
+    async fn disconnect(&self) {
+        let _ = self.handle.disconnect(Disconnect::ByApplication, "", "").await;
+    }
+}
+
+/// An authenticated connection.
+pub struct Connection {
+    session: Session,
+    jump: Option<Session>,
+    latency: Duration,
+}
+
+impl Connection {
+    pub async fn open(target: &Target, jump: Option<&Target>, timeouts: Timeouts) -> Result<Self, SshError> {
+        let config = Arc::new(config(timeouts));
+        tokio::time::timeout(timeouts.connect, Self::establish(target, jump, config))
+            .await
+            .unwrap_or(Err(SshError::Timeout))
+    }
+
+    async fn establish(
+        target: &Target,
+        jump: Option<&Target>,
+        config: Arc<client::Config>,
+    ) -> Result<Self, SshError> {
+        let Some(jump) = jump else {
+            let (stream, latency) = dial(target).await?;
+            let session = Session::start(stream, target, config, Vec::new()).await?;
+            return Ok(Self { session, jump: None, latency });
+        };
+        let (stream, _) = dial(jump).await?;
+        let outer = Session::start(stream, jump, config.clone(), Vec::new()).await.map_err(SshError::of_jump)?;
+        let begun = Instant::now();
+        let channel = outer
+            .handle
+            .channel_open_direct_tcpip(target.host.as_str(), target.port.into(), "127.0.0.1", 0)
+            .await
+            .map_err(|error| match error {
+                russh::Error::ChannelOpenFailure(reason) => SshError::Connect(format!("jump host: {reason:?}")),
+                other => outer.shared.failure(other),
+            })?;
+        let latency = begun.elapsed();
+        let inner = Session::start(channel.into_stream(), target, config, outer.lifelines.clone()).await?;
+        Ok(Self { session: inner, jump: Some(outer), latency })
+    }
+
+    /// Fingerprint of the key that the server showed.
+    pub fn host_key(&self) -> &str {
+        &self.session.host_key
+    }
+
+    /// Fingerprint of the key that the jump host showed.
+    pub fn jump_host_key(&self) -> Option<&str> {
+        self.jump.as_ref().map(|jump| jump.host_key.as_str())
+    }
+
+    /// Time of one TCP round trip to the target (over the jump host, if there is one).
+    pub fn latency(&self) -> Duration {
+        self.latency
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.session.handle.is_closed()
+    }
+
+    async fn channel(&self) -> Result<Channel<Msg>, SshError> {
+        self.session.handle.channel_open_session().await.map_err(|error| self.session.shared.failure(error))
+    }
+
+    /// Runs a command through the account's shell and returns once the server has accepted it.
+    pub async fn exec(&self, command: &str) -> Result<Process, SshError> {
+        let shared = &self.session.shared;
+        let mut channel = self.channel().await?;
+        let (alive, gone) = watch::channel(true);
+        shared.lock().open.insert(channel.id(), alive);
+        channel.exec(true, command).await.map_err(|error| shared.failure(error))?;
+        accepted(&mut channel, shared).await?;
+        // The session may have ended between opening and registering; then nobody is left to tell the writer.
+        if self.is_closed() {
+            return Err(shared.lost());
+        }
+        let (read, write) = channel.split();
+        let write = Arc::new(write);
+        let shared = shared.clone();
+        let control = Control { write, shared: shared.clone(), gone, _lifelines: self.session.lifelines.clone() };
+        let stdout = Stdout {
+            read,
+            control: control.clone(),
+            exit: Exit::default(),
+            stage: Stage::Open,
+            stderr: Stderr::default(),
+        };
+        Ok(Process { stdin: Stdin { control: control.clone(), ended: false }, stdout, control })
+    }
+
+    /// A byte stream to the server's SFTP subsystem. The connection must be kept while it is used.
+    pub async fn sftp_channel(&self) -> Result<ChannelStream<Msg>, SshError> {
+        let shared = &self.session.shared;
+        let mut channel = self.channel().await?;
+        channel.request_subsystem(true, "sftp").await.map_err(|error| shared.failure(error))?;
+        accepted(&mut channel, shared).await?;
+        Ok(channel.into_stream())
+    }
+
+    /// Says goodbye; dropping the connection ends it too, only less politely.
+    pub async fn close(self) {
+        self.session.disconnect().await;
+        if let Some(jump) = &self.jump {
+            jump.disconnect().await;
+        }
+    }
+}
+
+/// Waits for the answer to a request that opens the channel's use.
+async fn accepted(channel: &mut Channel<Msg>, shared: &Shared) -> Result<(), SshError> {
+    loop {
+        match channel.wait().await {
+            Some(ChannelMsg::Success) => return Ok(()),
+            Some(ChannelMsg::Failure) => {
+                let _ = channel.close().await;
+                return Err(SshError::ExecRefused);
+            }
+            Some(ChannelMsg::WindowAdjusted { .. }) => {}
+            Some(ChannelMsg::Close) | None => return Err(shared.lost()),
+            Some(other) => return Err(SshError::Protocol(format!("unexpected answer {other:?}"))),
+        }
+    }
+}
+
+async fn dial(target: &Target) -> Result<(TcpStream, Duration), SshError> {
+    let addresses = tokio::net::lookup_host((target.host.as_str(), target.port))
+        .await
+        .map_err(|error| SshError::Dns(error.to_string()))?;
+    let mut failure = SshError::Dns("no address".into());
+    for address in addresses {
+        let begun = Instant::now();
+        match TcpStream::connect(address).await {
+            Ok(stream) => {
+                let latency = begun.elapsed();
+                stream.set_nodelay(true).map_err(|error| SshError::Connect(error.to_string()))?;
+                return Ok((stream, latency));
+            }
+            Err(error) => failure = SshError::Connect(format!("{address}: {error}")),
+        }
+    }
+    Err(failure)
+}
+
+fn config(timeouts: Timeouts) -> client::Config {
+    let ciphers = vec![
+        cipher::AES_256_GCM,
+        cipher::AES_128_GCM,
+        cipher::CHACHA20_POLY1305,
+        cipher::AES_256_CTR,
+        cipher::AES_192_CTR,
+        cipher::AES_128_CTR,
+    ];
+    client::Config {
+        window_size: WINDOW_BYTES,
+        maximum_packet_size: PACKET_BYTES,
+        channel_buffer_size: BUFFERED_PACKETS,
+        keepalive_interval: Some(timeouts.keepalive),
+        keepalive_max: 3,
+        nodelay: true,
+        preferred: Preferred {
+            kex: Cow::Owned(vec![
+                kex::MLKEM768X25519_SHA256,
+                kex::CURVE25519,
+                kex::CURVE25519_PRE_RFC_8731,
+                kex::ECDH_SHA2_NISTP256,
+                kex::ECDH_SHA2_NISTP384,
+                kex::ECDH_SHA2_NISTP521,
+                kex::DH_G16_SHA512,
+                kex::DH_G14_SHA256,
+                kex::EXTENSION_SUPPORT_AS_CLIENT,
+                kex::EXTENSION_OPENSSH_STRICT_KEX_AS_CLIENT,
+            ]),
+            key: Cow::Owned(vec![
+                Algorithm::Ed25519,
+                Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 },
+                Algorithm::Ecdsa { curve: EcdsaCurve::NistP384 },
+                Algorithm::Ecdsa { curve: EcdsaCurve::NistP521 },
+                Algorithm::Rsa { hash: Some(HashAlg::Sha512) },
+                Algorithm::Rsa { hash: Some(HashAlg::Sha256) },
+            ]),
+            cipher: Cow::Owned(ciphers),
+            mac: Cow::Owned(vec![mac::HMAC_SHA512_ETM, mac::HMAC_SHA256_ETM, mac::HMAC_SHA512, mac::HMAC_SHA256]),
+            compression: Cow::Owned(vec![compression::NONE]),
+            ..Preferred::default()
+        },
+        ..client::Config::default()
+    }
+}
+
+/// How a remote command ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exit {
+    pub status: Option<u32>,
+    pub signal: Option<String>,
+}
+
+impl Exit {
+    pub fn success(&self) -> bool {
+        self.status == Some(0)
+    }
+}
+
+/// A running remote command; take it apart to feed stdin in one task and drain stdout in another.
+pub struct Process {
+    pub stdin: Stdin,
+    pub stdout: Stdout,
+    pub control: Control,
+}
+
+impl Process {
+    pub async fn terminate(&self) {
+        self.control.terminate().await;
+    }
+}
+
+/// Ends a process from any task.
+#[derive(Clone)]
+pub struct Control {
+    write: Arc<ChannelWriteHalf<Msg>>,
+    shared: Shared,
+    gone: watch::Receiver<bool>,
+    _lifelines: Vec<Lifeline>,
+}
+
+impl Control {
+    /// Asks for TERM (servers may ignore it) and closes the channel, which ends the command's pipes in any case.
+    pub async fn terminate(&self) {
+        let _ = self.until_gone(self.write.signal(Sig::TERM)).await;
+        let _ = self.until_gone(self.write.close()).await;
+    }
+
+    /// russh leaves a writer waiting for window forever once the channel has ended; this ends the wait.
+    async fn until_gone<T>(&self, work: impl Future<Output = Result<T, russh::Error>>) -> Result<T, SshError> {
+        let mut gone = self.gone.clone();
+        tokio::select! {
+            biased;
+            done = work => done.map_err(|error| self.shared.failure(error)),
+            _ = gone.wait_for(|alive| !alive) => Err(self.shared.lost()),
+        }
+    }
+}
+
+/// The command's standard input.
+pub struct Stdin {
+    control: Control,
+    ended: bool,
+}
+
+impl Stdin {
+    /// Queues the bytes, in packets, without copying; waits for the remote window. Not cancel-safe.
+    pub async fn write_all(&mut self, data: impl Into<Bytes>) -> Result<(), SshError> {
+        self.control.until_gone(self.control.write.data_bytes(data)).await
+    }
+
+    /// Ends the input, as the remote command sees it.
+    pub async fn close(mut self) -> Result<(), SshError> {
+        self.ended = true;
+        self.control.until_gone(self.control.write.eof()).await
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Open,
+    Eof,
+    Closed,
+}
+
+/// The command's output; also takes in its stderr and its end, so keep calling `next`.
+pub struct Stdout {
+    read: ChannelReadHalf,
+    control: Control,
+    exit: Exit,
+    stage: Stage,
+    stderr: Stderr,
+}
+
+impl Stdout {
+    /// The next chunk as it came in a packet. `None` says only that no more comes: whether that was a clean end is for
+    /// [`Stdout::wait`] to say. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Bytes> {
+        while self.stage == Stage::Open {
+            if let Some(data) = self.step().await {
+                return Some(data);
+            }
+        }
+        None
+    }
+
+    /// The end of the command; discards output that was not read. Without an exit status or signal the connection was
+    /// lost, however tidy the end looked.
+    pub async fn wait(&mut self) -> Result<Exit, SshError> {
+        while self.stage != Stage::Closed {
+            self.step().await;
+        }
+        self.stderr.finish();
+        if self.exit == Exit::default() { Err(self.control.shared.lost()) } else { Ok(self.exit.clone()) }
+    }
+
+    /// Lines of stderr so far (whole ones; all of them after [`Stdout::wait`]).
+    pub fn stderr(&self) -> &Stderr {
+        &self.stderr
+    }
+
+    async fn step(&mut self) -> Option<Bytes> {
+        match self.read.wait().await {
+            Some(ChannelMsg::Data { data }) if self.stage == Stage::Open => return Some(data),
+            Some(ChannelMsg::ExtendedData { data, ext: 1 }) => self.stderr.push(&data),
+            Some(ChannelMsg::Eof) => self.stage = Stage::Eof,
+            Some(ChannelMsg::ExitStatus { exit_status }) => self.exit.status = Some(exit_status),
+            Some(ChannelMsg::ExitSignal { signal_name, .. }) => self.exit.signal = Some(signal(signal_name)),
+            Some(ChannelMsg::Close) | None => self.stage = Stage::Closed,
+            Some(_) => {}
+        }
+        None
+    }
+}
+
+impl Drop for Stdout {
+    /// russh goes on granting window for a channel without reader, so an abandoned command would run on and be
+    /// downloaded to its end: close it.
+    fn drop(&mut self) {
+        if self.stage == Stage::Closed {
+            return;
+        }
+        let control = self.control.clone();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { control.terminate().await });
+        }
+    }
+}
+
+fn signal(signal: Sig) -> String {
+    match signal {
+        Sig::Custom(name) => name,
+        other => format!("{other:?}"),
+    }
+}
+
+const LINE: usize = 4 << 10;
+const HEAD: usize = 500;
+const TAIL: usize = 500;
+
+/// The first and the last lines of stderr; what is between is only counted, so that its size is bounded.
+#[derive(Default)]
+pub struct Stderr {
+    head: Vec<Vec<u8>>,
+    tail: VecDeque<Vec<u8>>,
+    partial: Vec<u8>,
+    dropped: u64,
+    sink: Option<Box<dyn FnMut(&[u8]) + Send + Sync>>,
+}
+
+impl Stderr {
+    pub fn lines(&self) -> impl Iterator<Item = &[u8]> {
+        self.head.iter().chain(&self.tail).map(Vec::as_slice)
+    }
+
+    /// Lines left out between head and tail.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    fn push(&mut self, data: &[u8]) {
+        for piece in data.split_inclusive(|byte| *byte == b'\n') {
+            let (text, ended) = match piece.strip_suffix(b"\n") {
+                Some(text) => (text, true),
+                None => (piece, false),
+            };
+            let room = LINE.saturating_sub(self.partial.len()).min(text.len());
+            self.partial.extend_from_slice(text.get(..room).unwrap_or_default());
+            if ended {
+                self.line();
+            }
+        }
+    }
+
+    fn line(&mut self) {
+        let line = std::mem::take(&mut self.partial);
+        if let Some(sink) = &mut self.sink {
+            sink(&line);
+        }
+        if self.head.len() < HEAD {
+            self.head.push(line);
+            return;
+        }
+        self.tail.push_back(line);
+        if self.tail.len() > TAIL {
+            self.tail.pop_front();
+            self.dropped += 1;
+        }
+    }
+
+    fn finish(&mut self) {
+        if !self.partial.is_empty() {
+            self.line();
+        }
+    }
+}
+
+impl Stdout {
+    /// Calls `sink` for every further stderr line (cut at 4 KiB).
+    pub fn on_stderr(&mut self, sink: impl FnMut(&[u8]) + Send + Sync + 'static) {
+        self.stderr.sink = Some(Box::new(sink));
+    }
+}

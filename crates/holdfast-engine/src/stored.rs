@@ -1,0 +1,270 @@
+//! Reading stored backups: verification, listings, one entry for a download, the plain stream for a restore.
+
+use std::io::{self, Read};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use holdfast_core::random;
+use holdfast_core::run::FailureCode;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::mpsc;
+
+use crate::Engine;
+use crate::archive::{Archive, Entry, EntryKind, Expanded, inspect, plain, sparse_size};
+use crate::context::Context;
+use crate::destination::{BlobStore, ObjectReader};
+use crate::error::{EngineError, Result, classify};
+use crate::plan::StoredBackup;
+
+/// Pieces of a download.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// A stream of bytes to a client; the last item may be an error.
+pub type Download = mpsc::Receiver<io::Result<Bytes>>;
+
+impl Engine {
+    /// Reads everything back: size and hash as stored, then decrypted and decompressed to the end of the archive or
+    /// dump, and the hash of that.
+    pub async fn verify(&self, backup: &StoredBackup, context: &Context) -> Result<()> {
+        let reader = self.open_whole(backup, context).await?;
+        let (turn, backup, context) = (self.turn.clone(), backup.clone(), context.clone());
+        on_thread(move || {
+            let mut whole = Whole::open(reader, &backup, &turn, context.clone())?;
+            inspect(backup.content, &mut whole.plain, FailureCode::Corrupt, &mut |_| {
+                context.progress.add_file();
+                Ok(())
+            })?;
+            whole.finish(&backup)
+        })
+        .await
+    }
+
+    /// The entries of a folder of the backup, or of all of it; the visitor takes what it wants.
+    pub async fn visit<T: Send + 'static>(
+        &self,
+        backup: &StoredBackup,
+        start: T,
+        mut visitor: impl FnMut(&mut T, &Entry) -> ControlFlow<()> + Send + 'static,
+    ) -> Result<T> {
+        let (reader, turn, password) = (self.open(backup).await?, self.turn.clone(), backup.password.clone());
+        on_thread(move || {
+            let mut state = start;
+            let mut archive = Archive::open_in_turn(reader, password.as_ref(), &turn)?;
+            archive.visit(&mut |entry| Ok(visitor(&mut state, entry).is_continue()))?;
+            Ok(state)
+        })
+        .await
+    }
+
+    /// The object as it is stored.
+    pub async fn download(&self, backup: &StoredBackup) -> Result<(u64, Download)> {
+        let mut reader = self.open(backup).await?;
+        let (sender, receiver) = mpsc::channel(4);
+        tokio::task::spawn_blocking(move || send_all(&mut reader, &sender));
+        Ok((backup.size_bytes, receiver))
+    }
+
+    /// The content of one file of the backup, with its entry.
+    pub async fn download_entry(&self, backup: &StoredBackup, path: &str) -> Result<(Entry, Download)> {
+        let (reader, turn, password) = (self.open(backup).await?, self.turn.clone(), backup.password.clone());
+        let path = path.to_owned();
+        let (sender, receiver) = mpsc::channel(4);
+        let (found, waiting) = tokio::sync::oneshot::channel();
+        tokio::task::spawn_blocking(move || {
+            let mut archive = match Archive::open_in_turn(reader, password.as_ref(), &turn) {
+                Ok(archive) => archive,
+                Err(error) => return drop(found.send(Err(error))),
+            };
+            let (entry, frames) = match find_file(&mut archive, &path) {
+                Ok(place) => place,
+                Err(error) => return drop(found.send(Err(error))),
+            };
+            if found.send(Ok(entry.clone())).is_err() {
+                return;
+            }
+            let sent = send_entry(&mut archive, &entry, &frames, &sender);
+            if let Err(error) = sent {
+                let _gone = sender.blocking_send(Err(error.into()));
+            }
+        });
+        let entry = waiting.await.map_err(EngineError::internal)??;
+        Ok((entry, receiver))
+    }
+
+    /// A reader of the object, after the destination said that it is there.
+    async fn open(&self, backup: &StoredBackup) -> Result<ObjectReader> {
+        let (store, _) = self.settings.destination.open(&backup.destination).await?;
+        stat(store.as_ref(), backup).await?;
+        Ok(ObjectReader::new(store, &backup.key, backup.size_bytes))
+    }
+
+    /// A reader for all of it, with progress towards its size.
+    pub(crate) async fn open_whole(&self, backup: &StoredBackup, context: &Context) -> Result<ObjectReader> {
+        context.progress.set_total(backup.size_bytes, 0);
+        self.open(backup).await
+    }
+
+    /// Removes the object of a backup; one that is gone already is fine.
+    pub async fn remove(&self, destination: &crate::DestinationSpec, key: &str) -> Result<()> {
+        let (store, _) = self.settings.destination.open(destination).await?;
+        store.remove(key).await
+    }
+
+    /// Clears away what an unfinished run may have left: its upload, and an object nobody recorded.
+    pub async fn discard(&self, destination: &crate::DestinationSpec, key: &str, upload_id: Option<&str>) -> Result<()> {
+        let (store, _) = self.settings.destination.open(destination).await?;
+        if let Some(upload_id) = upload_id {
+            store.abort(key, upload_id).await?;
+        }
+        store.remove(key).await
+    }
+}
+
+async fn stat(store: &dyn BlobStore, backup: &StoredBackup) -> Result<()> {
+    match store.stat(&backup.key).await? {
+        None => Err(EngineError::new(FailureCode::Missing, "The backup is gone from its destination.")),
+        Some(stat) if stat.size != backup.size_bytes => Err(EngineError::corrupt(format!(
+            "The destination has {} bytes of a backup of {}.",
+            stat.size, backup.size_bytes
+        ))),
+        Some(_) => Ok(()),
+    }
+}
+
+pub(crate) async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(EngineError::internal)?
+}
+
+/// A backup read from first to last byte, with both hashes.
+pub(crate) struct Whole<R: Read> {
+    pub plain: Hashing<R>,
+    stored: Arc<std::sync::Mutex<Sha256>>,
+}
+
+impl Whole<Box<dyn Read>> {
+    pub(crate) fn open(
+        reader: ObjectReader,
+        backup: &StoredBackup,
+        turn: &crate::archive::KeyTurn,
+        context: Context,
+    ) -> Result<Self> {
+        let stored = Arc::new(std::sync::Mutex::new(Sha256::new()));
+        let counted = Counting { reader, hash: stored.clone(), context };
+        let plain = plain(counted, backup.is_encrypted, backup.password.as_ref(), turn)?;
+        let plain: Box<dyn Read> = Box::new(plain);
+        Ok(Self { plain: Hashing { reader: plain, hash: Sha256::new(), bytes: 0 }, stored })
+    }
+}
+
+impl<R: Read> Whole<R> {
+    /// Reads what is left and compares both hashes with what was recorded.
+    pub(crate) fn finish(mut self, backup: &StoredBackup) -> Result<()> {
+        io::copy(&mut self.plain, &mut io::sink())
+            .map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))?;
+        let stored = self.stored.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone().finalize();
+        if random::hex(&stored) != backup.sha256 {
+            return Err(EngineError::corrupt("The stored bytes are not the ones that were written."));
+        }
+        if random::hex(&self.plain.hash.finalize()) != backup.plain_sha256 {
+            return Err(EngineError::corrupt("The content is not the one that was backed up."));
+        }
+        Ok(())
+    }
+}
+
+pub(crate) struct Hashing<R> {
+    reader: R,
+    hash: Sha256,
+    pub bytes: u64,
+}
+
+impl<R: Read> Read for Hashing<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        self.hash.update(&buffer[..read]);
+        self.bytes += read as u64;
+        Ok(read)
+    }
+}
+
+/// Counts and hashes what comes from the destination, and stops when the run is to stop.
+struct Counting {
+    reader: ObjectReader,
+    hash: Arc<std::sync::Mutex<Sha256>>,
+    context: Context,
+}
+
+impl Read for Counting {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.context.cancel.is_cancelled() {
+            return Err(EngineError::cancelled().into());
+        }
+        let read = self.reader.read(buffer)?;
+        self.hash.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).update(&buffer[..read]);
+        self.context.progress.add_read(read as u64);
+        Ok(read)
+    }
+}
+
+/// A file by its path; a further name of a file leads to the file.
+fn find_file(archive: &mut Archive<ObjectReader>, path: &str) -> Result<(Entry, Vec<u32>)> {
+    let (entry, frames) = archive.find(path)?;
+    match entry.kind {
+        EntryKind::File => Ok((entry, frames)),
+        EntryKind::Hardlink => {
+            let link = entry.link.clone().unwrap_or_default();
+            let target = link.strip_prefix("./").unwrap_or(&link);
+            let (target, frames) = archive.find(target)?;
+            if target.kind == EntryKind::File { Ok((target, frames)) } else { Err(no_file()) }
+        }
+        EntryKind::Directory | EntryKind::Symlink | EntryKind::Other => Err(no_file()),
+    }
+}
+
+fn no_file() -> EngineError {
+    EngineError::new(FailureCode::EntryMissing, "This entry is no file; only files can be downloaded one by one.")
+}
+
+fn send_entry(
+    archive: &mut Archive<ObjectReader>,
+    entry: &Entry,
+    frames: &[u32],
+    sender: &mpsc::Sender<io::Result<Bytes>>,
+) -> Result<()> {
+    let damaged = |error: &io::Error| classify(error, FailureCode::Corrupt, "This backup is damaged");
+    let stretch = archive.stretch(frames, entry.start, entry.end)?;
+    let mut members = tar::Archive::new(stretch);
+    let mut found = members.entries().map_err(|error| damaged(&error))?;
+    let mut member = match found.next() {
+        Some(member) => member.map_err(|error| damaged(&error))?,
+        None => return Err(EngineError::corrupt("The index leads to nothing.")),
+    };
+    match sparse_size(&mut member).map_err(|error| damaged(&error))? {
+        Some(size) => {
+            let mut expanded = Expanded::new(member, size).map_err(|error| damaged(&error))?;
+            send_all(&mut expanded, sender);
+        }
+        None => send_all(&mut member, sender),
+    }
+    Ok(())
+}
+
+/// Sends until the end, the first error, or until nobody listens.
+fn send_all(reader: &mut dyn Read, sender: &mpsc::Sender<io::Result<Bytes>>) {
+    loop {
+        let mut piece = vec![0; PIECE_BYTES];
+        let item = match reader.read(&mut piece) {
+            Ok(0) => return,
+            Ok(read) => {
+                piece.truncate(read);
+                Ok(Bytes::from(piece))
+            }
+            Err(error) => Err(error),
+        };
+        let is_last = item.is_err();
+        if sender.blocking_send(item).is_err() || is_last {
+            return;
+        }
+    }
+}
