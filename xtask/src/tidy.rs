@@ -18,7 +18,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("holdfast-ui", &["holdfast-core", "holdfast-store", "holdfast-app"]),
     (
         "holdfast",
-        &["holdfast-core", "holdfast-store", "holdfast-app", "holdfast-api", "holdfast-ui", "holdfast-worker"],
+        &[
+            "holdfast-core",
+            "holdfast-store",
+            "holdfast-app",
+            "holdfast-engine",
+            "holdfast-api",
+            "holdfast-ui",
+            "holdfast-worker",
+        ],
     ),
     ("xtask", &[]),
 ];

@@ -99,6 +99,18 @@ impl Query {
         id
     }
 
+    /// A switch that is off unless said otherwise.
+    pub(crate) fn switch(&self, errors: &mut Errors, name: &str) -> bool {
+        match self.get(name).unwrap_or_default() {
+            "" | "false" | "0" => false,
+            "true" | "1" => true,
+            _ => {
+                rules::wrong_type(errors, name, "true or false");
+                false
+            }
+        }
+    }
+
     /// A filter by a word of a closed list; empty means none.
     pub(crate) fn word_filter<T>(
         &self,

@@ -42,6 +42,8 @@ pub(crate) struct DestinationResource {
     status: String,
     last_checked_at: Option<String>,
     last_error: Option<String>,
+    /// The class of the last error.
+    error_code: Option<String>,
     created_at: String,
     updated_at: String,
 }
@@ -93,6 +95,7 @@ fn shape(row: DestinationRow) -> Result<DestinationResource, AppError> {
         status: row.status,
         last_checked_at: row.last_checked_at.map(|at| rfc3339(at.0)),
         last_error: row.last_error,
+        error_code: row.last_error_code,
         created_at: rfc3339(row.created_at.0),
         updated_at: rfc3339(row.updated_at.0),
     })

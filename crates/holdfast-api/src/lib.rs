@@ -1,6 +1,7 @@
 //! The JSON API: routes with their scopes, wire types, error bodies, pagination, and the document that describes them.
 
 mod answer;
+mod backups;
 mod body;
 mod call;
 mod context;

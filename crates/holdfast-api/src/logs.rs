@@ -35,14 +35,50 @@ pub(crate) struct LogResource {
     duration_ms: Option<i64>,
     warnings: i64,
     error_code: Option<String>,
+    /// Null unless the run is under way.
+    progress: Option<Progress>,
+}
+
+/// How far a run is. Totals are estimates, null while nothing is known.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Progress {
+    bytes: i64,
+    files: i64,
+    bytes_total: Option<i64>,
+    files_total: Option<i64>,
+    bytes_per_second: i64,
+    seconds_left: Option<i64>,
+}
+
+impl Progress {
+    pub(crate) fn of(run: &RunRow) -> Option<Self> {
+        if RunStatus::parse(&run.status) != Some(RunStatus::Running) {
+            return None;
+        }
+        let known = |total: i64| (total > 0).then_some(total);
+        let left = known(run.bytes_total).map(|total| (total - run.bytes_read).max(0));
+        Some(Self {
+            bytes: run.bytes_read,
+            files: run.files,
+            bytes_total: known(run.bytes_total),
+            files_total: known(run.files_total),
+            bytes_per_second: run.bytes_per_second,
+            seconds_left: left.and_then(|left| left.checked_div(run.bytes_per_second)),
+        })
+    }
+}
+
+pub(crate) fn duration_ms(run: &RunRow) -> Option<i64> {
+    match (run.started_at, run.finished_at) {
+        (Some(start), Some(end)) => Some((end.0.as_microsecond() - start.0.as_microsecond()) / 1000),
+        _ => None,
+    }
 }
 
 pub(crate) fn shape(run: RunRow, output: String) -> LogResource {
-    let duration_ms = match (run.started_at, run.finished_at) {
-        (Some(start), Some(end)) => Some((end.0.as_microsecond() - start.0.as_microsecond()) / 1000),
-        _ => None,
-    };
     LogResource {
+        duration_ms: duration_ms(&run),
+        progress: Progress::of(&run),
         id: run.id,
         backup_task_id: run.task_id.unwrap_or_default(),
         output,
@@ -55,7 +91,6 @@ pub(crate) fn shape(run: RunRow, output: String) -> LogResource {
         bytes_read: run.bytes_read,
         bytes_stored: run.bytes_stored,
         files: run.files,
-        duration_ms,
         warnings: run.warnings,
         error_code: run.error_code,
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use holdfast_app::Resource;
+use holdfast_core::backup::Verification;
 use holdfast_core::run::{RunStatus, TaskStatus};
 use holdfast_core::scope::Scope;
 use holdfast_core::task::TaskKind;
@@ -45,25 +46,30 @@ pub(crate) enum AnswerDoc {
     All(SchemaDoc),
     Page(SchemaDoc),
     Bare(u16, SchemaDoc),
+    /// A file.
+    Bytes,
 }
 
 impl AnswerDoc {
     fn status(&self) -> u16 {
         match self {
             Self::Data(status, _) | Self::Bare(status, _) => *status,
-            Self::All(_) | Self::Page(_) => 200,
+            Self::All(_) | Self::Page(_) | Self::Bytes => 200,
         }
     }
 
-    fn schema(&self) -> &SchemaDoc {
+    fn schema(&self) -> Option<&SchemaDoc> {
         match self {
-            Self::Data(_, schema) | Self::Bare(_, schema) | Self::All(schema) | Self::Page(schema) => schema,
+            Self::Data(_, schema) | Self::Bare(_, schema) | Self::All(schema) | Self::Page(schema) => Some(schema),
+            Self::Bytes => None,
         }
     }
 
     fn body(&self) -> Value {
-        let list = || json!({ "type": "array", "items": self.schema().reference() });
+        let item = self.schema().map(SchemaDoc::reference).unwrap_or_default();
+        let list = || json!({ "type": "array", "items": item });
         match self {
+            Self::Bytes => json!({ "type": "string", "format": "binary" }),
             Self::Bare(_, schema) => schema.reference(),
             Self::Data(_, schema) => object(&[("data", schema.reference())]),
             Self::All(_) => object(&[("data", list())]),
@@ -91,6 +97,10 @@ enum QueryKind {
     RunStatus,
     TaskStatus,
     TaskType,
+    Verification,
+    RunKind,
+    Switch,
+    Path,
 }
 
 const fn query(name: &'static str, about: &'static str, kind: QueryKind) -> QueryDoc {
@@ -120,6 +130,26 @@ pub(crate) const LIST_LOGS: &[QueryDoc] = &[
     query("backup_task_id", "Only logs of this backup task", QueryKind::Number { default: None }),
 ];
 pub(crate) const LIST_TASK_LOGS: &[QueryDoc] = &[PAGE, PER_PAGE, LOG_STATUS];
+pub(crate) const LIST_BACKUPS: &[QueryDoc] = &[
+    PAGE,
+    PER_PAGE,
+    query("backup_task_id", "Only backups of this backup task", QueryKind::Number { default: None }),
+    query("status", "Only backups whose verification has this status", QueryKind::Verification),
+    query("deleted", "Also those that were deleted", QueryKind::Switch),
+];
+pub(crate) const LIST_ENTRIES: &[QueryDoc] =
+    &[PAGE, PER_PAGE, query("path", "The folder to look into; the root when left out", QueryKind::Path)];
+pub(crate) const DOWNLOAD: &[QueryDoc] =
+    &[query("entry", "The path of one file; the whole object when left out", QueryKind::Path)];
+pub(crate) const LIST_RUNS: &[QueryDoc] = &[
+    PAGE,
+    PER_PAGE,
+    query("backup_id", "Only runs of this backup", QueryKind::Number { default: None }),
+    query("kind", "Only runs of this kind", QueryKind::RunKind),
+    query("status", "Only runs with this status", QueryKind::RunStatus),
+];
+pub(crate) const DELETE_TASK: &[QueryDoc] =
+    &[query("delete_backups", "Delete the task's stored backups too", QueryKind::Switch)];
 pub(crate) const UPCOMING: &[QueryDoc] =
     &[query("limit", "How many; more than 100 is cut to 100", QueryKind::Number { default: Some(20) })];
 pub(crate) const TRIGGER: &[QueryDoc] =
@@ -136,6 +166,10 @@ impl QueryDoc {
             QueryKind::Number { default: None } => {
                 json!({ "type": "integer", "minimum": 1, "maximum": i64::MAX })
             }
+            QueryKind::Path => json!({ "type": "string", "maxLength": 4096 }),
+            QueryKind::Switch => json!({ "type": "boolean", "default": false }),
+            QueryKind::Verification => words(Verification::ALL.iter().map(|status| status.as_str()).collect()),
+            QueryKind::RunKind => words(vec!["restore", "verify"]),
             QueryKind::RunStatus => words(RunStatus::ALL.iter().map(|status| status.as_str()).collect()),
             QueryKind::TaskStatus => words(TaskStatus::ALL.iter().map(|status| status.as_str()).collect()),
             QueryKind::TaskType => words(TaskKind::ALL.iter().map(|kind| kind.as_str()).collect()),
@@ -166,8 +200,8 @@ pub fn document() -> Value {
     }
     let routes = crate::routes();
     for route in &routes {
-        if let Some(answer) = &route.answer {
-            keep(answer.schema(), require_everything);
+        if let Some(schema) = route.answer.as_ref().and_then(AnswerDoc::schema) {
+            keep(schema, require_everything);
         }
         if let Some(body) = &route.body {
             keep(&body.schema, |_| ());
@@ -275,6 +309,7 @@ fn tag(route: &Route) -> &'static str {
         "notification-streams" => "Notification streams",
         "backup-tasks" => "Backup tasks",
         "backup-task-logs" => "Backup task logs",
+        "backups" | "runs" => "Backups",
         "backup-destinations" => "Backup destinations",
         "remote-servers" => "Remote servers",
         "tags" => "Tags",
@@ -284,8 +319,10 @@ fn tag(route: &Route) -> &'static str {
 
 fn responses(route: &Route) -> BTreeMap<String, Value> {
     let mut responses = BTreeMap::new();
+    let is_file = matches!(route.answer, Some(AnswerDoc::Bytes));
     let mut add = |status: u16, about: &str, body: Value| {
-        let content = json!({ "application/json": { "schema": body } });
+        let kind = if status == 200 && is_file { "application/octet-stream" } else { "application/json" };
+        let content = json!({ kind: { "schema": body } });
         let headers = headers(route, status);
         responses.insert(status.to_string(), json!({ "description": about, "headers": headers, "content": content }));
     };
@@ -304,7 +341,8 @@ fn responses(route: &Route) -> BTreeMap<String, Value> {
     if route.resource.is_some() || !guarded {
         add(404, &not_found(route.resource), error());
     }
-    if !is_read && (route.resource.is_some() || route.body.is_some()) {
+    let reads_backup = matches!(route.resource, Some(Resource::Backup)) && !route.query.is_empty();
+    if reads_backup || !is_read && (route.resource.is_some() || route.body.is_some()) {
         add(409, "The state of the resource does not allow this now", error());
     }
     if route.body.is_some() {

@@ -1,11 +1,16 @@
 //! The table of contents: every route of the API with its scope. A test walks it, so none can be forgotten.
 
-use holdfast_app::Resource::{BackupDestination, BackupTask, BackupTaskLog, NotificationStream, RemoteServer, Tag};
+use holdfast_app::Resource::{
+    Backup, BackupDestination, BackupTask, BackupTaskLog, NotificationStream, RemoteServer, Run, Tag,
+};
 use holdfast_core::scope::Scope;
 
-use crate::openapi::{LIST, LIST_LOGS, LIST_TASK_LOGS, LIST_TASKS, TRIGGER, UPCOMING};
+use crate::openapi::{
+    DELETE_TASK, DOWNLOAD, LIST, LIST_BACKUPS, LIST_ENTRIES, LIST_LOGS, LIST_RUNS, LIST_TASK_LOGS, LIST_TASKS, TRIGGER,
+    UPCOMING,
+};
 use crate::table::{Access, Route, delete, get, patch, post, put};
-use crate::{destinations, device, docs, logs, servers, ssh_key, streams, tags, tasks, triggers, user};
+use crate::{backups, destinations, device, docs, logs, servers, ssh_key, streams, tags, tasks, triggers, user};
 
 /// Served only where the operator switched it on.
 pub(crate) const DEVICE_TOKEN: &str = "/api/device-auth/token";
@@ -16,6 +21,7 @@ pub fn routes() -> Vec<Route> {
         notification_streams(),
         backup_tasks(),
         backup_task_logs(),
+        stored_backups(),
         backup_destinations(),
         remote_servers(),
         tag_routes(),
@@ -111,8 +117,9 @@ fn backup_tasks() -> Vec<Route> {
             .takes_part_of::<TaskBody>()
             .shows::<TaskResource>(),
         delete(PATH, Scope::DeleteBackupTasks, tasks::delete_task)
-            .says("Delete a backup task and its logs")
+            .says("Delete a backup task and its logs; its stored backups stay unless told otherwise")
             .of(BackupTask)
+            .asks(DELETE_TASK)
             .confirms(200),
         get("/api/backup-tasks/{id}/status", Scope::ViewBackupTasks, tasks::show_status)
             .says("Show what a backup task is doing")
@@ -168,6 +175,55 @@ fn backup_task_logs() -> Vec<Route> {
         delete("/api/backup-task-logs/{id}", Scope::DeleteBackupTasks, logs::delete_log)
             .says("Delete a backup task log")
             .of(BackupTaskLog)
+            .confirms(200),
+    ]
+}
+
+fn stored_backups() -> Vec<Route> {
+    use backups::{BackupResource, EntryResource, RestoreBody, RunResource};
+    vec![
+        get("/api/backups", Scope::ViewBackupTasks, backups::list_backups)
+            .says("List stored backups")
+            .asks(LIST_BACKUPS)
+            .lists::<BackupResource>(),
+        get("/api/backups/{id}", Scope::ViewBackupTasks, backups::show_backup)
+            .says("Show a stored backup")
+            .of(Backup)
+            .shows::<BackupResource>(),
+        get("/api/backups/{id}/entries", Scope::ViewBackupTasks, backups::list_entries)
+            .says("List what is in a folder of a backup")
+            .of(Backup)
+            .asks(LIST_ENTRIES)
+            .lists::<EntryResource>(),
+        get("/api/backups/{id}/download", Scope::ViewBackupTasks, backups::download_backup)
+            .says("Download a backup as it is stored, or one file of it")
+            .of(Backup)
+            .asks(DOWNLOAD)
+            .sends_bytes(),
+        post("/api/backups/{id}/verify", Scope::RunBackupTasks, backups::verify_backup)
+            .says("Read a backup back, all of it, and compare")
+            .of(Backup)
+            .queues::<RunResource>(),
+        post("/api/backups/{id}/restores", Scope::RunBackupTasks, backups::restore_backup)
+            .says("Restore a backup to a server")
+            .of(Backup)
+            .takes::<RestoreBody>()
+            .queues::<RunResource>(),
+        delete("/api/backups/{id}", Scope::DeleteBackupTasks, backups::delete_backup)
+            .says("Delete a stored backup")
+            .of(Backup)
+            .confirms(200),
+        get("/api/runs", Scope::ViewBackupTasks, backups::list_runs)
+            .says("List restores and verifications")
+            .asks(LIST_RUNS)
+            .lists::<RunResource>(),
+        get("/api/runs/{id}", Scope::ViewBackupTasks, backups::show_run)
+            .says("Show a run with its output and progress")
+            .of(Run)
+            .shows::<RunResource>(),
+        post("/api/runs/{id}/cancel", Scope::RunBackupTasks, backups::cancel_run)
+            .says("Cancel a run")
+            .of(Run)
             .confirms(200),
     ]
 }

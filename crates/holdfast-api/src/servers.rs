@@ -38,6 +38,8 @@ pub(crate) struct Connection {
     host_key_fingerprint: Option<String>,
     /// Another key that the server showed since; it is not trusted until it is accepted.
     offered_host_key_fingerprint: Option<String>,
+    /// The remote server that leads to this one.
+    jump_server_id: Option<i64>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -46,6 +48,17 @@ pub(crate) struct ServerStatus {
     connectivity: String,
     last_connected_at: Option<String>,
     last_error: Option<String>,
+    /// The class of the last error.
+    error_code: Option<String>,
+    latency_ms: Option<f64>,
+    /// What the last check found there.
+    tools: Vec<Tool>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Tool {
+    name: String,
+    version: String,
 }
 
 /// What a server is made of; see `ServerInput`.
@@ -69,6 +82,9 @@ pub(crate) struct ServerBody {
     /// Never returned; null removes it.
     #[schema(max_length = 1024, write_only)]
     database_password: Option<String>,
+    /// Another remote server that leads to this one; null for none.
+    #[schema(minimum = 1)]
+    jump_server_id: Option<i64>,
 }
 
 fn shape(row: ServerRow) -> ServerResource {
@@ -85,15 +101,24 @@ fn shape(row: ServerRow) -> ServerResource {
             is_database_password_set: row.has_database_password,
             host_key_fingerprint: row.host_key,
             offered_host_key_fingerprint: row.offered_host_key,
+            jump_server_id: row.jump_server_id,
         },
         status: ServerStatus {
             connectivity: row.connectivity,
             last_connected_at: row.last_connected_at.map(|at| rfc3339(at.0)),
             last_error: row.last_error,
+            error_code: row.last_error_code,
+            latency_ms: row.latency_micros.map(|micros| micros as f64 / 1000.0),
+            tools: row.tools.lines().filter_map(shape_tool).collect(),
         },
         created_at: rfc3339(row.created_at.0),
         updated_at: rfc3339(row.updated_at.0),
     }
+}
+
+fn shape_tool(line: &str) -> Option<Tool> {
+    let (name, version) = line.split_once(' ')?;
+    Some(Tool { name: name.to_owned(), version: version.to_owned() })
 }
 
 fn read(body: &Object) -> ServerInput {
@@ -104,6 +129,7 @@ fn read(body: &Object) -> ServerInput {
         port: body.integer("port"),
         database_username: body.text("database_username"),
         database_password: body.text("database_password"),
+        jump_server_id: body.integer("jump_server_id"),
     }
 }
 

@@ -116,6 +116,18 @@ impl Route {
         self
     }
 
+    /// 202 with the run that was queued.
+    pub(crate) fn queues<T: ToSchema>(mut self) -> Self {
+        self.answer = Some(AnswerDoc::Data(202, SchemaDoc::of::<T>()));
+        self
+    }
+
+    /// 200 with bytes.
+    pub(crate) fn sends_bytes(mut self) -> Self {
+        self.answer = Some(AnswerDoc::Bytes);
+        self
+    }
+
     /// 200 with a page of resources.
     pub(crate) fn lists<T: ToSchema>(mut self) -> Self {
         self.answer = Some(AnswerDoc::Page(SchemaDoc::of::<T>()));

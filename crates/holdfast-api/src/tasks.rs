@@ -19,6 +19,7 @@ use utoipa::ToSchema;
 use crate::answer::{Answer, data, message};
 use crate::body::{Body, Object};
 use crate::call::Call;
+use crate::error::ApiError;
 use crate::{list, logs};
 
 #[derive(Serialize, ToSchema)]
@@ -317,7 +318,14 @@ pub(crate) async fn update_task(call: Call, body: Body) -> Answer {
 }
 
 pub(crate) async fn delete_task(call: Call) -> Answer {
-    tasks::delete(&call.app, &call.caller, call.id(Resource::BackupTask)?).await?;
+    let id: TaskId = call.id(Resource::BackupTask)?;
+    tasks::show(&call.app, &call.caller, id).await?;
+    let mut errors = Errors::default();
+    let with_backups = call.query.switch(&mut errors, "delete_backups");
+    if !errors.is_empty() {
+        return Err(ApiError::from(errors));
+    }
+    tasks::delete(&call.app, &call.caller, id, with_backups).await?;
     message(StatusCode::OK, "Backup task successfully deleted")
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use crate::caller::{Caller, LimitKey, TokenCache};
 use crate::limiter::Limiter;
 use crate::passwords::Hasher;
-use crate::{AppError, Origin, Result};
+use crate::{AppError, Archives, Origin, Result};
 
 /// How often things may happen; each can be set by the operator.
 #[derive(Debug, Clone)]
@@ -35,6 +35,7 @@ pub struct App {
     pub clock: SharedClock,
     pub limits: Limits,
     pub device_auth_enabled: bool,
+    pub(crate) archives: Arc<dyn Archives>,
     pub(crate) tokens: TokenCache,
     pub(crate) requests: Limiter<i64>,
     pub(crate) actions: Limiter<LimitKey>,
@@ -45,12 +46,19 @@ pub struct App {
 }
 
 impl App {
-    pub fn new(store: Store, clock: SharedClock, limits: Limits, device_auth_enabled: bool) -> Self {
+    pub fn new(
+        store: Store,
+        clock: SharedClock,
+        limits: Limits,
+        device_auth_enabled: bool,
+        archives: Arc<dyn Archives>,
+    ) -> Self {
         Self {
             store,
             clock,
             limits,
             device_auth_enabled,
+            archives,
             tokens: TokenCache::default(),
             requests: Limiter::default(),
             actions: Limiter::default(),

@@ -1,6 +1,6 @@
 //! Backup destinations.
 
-use holdfast_core::destination::{DestinationDraft, DestinationInput};
+use holdfast_core::destination::{DestinationDraft, DestinationInput, S3Settings};
 use holdfast_core::ids::DestinationId;
 use holdfast_core::page::Page;
 use holdfast_core::run::Trigger;
@@ -30,6 +30,12 @@ pub async fn update(app: &App, caller: &Caller, id: DestinationId, input: &Desti
     let mut tx = app.store.begin().await?;
     let row = owned(caller, destinations::find_locked(&mut tx, id).await?)?;
     let draft = DestinationDraft::check(input, Some(&row.current()?)).map_err(AppError::Invalid)?;
+    let bucket = |s3: Option<S3Settings>| s3.map(|s3| s3.bucket);
+    let is_another = row.kind()? != draft.kind || bucket(row.s3()) != bucket(draft.s3.clone());
+    let backups = if is_another { destinations::count_backups(&mut tx, id).await? } else { 0 };
+    if backups > 0 {
+        return Err(AppError::Conflict(holds(backups, "Create another destination instead")));
+    }
     destinations::update(&mut tx, &row, &draft, app.now()).await?;
     finish(app, caller, tx, id, &draft).await
 }
@@ -42,9 +48,19 @@ pub async fn delete(app: &App, caller: &Caller, id: DestinationId) -> Result<()>
     if tasks > 0 {
         return Err(AppError::Conflict(crate::tasks::still_used("backup destination", tasks)));
     }
+    let backups = destinations::count_backups(&mut tx, id).await?;
+    if backups > 0 {
+        return Err(AppError::Conflict(holds(backups, "Delete them first")));
+    }
     destinations::delete(&mut tx, caller.user, id).await?;
     app.audit(&mut tx, caller, "backup_destination.deleted", &format!("{id} {}", row.label)).await?;
     Ok(tx.commit().await?)
+}
+
+/// Why a destination must stay as it is, for a person.
+fn holds(backups: i64, what_to_do: &str) -> String {
+    let backups = if backups == 1 { "1 backup".to_owned() } else { format!("{backups} backups") };
+    format!("This backup destination still holds {backups}. {what_to_do}.")
 }
 
 /// Queues a check; what it finds is noted on the destination.

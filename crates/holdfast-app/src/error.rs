@@ -58,6 +58,8 @@ pub enum Resource {
     RemoteServer,
     Tag,
     BackupTaskLog,
+    Backup,
+    Run,
 }
 
 impl Resource {
@@ -69,6 +71,8 @@ impl Resource {
             Self::RemoteServer => "Remote server",
             Self::Tag => "Tag",
             Self::BackupTaskLog => "Backup task log",
+            Self::Backup => "Backup",
+            Self::Run => "Run",
         }
     }
 }
@@ -97,6 +101,7 @@ owned_rows! {
     holdfast_store::servers::ServerRow => RemoteServer,
     holdfast_store::tags::TagRow => Tag,
     holdfast_store::runs::RunRow => BackupTaskLog,
+    holdfast_store::backups::BackupRow => Backup,
 }
 
 /// The one gate to a row by id: it exists, else 404; it is the caller's, else 403.

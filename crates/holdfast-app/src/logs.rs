@@ -13,8 +13,12 @@ use crate::{App, AppError, Caller, Result};
 pub async fn list(app: &App, listing: &Listing, filter: &LogFilter) -> Result<Page<(RunRow, String)>> {
     let mut tx = app.store.read().await?;
     let page = runs::list_logs(&mut tx, listing, filter).await?;
+    with_outputs(&mut tx, page).await
+}
+
+pub(crate) async fn with_outputs(tx: &mut Tx, page: Page<RunRow>) -> Result<Page<(RunRow, String)>> {
     let ids: Vec<i64> = page.items.iter().map(|run| run.id).collect();
-    let lines = runs::list_lines(&mut tx, &ids).await?;
+    let lines = runs::list_lines(tx, &ids).await?;
     Ok(page.map(|run| {
         let own = lines.iter().filter(|(id, _)| *id == run.id).map(|(_, text)| text.as_str());
         let output = run::join_output(own);

@@ -1,7 +1,9 @@
 //! Remote servers.
 
 use holdfast_core::ids::ServerId;
+use holdfast_core::input::Errors;
 use holdfast_core::page::Page;
+use holdfast_core::rules;
 use holdfast_core::run::Trigger;
 use holdfast_core::server::{ServerDraft, ServerInput};
 use holdfast_store::runs::{self, Subject};
@@ -22,6 +24,7 @@ pub async fn show(app: &App, caller: &Caller, id: ServerId) -> Result<ServerRow>
 pub async fn create(app: &App, caller: &Caller, input: &ServerInput) -> Result<ServerRow> {
     let draft = ServerDraft::check(input, None).map_err(AppError::Invalid)?;
     let mut tx = app.store.begin().await?;
+    check_jump(&mut tx, caller, None, &draft).await?;
     let id = servers::insert(&mut tx, caller.user, &draft, app.now()).await?;
     finish(app, caller, tx, id, &draft).await
 }
@@ -30,8 +33,25 @@ pub async fn update(app: &App, caller: &Caller, id: ServerId, input: &ServerInpu
     let mut tx = app.store.begin().await?;
     let row = owned(caller, servers::find_locked(&mut tx, id).await?)?;
     let draft = ServerDraft::check(input, Some(&row.current())).map_err(AppError::Invalid)?;
+    check_jump(&mut tx, caller, Some(id), &draft).await?;
     servers::update(&mut tx, &row, &draft, app.now()).await?;
     finish(app, caller, tx, id, &draft).await
+}
+
+/// A jump host is another server of the caller's that is itself reached directly.
+async fn check_jump(tx: &mut Tx, caller: &Caller, id: Option<ServerId>, draft: &ServerDraft) -> Result<()> {
+    let Some(jump) = draft.jump_server else { return Ok(()) };
+    let mut errors = Errors::default();
+    let row = servers::find(tx, ServerId(jump)).await?.filter(|row| row.user_id == caller.user.0);
+    let is_behind = match id {
+        Some(id) => id.0 == jump || servers::count_behind(tx, id).await? > 0,
+        None => false,
+    };
+    if row.is_none() || is_behind || row.is_some_and(|row| row.jump_server_id.is_some()) {
+        rules::not_selectable(&mut errors, "jump_server_id");
+        return Err(AppError::Invalid(errors));
+    }
+    Ok(())
 }
 
 /// Refused while tasks read from there.
@@ -41,6 +61,9 @@ pub async fn delete(app: &App, caller: &Caller, id: ServerId) -> Result<()> {
     let tasks = servers::count_tasks(&mut tx, id).await?;
     if tasks > 0 {
         return Err(AppError::Conflict(crate::tasks::still_used("remote server", tasks)));
+    }
+    if servers::count_behind(&mut tx, id).await? > 0 {
+        return Err(AppError::Conflict("Other remote servers are reached through this one. Change them first.".into()));
     }
     servers::delete(&mut tx, caller.user, id).await?;
     app.audit(&mut tx, caller, "remote_server.deleted", &format!("{id} {}", row.label)).await?;

@@ -4,7 +4,8 @@ use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD};
 use ed25519_dalek::SigningKey;
 use holdfast_core::{Secret, random};
-use holdfast_store::ssh_keys;
+use holdfast_core::ids::UserId;
+use holdfast_store::{Tx, ssh_keys};
 use sha2::{Digest, Sha256};
 
 use crate::{App, AppError, Caller, Result};
@@ -24,17 +25,34 @@ pub async fn show(app: &App, caller: &Caller) -> Result<SshKey> {
     if let Some(public) = known {
         return Ok(describe(&public));
     }
-    let seed = random::bytes::<32>();
-    let public = SigningKey::from_bytes(&seed).verifying_key().to_bytes();
-    let private = Secret::new(BASE64_STANDARD.encode(seed));
     let mut tx = app.store.begin().await?;
-    ssh_keys::insert(&mut tx, caller.user, &public, &private, app.now()).await?;
-    // Of two first requests at once, one pair was kept: show that one.
-    let kept = ssh_keys::find_public(&mut tx, caller.user).await?;
-    let kept = kept.ok_or_else(|| AppError::Internal("the new SSH key is gone".to_owned()))?;
+    let kept = make(app, &mut tx, caller.user).await?;
     app.audit(&mut tx, caller, "ssh_key.created", "").await?;
     tx.commit().await?;
     Ok(describe(&kept))
+}
+
+/// The private half, for the engine alone; made when there is none yet.
+pub async fn private(app: &App, user: UserId) -> Result<Secret> {
+    let known = ssh_keys::find_private(&mut app.store.read().await?, user).await?;
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let mut tx = app.store.begin().await?;
+    make(app, &mut tx, user).await?;
+    let kept = ssh_keys::find_private(&mut tx, user).await?;
+    tx.commit().await?;
+    kept.ok_or_else(|| AppError::Internal("the new SSH key is gone".to_owned()))
+}
+
+/// Makes a pair and gives the public half of the one that is kept: of two first requests at once, one is.
+async fn make(app: &App, tx: &mut Tx, user: UserId) -> Result<Vec<u8>> {
+    let seed = random::bytes::<32>();
+    let public = SigningKey::from_bytes(&seed).verifying_key().to_bytes();
+    let private = Secret::new(BASE64_STANDARD.encode(seed));
+    ssh_keys::insert(tx, user, &public, &private, app.now()).await?;
+    let kept = ssh_keys::find_public(tx, user).await?;
+    kept.ok_or_else(|| AppError::Internal("the new SSH key is gone".to_owned()))
 }
 
 fn describe(public: &[u8]) -> SshKey {

@@ -1,5 +1,6 @@
 //! Backup tasks: their settings, and the runs that people ask for.
 
+use holdfast_core::backup::DeletedReason;
 use holdfast_core::ids::{TaskId, UserId};
 use holdfast_core::input::Errors;
 use holdfast_core::page::Page;
@@ -9,7 +10,7 @@ use holdfast_core::{Secret, Timestamp, random, rules};
 use holdfast_store::runs::{self, RunRow, Subject};
 use holdfast_store::tasks::{self, Attachable, TaskFilter, TaskRow};
 use holdfast_store::upcoming::{self, UpcomingRow};
-use holdfast_store::{Listing, Tx};
+use holdfast_store::{Listing, Tx, backups};
 
 use crate::caller::LimitKey;
 use crate::error::{owned, written};
@@ -73,8 +74,8 @@ pub async fn update(app: &App, caller: &Caller, id: TaskId, input: &TaskInput) -
     finish(app, caller, tx, id, &draft).await
 }
 
-/// Refused while a run is under way. Stored backups stay.
-pub async fn delete(app: &App, caller: &Caller, id: TaskId) -> Result<()> {
+/// Refused while a run is under way. Stored backups stay, unless they are to go too.
+pub async fn delete(app: &App, caller: &Caller, id: TaskId, with_backups: bool) -> Result<()> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
     if row.is_live {
@@ -82,9 +83,23 @@ pub async fn delete(app: &App, caller: &Caller, id: TaskId) -> Result<()> {
             "This backup task is running. Cancel the run or wait for its end first.".into(),
         ));
     }
+    if with_backups {
+        for backup in backups::list_of_task(&mut tx, id).await? {
+            if backup.is_in_use {
+                return Err(AppError::Conflict(format!(
+                    "Backup {} of this task is being restored or verified. Wait for its end first.",
+                    backup.id
+                )));
+            }
+            backups::mark_deleted(&mut tx, backup.id, DeletedReason::TaskDeleted, app.now()).await?;
+        }
+    }
     tasks::delete(&mut tx, caller.user, id).await?;
-    app.audit(&mut tx, caller, "backup_task.deleted", &format!("{id} {}", row.label)).await?;
-    Ok(tx.commit().await?)
+    let detail = format!("{id} {}{}", row.label, if with_backups { " with its backups" } else { "" });
+    app.audit(&mut tx, caller, "backup_task.deleted", &detail).await?;
+    tx.commit().await?;
+    app.wake_worker();
+    Ok(())
 }
 
 /// Queues a run. The queued run is what makes the task `running`, in one transaction.

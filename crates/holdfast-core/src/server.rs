@@ -14,6 +14,8 @@ pub struct ServerInput {
     pub port: Field<i64>,
     pub database_username: Field<String>,
     pub database_password: Field<String>,
+    /// Another server of the user's that leads to this one.
+    pub jump_server_id: Field<i64>,
 }
 
 #[derive(Debug, Clone)]
@@ -24,6 +26,7 @@ pub struct ServerDraft {
     pub port: i64,
     pub database_username: Option<String>,
     pub database_password: SecretChange,
+    pub jump_server: Option<i64>,
 }
 
 /// What an update starts from.
@@ -34,6 +37,7 @@ pub struct CurrentServer {
     pub username: String,
     pub port: i64,
     pub database_username: Option<String>,
+    pub jump_server: Option<i64>,
 }
 
 impl ServerDraft {
@@ -57,9 +61,18 @@ impl ServerDraft {
                 rules::line(e, "database_username", text, limits::TEXT_CHARS)
             });
         let database_password = rules::secret_change(e, "database_password", &input.database_password);
+        let jump_server = match &input.jump_server_id {
+            Field::Absent => current.and_then(|c| c.jump_server),
+            Field::Null => None,
+            Field::Value(id) => Some(*id),
+            Field::WrongType => {
+                rules::wrong_type(e, "jump_server_id", "an integer");
+                None
+            }
+        };
         match (label, host, username) {
             (Some(label), Some(host), Some(username)) if errors.is_empty() => {
-                Ok(Self { label, host, username, port, database_username, database_password })
+                Ok(Self { label, host, username, port, database_username, database_password, jump_server })
             }
             _ => Err(errors),
         }
@@ -67,7 +80,7 @@ impl ServerDraft {
 
     /// Another host or port is another machine: what is known of the old one does not hold for it.
     pub fn moves(&self, current: &CurrentServer) -> bool {
-        self.host != current.host || self.port != current.port
+        self.host != current.host || self.port != current.port || self.jump_server != current.jump_server
     }
 }
 

@@ -136,7 +136,7 @@ impl Target for Folder {
 
     fn finish(&mut self) -> io::Result<()> {
         for (path, facts) in std::mem::take(&mut self.folders).into_iter().rev() {
-            apply(&self.root.open_dir(&path)?.into_std_file(), facts)?;
+            apply(&self.root.open(&path)?.into_std(), facts)?;
         }
         Ok(())
     }

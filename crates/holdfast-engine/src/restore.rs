@@ -13,6 +13,7 @@ use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use self::psql_guard::PsqlGuard;
 use crate::Engine;
@@ -29,6 +30,8 @@ use crate::stored::Whole;
 /// Pieces on their way to the server.
 const WAITING_PIECES: usize = 8;
 const PIECE_BYTES: usize = 256 * 1024;
+/// How long a process that we ended may take to end.
+const GOODBYE: std::time::Duration = std::time::Duration::from_secs(2);
 
 impl Engine {
     pub async fn restore(&self, plan: &RestorePlan, context: &Context) -> Result<RestoreReport> {
@@ -93,9 +96,10 @@ impl Engine {
         };
         // The root of the archive is the target itself; a folder that was there keeps its own mode and owner.
         let chooser = move |entry: &Entry| (is_new || !entry.path.is_empty()) && choice.includes(entry);
+        let keeps = !(plan.overwrite || is_new);
         let command = match flavour {
-            Flavour::Gnu => extract_command(GNU_EXTRACT, if plan.overwrite { "" } else { GNU_KEEP }, path),
-            Flavour::Bsd => extract_command(BSD_EXTRACT, if plan.overwrite { "" } else { "-k" }, path),
+            Flavour::Gnu => extract_command(GNU_EXTRACT, if keeps { GNU_KEEP } else { "" }, path),
+            Flavour::Bsd => extract_command(BSD_EXTRACT, if keeps { "-k" } else { "" }, path),
             Flavour::Sftp => return self.restore_over_sftp(connection, plan, path, chooser, context).await,
         };
         let process = connection.exec(&command).await?;
@@ -219,7 +223,7 @@ case $(tar --version 2>&1) in *'GNU tar'*) echo gnu ;; *bsdtar*) echo bsd ;; *) 
             }
             read
         };
-        let cancel = context.cancel.clone();
+        let (cancel, given_up) = (context.cancel.clone(), CancellationToken::new());
         let (fed, exit) = tokio::join!(
             async {
                 let fed = tokio::select! {
@@ -228,12 +232,19 @@ case $(tar --version 2>&1) in *'GNU tar'*) echo gnu ;; *bsdtar*) echo bsd ;; *) 
                 };
                 if fed.is_err() {
                     control.terminate().await;
+                    given_up.cancel();
                 }
                 fed
             },
+            // Drained all the while: a full pipe there would stop the process.
             async {
-                // Drained all the while: a full pipe there would stop the process.
-                stdout.wait().await
+                tokio::select! {
+                    exit = stdout.wait() => exit,
+                    // The reason is known; the server may take its time to say goodbye, but not for ever.
+                    () = async { given_up.cancelled().await; tokio::time::sleep(GOODBYE).await } => {
+                        Err(SshError::Lost("given up".to_owned()))
+                    }
+                }
             }
         );
         let lines = remote::lines(stdout.stderr());
@@ -408,7 +419,7 @@ enum Flavour {
 
 const GNU_EXTRACT: &str =
     "tar --extract --file=- --preserve-permissions --delay-directory-restore --warning=no-timestamp";
-const GNU_KEEP: &str = "--skip-old-files --warning=existing-file --no-overwrite-dir";
+const GNU_KEEP: &str = "--skip-old-files --warning=existing-file";
 const BSD_EXTRACT: &str = "tar -x -p -f -";
 
 fn extract_command(tar: &str, keep: &str, path: &str) -> String {

@@ -1,11 +1,11 @@
 //! Backup destinations.
 
-use holdfast_core::Timestamp;
+use holdfast_core::{Secret, Timestamp};
 use holdfast_core::destination::{CurrentDestination, DestinationDraft, DestinationKind, S3Settings};
 use holdfast_core::ids::{DestinationId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::rules::search_form;
-use holdfast_core::run;
+use holdfast_core::run::{self, FailureCode};
 
 use crate::{At, Listing, Result, StoreError, Tx};
 
@@ -22,6 +22,9 @@ packed_row! {
         status: String = "d.status",
         last_checked_at: Option<At> = "d.last_checked_at",
         last_error: Option<String> = "d.last_error",
+        last_error_code: Option<String> = "d.last_error_code",
+        /// What marks the folder of a local destination, once it was used.
+        marker: Option<String> = "d.marker",
         created_at: At = "d.created_at",
         updated_at: At = "d.updated_at",
     }
@@ -83,7 +86,8 @@ pub async fn update(tx: &mut Tx, row: &DestinationRow, draft: &DestinationDraft,
     write(tx, row.id, UserId(row.user_id), draft, row.updated_at.moved_on(now)).await?;
     let has_new_keys = draft.access_key.set().or(draft.secret_key.set()).is_some();
     if row.kind()? != draft.kind || row.s3() != draft.s3 || has_new_keys {
-        let reset = "UPDATE backup_destinations SET status = 'unknown', last_error = NULL, last_checked_at = NULL
+        let reset = "UPDATE backup_destinations SET status = 'unknown', last_error = NULL, last_error_code = NULL,
+                 last_checked_at = NULL
              WHERE id = $1";
         execute!(tx, reset, row.id)?;
     }
@@ -112,30 +116,55 @@ async fn write(tx: &mut Tx, id: i64, owner: UserId, draft: &DestinationDraft, up
     Ok(())
 }
 
-/// False when there is no such row; `InUse` when tasks store there.
+/// False when there is no such row; `InUse` when tasks store there or backups are there.
 pub async fn delete(tx: &mut Tx, owner: UserId, id: DestinationId) -> Result<bool> {
+    // On record only: their objects are gone.
+    execute!(
+        tx,
+        "DELETE FROM backups WHERE destination_id = $1 AND user_id = $2 AND removed_at IS NOT NULL",
+        id.0,
+        owner.0
+    )?;
     Ok(execute!(tx, "DELETE FROM backup_destinations WHERE id = $1 AND user_id = $2", id.0, owner.0)? == 1)
 }
 
-/// What the last check found. `status` stays as it is when nothing could be found out.
+/// What the last check or run found: `None` when all was well.
 pub async fn update_check(
     tx: &mut Tx,
     id: DestinationId,
-    status: Option<&str>,
-    error: Option<&str>,
-    checked_at: Option<Timestamp>,
+    error: Option<(FailureCode, &str)>,
+    now: Timestamp,
 ) -> Result<()> {
     execute!(
         tx,
-        "UPDATE backup_destinations SET status = COALESCE($1, status), last_error = $2,
-             last_checked_at = COALESCE($3, last_checked_at)
-         WHERE id = $4",
-        status,
-        error.map(run::stored_line),
-        checked_at.map(At),
+        "UPDATE backup_destinations SET status = $1, last_error = $2, last_error_code = $3, last_checked_at = $4
+         WHERE id = $5",
+        if error.is_none() { "reachable" } else { "unreachable" },
+        error.map(|(_, text)| run::stored_line(text)),
+        error.map(|(code, _)| code.as_str()),
+        At(now),
         id.0
     )?;
     Ok(())
+}
+
+/// Remembers the marker of a folder that was used for the first time.
+pub async fn update_marker(tx: &mut Tx, id: DestinationId, marker: &str) -> Result<()> {
+    execute!(tx, "UPDATE backup_destinations SET marker = $1 WHERE id = $2 AND marker IS NULL", marker, id.0)?;
+    Ok(())
+}
+
+/// The keys of an S3 destination.
+pub async fn open_keys(tx: &mut Tx, row: &DestinationRow) -> Result<(Option<Secret>, Option<Secret>)> {
+    let owner = UserId(row.user_id);
+    let access = read_secret!(tx, "backup_destinations", "s3_access_key_sealed", row.id, owner)?;
+    let secret = read_secret!(tx, "backup_destinations", "s3_secret_key_sealed", row.id, owner)?;
+    Ok((access, secret))
+}
+
+/// How many backups are stored there, including those whose objects are still to be removed.
+pub async fn count_backups(tx: &mut Tx, id: DestinationId) -> Result<i64> {
+    fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM backups WHERE destination_id = $1 AND removed_at IS NULL", id.0)
 }
 
 /// How many tasks store there.

@@ -17,8 +17,10 @@ mod sealing;
 mod sqlite;
 
 pub mod audit;
+pub mod backups;
 pub mod destinations;
 pub mod master_key;
+pub mod restores;
 pub mod runs;
 pub mod servers;
 pub mod sessions;
@@ -28,6 +30,7 @@ pub mod tags;
 pub mod tasks;
 pub mod tokens;
 pub mod upcoming;
+pub mod uploads;
 pub mod users;
 
 pub use at::At;

@@ -23,7 +23,7 @@ macro_rules! migration {
     };
 }
 
-const MIGRATIONS: &[Migration] = &[migration!(1, "0001_initial.sql")];
+const MIGRATIONS: &[Migration] = &[migration!(1, "0001_initial.sql"), migration!(2, "0002_backups.sql")];
 
 /// Applies what is missing. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on
 /// SQLite the transaction itself does.

@@ -1,9 +1,9 @@
 //! Runs: queued, claimed with a lease, ended once. The run is its own queue entry, and a task's log.
 
 use holdfast_core::Timestamp;
-use holdfast_core::ids::{DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
+use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
 use holdfast_core::page::Page;
-use holdfast_core::run::{self, RunKind, RunStatus, Trigger, error_code};
+use holdfast_core::run::{self, FailureCode, RunKind, RunStatus, Trigger};
 use sqlx::QueryBuilder;
 
 use crate::{At, Listing, Result, StoreError, Tx};
@@ -17,6 +17,7 @@ packed_row! {
         server_id: Option<i64> = "r.server_id",
         destination_id: Option<i64> = "r.destination_id",
         stream_id: Option<i64> = "r.stream_id",
+        backup_id: Option<i64> = "r.backup_id",
         status: String = "r.status",
         requested_by: String = "r.requested_by",
         attempt: i64 = "r.attempt",
@@ -24,6 +25,10 @@ packed_row! {
         bytes_read: i64 = "r.bytes_read",
         bytes_stored: i64 = "r.bytes_stored",
         files: i64 = "r.files",
+        /// Estimates; 0 is unknown.
+        bytes_total: i64 = "r.bytes_total",
+        files_total: i64 = "r.files_total",
+        bytes_per_second: i64 = "r.bytes_per_second",
         warnings: i64 = "r.warnings",
         error_code: Option<String> = "r.error_code",
         created_at: At = "r.created_at",
@@ -45,6 +50,8 @@ pub enum Subject {
     CheckServer(ServerId),
     CheckDestination(DestinationId),
     TestStream(StreamId),
+    Restore(BackupId),
+    Verify(BackupId),
 }
 
 impl Subject {
@@ -54,6 +61,8 @@ impl Subject {
             Self::CheckServer(_) => RunKind::CheckServer,
             Self::CheckDestination(_) => RunKind::CheckDestination,
             Self::TestStream(_) => RunKind::TestStream,
+            Self::Restore(_) => RunKind::Restore,
+            Self::Verify(_) => RunKind::Verify,
         }
     }
 }
@@ -73,13 +82,14 @@ pub async fn insert(
         Subject::CheckServer(id) => id.0,
         Subject::CheckDestination(id) => id.0,
         Subject::TestStream(id) => id.0,
+        Subject::Restore(id) | Subject::Verify(id) => id.0,
     };
     let row = fetch_optional!(
         tx,
         (i64,),
-        "INSERT INTO runs (user_id, kind, task_id, server_id, destination_id, stream_id, status, requested_by, slot_at,
-             attempt, lease_epoch, bytes_read, bytes_stored, files, warnings, created_at)
-         VALUES ($1, $2, $3, $4, $5, $6, 'queued', $7, $8, 1, 0, 0, 0, 0, 0, $9)
+        "INSERT INTO runs (user_id, kind, task_id, server_id, destination_id, stream_id, backup_id, status,
+             requested_by, slot_at, attempt, lease_epoch, bytes_read, bytes_stored, files, warnings, created_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, 'queued', $8, $9, 1, 0, 0, 0, 0, 0, $10)
          ON CONFLICT DO NOTHING RETURNING id",
         owner.0,
         subject.kind().as_str(),
@@ -87,6 +97,7 @@ pub async fn insert(
         pick(RunKind::CheckServer, id),
         pick(RunKind::CheckDestination, id),
         pick(RunKind::TestStream, id),
+        pick(RunKind::Restore, id).or(pick(RunKind::Verify, id)),
         trigger.as_str(),
         slot.map(At),
         At(now)
@@ -192,13 +203,94 @@ pub async fn claim(tx: &mut Tx, worker: &str, lease_until: Timestamp, now: Times
     }
 }
 
+/// How far a run is; see `update_progress`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RunCounts {
+    pub bytes_read: i64,
+    pub bytes_stored: i64,
+    pub files: i64,
+    pub warnings: i64,
+    pub bytes_total: i64,
+    pub files_total: i64,
+    pub bytes_per_second: i64,
+}
+
+/// What a heartbeat finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beat {
+    GoOn,
+    /// Somebody asked for the run to end.
+    Cancel,
+    /// The lease is not ours any more.
+    Lost,
+}
+
+/// Renews the lease of a run and notes how far it is.
+pub async fn update_progress(
+    tx: &mut Tx,
+    id: RunId,
+    epoch: i64,
+    counts: &RunCounts,
+    lease_until: Timestamp,
+) -> Result<Beat> {
+    let row = fetch_optional!(
+        tx,
+        (bool,),
+        "UPDATE runs SET bytes_read = $1, bytes_stored = $2, files = $3, warnings = $4, bytes_total = $5,
+             files_total = $6, bytes_per_second = $7, lease_expires_at = $8
+         WHERE id = $9 AND lease_epoch = $10 AND status = 'running' RETURNING cancel_requested_at IS NOT NULL",
+        counts.bytes_read,
+        counts.bytes_stored,
+        counts.files,
+        counts.warnings,
+        counts.bytes_total,
+        counts.files_total,
+        counts.bytes_per_second,
+        At(lease_until),
+        id.0,
+        epoch
+    )?;
+    Ok(match row {
+        Some((false,)) => Beat::GoOn,
+        Some((true,)) => Beat::Cancel,
+        None => Beat::Lost,
+    })
+}
+
+/// A run of a backup: a restore or a verification.
+pub async fn find_of_backup(tx: &mut Tx, id: RunId) -> Result<Option<RunRow>> {
+    find_packed!(tx, "FROM runs r WHERE r.id = $1 AND r.kind IN ('backup', 'restore', 'verify')", id.0)
+}
+
+/// Narrows a list of runs.
+#[derive(Debug, Clone, Default)]
+pub struct RunFilter {
+    pub backup: Option<i64>,
+    pub kind: Option<RunKind>,
+    pub status: Option<RunStatus>,
+}
+
+/// Restores and verifications.
+pub async fn list_of_backups(tx: &mut Tx, listing: &Listing, filter: &RunFilter) -> Result<Page<RunRow>> {
+    list_page!(
+        tx,
+        listing,
+        "runs" as "r",
+        " AND r.kind IN ('restore', 'verify') AND ($2 IS NULL OR $2 = '') AND ($5 IS NULL OR r.backup_id = $5)
+          AND ($6 IS NULL OR r.kind = $6) AND ($7 IS NULL OR r.status = $7)",
+        filter.backup,
+        filter.kind.map(RunKind::as_str),
+        filter.status.map(RunStatus::as_str)
+    )
+}
+
 /// Ends a run that this lease still holds. False when it was lost: whoever took it over ends it.
 pub async fn finish(
     tx: &mut Tx,
     id: RunId,
     epoch: i64,
     status: RunStatus,
-    error_code: Option<&str>,
+    error_code: Option<FailureCode>,
     now: Timestamp,
 ) -> Result<bool> {
     let ended = execute!(
@@ -206,7 +298,7 @@ pub async fn finish(
         "UPDATE runs SET status = $1, error_code = $2, finished_at = $3, lease_expires_at = NULL
          WHERE id = $4 AND lease_epoch = $5 AND status = 'running'",
         status.as_str(),
-        error_code,
+        error_code.map(FailureCode::as_str),
         At(now),
         id.0,
         epoch
@@ -256,22 +348,24 @@ pub async fn fail_lost(tx: &mut Tx, now: Timestamp) -> Result<Vec<LostRun>> {
         "UPDATE runs SET status = 'failed', error_code = $1, finished_at = $2, lease_epoch = lease_epoch + 1,
              lease_expires_at = NULL
          WHERE status = 'running' AND lease_expires_at < $2 RETURNING id, task_id, lease_epoch",
-        error_code::WORKER_LOST,
+        FailureCode::WorkerLost.as_str(),
         At(now)
     )
 }
 
 /// Forgets checks and tests that ended long ago; what they found is noted elsewhere.
 pub async fn delete_old_checks(tx: &mut Tx, before: Timestamp) -> Result<u64> {
-    execute!(tx, "DELETE FROM runs WHERE kind <> 'backup' AND finished_at < $1", At(before))
+    execute!(tx, "DELETE FROM runs WHERE kind IN ('check-server', 'check-destination', 'test-stream') AND finished_at < $1", At(before))
 }
 
-/// What there is to do at the moment, from three index look-ups; costs next to nothing when there is nothing.
+/// What there is to do at the moment, from a few index look-ups; costs next to nothing when there is nothing.
 #[derive(Debug, Clone, Copy, sqlx::FromRow)]
 pub struct Waiting {
     pub has_due_task: bool,
     pub has_queued_run: bool,
     pub has_lost_run: bool,
+    pub has_removal: bool,
+    pub has_upload: bool,
 }
 
 pub async fn find_waiting(tx: &mut Tx, now: Timestamp) -> Result<Waiting> {
@@ -280,7 +374,11 @@ pub async fn find_waiting(tx: &mut Tx, now: Timestamp) -> Result<Waiting> {
         Waiting,
         "SELECT EXISTS (SELECT 1 FROM backup_tasks WHERE next_run_at <= $1) AS has_due_task,
              EXISTS (SELECT 1 FROM runs WHERE status = 'queued') AS has_queued_run,
-             EXISTS (SELECT 1 FROM runs WHERE status = 'running' AND lease_expires_at < $1) AS has_lost_run",
+             EXISTS (SELECT 1 FROM runs WHERE status = 'running' AND lease_expires_at < $1) AS has_lost_run,
+             EXISTS (SELECT 1 FROM backups WHERE deleted_at IS NOT NULL AND removed_at IS NULL
+                     AND remove_after <= $1) AS has_removal,
+             EXISTS (SELECT 1 FROM uploads u WHERE u.retry_after <= $1 AND NOT EXISTS
+                     (SELECT 1 FROM runs r WHERE r.id = u.run_id AND r.status = 'running')) AS has_upload",
         At(now)
     )?;
     row.ok_or_else(|| StoreError::Broken("a query without a row".to_owned()))

@@ -1,10 +1,10 @@
 //! Remote servers.
 
-use holdfast_core::Timestamp;
+use holdfast_core::{Secret, Timestamp};
 use holdfast_core::ids::{ServerId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::rules::search_form;
-use holdfast_core::run;
+use holdfast_core::run::{self, FailureCode};
 use holdfast_core::server::{CurrentServer, ServerDraft};
 
 use crate::{At, Listing, Result, Tx};
@@ -26,6 +26,11 @@ packed_row! {
         connectivity: String = "s.connectivity",
         last_connected_at: Option<At> = "s.last_connected_at",
         last_error: Option<String> = "s.last_error",
+        last_error_code: Option<String> = "s.last_error_code",
+        latency_micros: Option<i64> = "s.latency_micros",
+        /// One tool a line: its name, a blank, its version.
+        tools: String = "s.tools",
+        jump_server_id: Option<i64> = "s.jump_server_id",
         created_at: At = "s.created_at",
         updated_at: At = "s.updated_at",
     }
@@ -40,6 +45,7 @@ impl ServerRow {
             username: self.username.clone(),
             port: self.port,
             database_username: self.database_username.clone(),
+            jump_server: self.jump_server_id,
         }
     }
 }
@@ -84,7 +90,7 @@ pub async fn update(tx: &mut Tx, row: &ServerRow, draft: &ServerDraft, now: Time
         execute!(
             tx,
             "UPDATE remote_servers SET host_key = NULL, offered_host_key = NULL, connectivity = 'unknown',
-                 last_error = NULL
+                 last_error = NULL, last_error_code = NULL, latency_micros = NULL, tools = ''
              WHERE id = $1",
             row.id
         )?;
@@ -97,14 +103,15 @@ async fn write(tx: &mut Tx, id: i64, owner: UserId, draft: &ServerDraft, updated
     execute!(
         tx,
         "UPDATE remote_servers SET label = $1, search_label = $2, host = $3, port = $4, username = $5,
-             database_username = $6, updated_at = $7
-         WHERE id = $8 AND user_id = $9",
+             database_username = $6, jump_server_id = $7, updated_at = $8
+         WHERE id = $9 AND user_id = $10",
         &draft.label,
         search_form(&draft.label),
         &draft.host,
         draft.port,
         &draft.username,
         &draft.database_username,
+        draft.jump_server,
         updated_at,
         id,
         owner.0
@@ -128,22 +135,69 @@ pub async fn update_offered_host_key(tx: &mut Tx, id: ServerId, fingerprint: &st
     Ok(())
 }
 
+/// Pins the key of a first contact. A server that has one keeps it.
+pub async fn pin_host_key(tx: &mut Tx, id: ServerId, fingerprint: &str) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE remote_servers SET host_key = $1 WHERE id = $2 AND host_key IS NULL",
+        run::stored_line(fingerprint),
+        id.0
+    )?;
+    Ok(())
+}
+
+/// The server let us in.
+pub async fn update_online(tx: &mut Tx, id: ServerId, latency_micros: Option<i64>, now: Timestamp) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE remote_servers SET connectivity = 'online', last_connected_at = $1, last_error = NULL,
+             last_error_code = NULL, latency_micros = COALESCE($2, latency_micros)
+         WHERE id = $3",
+        At(now),
+        latency_micros,
+        id.0
+    )?;
+    Ok(())
+}
+
+/// The server did not let us in, and why.
+pub async fn update_offline(tx: &mut Tx, id: ServerId, code: FailureCode, error: &str) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE remote_servers SET connectivity = 'offline', last_error = $1, last_error_code = $2 WHERE id = $3",
+        run::stored_line(error),
+        code.as_str(),
+        id.0
+    )?;
+    Ok(())
+}
+
+/// What the server offers, as the last check found it.
+pub async fn update_tools(tx: &mut Tx, id: ServerId, tools: &[(String, String)]) -> Result<()> {
+    let lines: Vec<String> = tools.iter().map(|(tool, version)| run::stored_line(&format!("{tool} {version}"))).collect();
+    execute!(tx, "UPDATE remote_servers SET tools = $1 WHERE id = $2", lines.join("\n"), id.0)?;
+    Ok(())
+}
+
+/// How many servers are reached through this one.
+pub async fn count_behind(tx: &mut Tx, id: ServerId) -> Result<i64> {
+    fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM remote_servers WHERE jump_server_id = $1", id.0)
+}
+
+pub async fn open_database_password(tx: &mut Tx, row: &ServerRow) -> Result<Option<Secret>> {
+    read_secret!(tx, "remote_servers", "database_password_sealed", row.id, UserId(row.user_id))
+}
+
 /// Pins the key that the server showed last. False when none is waiting.
 pub async fn accept_host_key(tx: &mut Tx, row: &ServerRow, now: Timestamp) -> Result<bool> {
     let accepted = execute!(
         tx,
         "UPDATE remote_servers SET host_key = offered_host_key, offered_host_key = NULL, connectivity = 'unknown',
-             last_error = NULL, updated_at = $1
+             last_error = NULL, last_error_code = NULL, updated_at = $1
          WHERE id = $2 AND user_id = $3 AND offered_host_key IS NOT NULL",
         row.updated_at.moved_on(now),
         row.id,
         row.user_id
     )?;
     Ok(accepted == 1)
-}
-
-/// Notes why a check told nothing about the server.
-pub async fn update_last_error(tx: &mut Tx, id: ServerId, error: &str) -> Result<()> {
-    execute!(tx, "UPDATE remote_servers SET last_error = $1 WHERE id = $2", run::stored_line(error), id.0)?;
-    Ok(())
 }

@@ -88,6 +88,7 @@ async fn seed_user(tx: &mut Tx, number: i64, tasks_each: i64) -> holdfast_store:
         port: 22,
         database_username: None,
         database_password: SecretChange::Keep,
+        jump_server: None,
     };
     let server = servers::insert(tx, user, &server, now).await?;
     let destination = DestinationDraft {

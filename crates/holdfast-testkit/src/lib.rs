@@ -4,15 +4,25 @@
 
 mod client;
 mod clock;
+mod mariadb;
 mod postgres;
+mod proxy;
+mod s3_server;
 mod service;
+mod ssh_server;
 mod test_app;
+mod tree;
 
 pub use client::{Client, Reply};
 pub use clock::ManualClock;
+pub use mariadb::MariaDbServer;
 pub use postgres::PostgresServer;
+pub use proxy::FaultProxy;
+pub use s3_server::{Fault, S3Server};
 pub use service::{Service, free_port};
-pub use test_app::{Engine, PASSWORD, TestApp, TestUser};
+pub use ssh_server::{SshServer, SshServerBuilder};
+pub use test_app::{Engine, PASSWORD, Settings, TestApp, TestUser};
+pub use tree::{Fingerprint, Ignore, SampleTree, assert_same, assert_same_but, random};
 
 /// Runs one async test body on SQLite and on PostgreSQL, as two tests.
 #[macro_export]

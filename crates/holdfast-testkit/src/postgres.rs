@@ -53,6 +53,10 @@ impl PostgresServer {
         Self { port, _service: service }
     }
 
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     pub fn url(&self, database: &str) -> String {
         format!("postgres://holdfast@127.0.0.1:{}/{database}", self.port)
     }

@@ -16,7 +16,7 @@ use holdfast_core::user::UserDraft;
 use holdfast_store::master_key::MasterKeySource;
 use holdfast_store::{Migrations, Options, Store};
 use holdfast_ui::Ui;
-use holdfast_worker::Worker;
+use holdfast_worker::{Parts, StoredArchives, Worker};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -36,7 +36,32 @@ pub struct TestApp {
     pub options: Options,
     /// Database and key of this test; removed with it.
     pub folder: TempDir,
+    parts: Parts,
     stop: CancellationToken,
+}
+
+/// What a test may want otherwise than usual.
+pub struct Settings {
+    pub limits: Limits,
+    pub device_auth_enabled: bool,
+    /// Short times, so that tests of faults do not wait for long.
+    pub engine: holdfast_engine::Settings,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        // Limits stay out of the way of tests that are not about them.
+        let limits = Limits {
+            requests: Quota::per_second(1_000_000, 1_000_000),
+            runs: Quota::per_minute(1_000_000),
+            sign_ins: Quota::per_minute(1_000_000),
+        };
+        let mut engine = holdfast_engine::Settings::default();
+        engine.destination.retry.first_wait = Duration::from_millis(10);
+        engine.destination.retry.longest_wait = Duration::from_millis(100);
+        engine.destination.retry.give_up_after = Duration::from_secs(5);
+        Self { limits, device_auth_enabled: true, engine }
+    }
 }
 
 /// An account with a token for everything.
@@ -50,16 +75,10 @@ pub const PASSWORD: &str = "correct horse battery";
 
 impl TestApp {
     pub async fn start(engine: Engine) -> Self {
-        // Limits stay out of the way of tests that are not about them.
-        let limits = Limits {
-            requests: Quota::per_second(1_000_000, 1_000_000),
-            runs: Quota::per_minute(1_000_000),
-            sign_ins: Quota::per_minute(1_000_000),
-        };
-        Self::start_with(engine, limits, true).await
+        Self::start_with(engine, Settings::default()).await
     }
 
-    pub async fn start_with(engine: Engine, limits: Limits, device_auth_enabled: bool) -> Self {
+    pub async fn start_with(engine: Engine, settings: Settings) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let url = match engine {
             Engine::Sqlite => format!("sqlite://{}", folder.path().join("holdfast.db").display()),
@@ -75,7 +94,11 @@ impl TestApp {
         let clock = Arc::new(ManualClock::at("2025-03-03T10:00:00Z"));
         let shared: SharedClock = clock.clone();
         let store = Store::open(&options, &shared).await.expect("a new database opens");
-        let app = Arc::new(App::new(store, shared, limits, device_auth_enabled));
+        let engine = holdfast_engine::Engine::new(settings.engine).expect("threads");
+        let destinations = folder.path().join("destinations");
+        let archives = Arc::new(StoredArchives::new(engine.clone(), store.clone(), destinations.clone()));
+        let app = Arc::new(App::new(store, shared, settings.limits, settings.device_auth_enabled, archives));
+        let parts = Parts { app: app.clone(), engine, folder: destinations, runs_at_once: 8 };
         let api = holdfast_api::router(Arc::new(Api { app: app.clone(), metrics: None }));
         let ui = holdfast_ui::router(Arc::new(Ui { app: app.clone(), secure_cookies: false }));
         let router = holdfast_api::with_context(api.merge(ui), ContextSettings::default());
@@ -85,7 +108,7 @@ impl TestApp {
         let stopped = stop.clone().cancelled_owned();
         let service = router.into_make_service_with_connect_info::<SocketAddr>();
         tokio::spawn(async move { axum::serve(listener, service).with_graceful_shutdown(stopped).await });
-        Self { app, clock, base_url, options, folder, stop }
+        Self { app, clock, base_url, options, folder, parts, stop }
     }
 
     /// A caller without a token.
@@ -120,8 +143,17 @@ impl TestApp {
 
     /// Does all the work there is, in place of waiting for it.
     pub async fn run_until_idle(&self) {
-        let worked = Worker::new(self.app.clone()).run_until_idle(&CancellationToken::new()).await;
+        let worked = self.worker().run_until_idle(&CancellationToken::new()).await;
         worked.unwrap_or_else(|error| panic!("{error:?}"));
+    }
+
+    pub fn worker(&self) -> Worker {
+        Worker::new(self.parts.clone())
+    }
+
+    /// Where local destinations are.
+    pub fn destinations(&self) -> &std::path::Path {
+        &self.parts.folder
     }
 }
 
@@ -134,7 +166,8 @@ impl Drop for TestApp {
 /// What tests create all the time. Each gives the new id.
 impl TestUser {
     pub async fn server(&self) -> i64 {
-        let body = json!({"label": "web-1", "ip_address": "127.0.0.1", "username": "backup"});
+        // Nothing listens there: runs fail at once, and in the same way everywhere.
+        let body = json!({"label": "web-1", "ip_address": "127.0.0.1", "port": 1, "username": "backup"});
         self.client.post("/api/remote-servers", body).await.id(201)
     }
 

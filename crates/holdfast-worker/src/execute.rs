@@ -1,94 +1,422 @@
-//! Claims a run and brings it to its end.
-//!
-//! The engine that copies data is not part of this build. A run therefore ends as failed, and says so: nothing here
-//! may look like a backup.
+//! Claims a run, works on it through the engine, and brings it to its one end.
 
-use holdfast_app::{App, Result};
-use holdfast_core::ids::{DestinationId, RunId, ServerId, StreamId, TaskId};
-use holdfast_core::run::{RunKind, RunStatus, error_code};
-use holdfast_core::{Timestamp, clock};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use holdfast_app::{App, AppError, Result};
+use holdfast_core::backup::{DeletedReason, Verification};
+use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
+use holdfast_core::retention::{self, Verdict};
+use holdfast_core::run::{FailureCode, RunKind, RunStatus};
+use holdfast_core::task::TaskSettings;
+use holdfast_core::{Timestamp, random};
+use holdfast_engine::{
+    BackupReport, Contact, Context, Engine, EngineError, Journal, RestoreReport, ServerReport,
+};
+use holdfast_store::backups::{self, NewBackup};
 use holdfast_store::runs::{self, RunRow};
-use holdfast_store::{Tx, destinations, servers, streams, tasks};
+use holdfast_store::{StoreError, Tx, destinations, restores, servers, streams, tasks, uploads};
 
-/// A claimed run is ended within milliseconds; the lease is for a worker that dies in between.
-const LEASE_SECS: i64 = 60;
+use crate::lease::{Lease, append_lines, counts, lease_until};
+use crate::plans::Planner;
 
-const NO_ENGINE: &str = "This version of Holdfast cannot copy data yet: it comes without the backup engine. Nothing \
-    was read from the server, and nothing was stored or deleted.";
-const NO_CHECK: &str = "Not checked: this version of Holdfast comes without the engine that connects to servers and \
-    destinations.";
 const NO_MESSAGE: &str = "Not sent: this version of Holdfast cannot deliver messages yet.";
-
 const LOST: &str = "The worker that had this run went away before its end. Nothing counts as backed up by it.";
+/// Between tries to write the end of a run while the database is away.
+const END_AGAIN: Duration = Duration::from_millis(500);
 
-/// Claims the oldest queued run and ends it. False when there was none to claim.
-pub(crate) async fn next(app: &App, worker: &str) -> Result<bool> {
-    let now = app.now();
-    let lease_until = clock::from_micros(now.as_microsecond() + LEASE_SECS * 1_000_000);
-    let mut tx = app.store.begin().await?;
-    let Some(run) = runs::claim(&mut tx, worker, lease_until, now).await? else { return Ok(false) };
-    tx.commit().await?;
-    end(app, &run).await?;
-    Ok(true)
+/// What a run did, for its end to write down.
+enum Done {
+    Backup { report: BackupReport, settings: Box<TaskSettings>, password: Option<holdfast_core::Secret>, source: String },
+    Restored(RestoreReport),
+    Verified,
+    ServerChecked(ServerReport),
+    DestinationChecked { marker: Option<String> },
 }
 
-/// One fenced transaction: the line that says why, the end, and what it means for the task or the thing checked.
-async fn end(app: &App, run: &RunRow) -> Result<()> {
-    let now = app.now();
-    let id = RunId(run.id);
-    let mut tx = app.store.begin().await?;
-    // The task before its run, as those who cancel do: two orders would deadlock.
-    if let Some(task) = run.task_id {
-        tasks::find_locked(&mut tx, TaskId(task)).await?;
-    }
-    let (line, kind) = match RunKind::parse(&run.kind) {
-        Some(RunKind::Backup) => (NO_ENGINE, RunKind::Backup),
-        Some(RunKind::TestStream) => (NO_MESSAGE, RunKind::TestStream),
-        Some(kind @ (RunKind::CheckServer | RunKind::CheckDestination)) => (NO_CHECK, kind),
-        None => return Err(holdfast_app::AppError::Internal(format!("run {id} is of unknown kind {}", run.kind))),
-    };
-    runs::append_line(&mut tx, id, run.lease_epoch, line, now).await?;
-    let status = if runs::is_cancel_requested(&mut tx, id).await? { RunStatus::Cancelled } else { RunStatus::Failed };
-    let code = (status == RunStatus::Failed).then_some(error_code::NOT_SUPPORTED);
-    if !runs::finish(&mut tx, id, run.lease_epoch, status, code, now).await? {
-        tracing::warn!(run = run.id, "lost the lease; another worker ends this run");
-        return Ok(());
-    }
-    note_end(&mut tx, kind, run, line, now).await?;
-    tx.commit().await?;
-    metrics::counter!("holdfast_runs_ended_total", "status" => status.as_str()).increment(1);
-    tracing::info!(run = run.id, kind = run.kind, status = status.as_str(), "run ended");
-    Ok(())
+/// Whom a run had to do with, learnt on the way.
+#[derive(Default)]
+struct Involved {
+    server: Option<ServerId>,
+    jump: Option<ServerId>,
+    destination: Option<DestinationId>,
 }
 
-/// What could not be found out leaves the state as it was and says why.
-async fn note_end(tx: &mut Tx, kind: RunKind, run: &RunRow, line: &str, now: Timestamp) -> Result<()> {
-    match (kind, run.task_id, run.server_id, run.destination_id, run.stream_id) {
-        (RunKind::Backup, Some(task), ..) => tasks::update_last_run(tx, TaskId(task), now).await?,
-        (RunKind::CheckServer, _, Some(server), ..) => servers::update_last_error(tx, ServerId(server), line).await?,
-        (RunKind::CheckDestination, _, _, Some(destination), _) => {
-            destinations::update_check(tx, DestinationId(destination), None, Some(line), None).await?;
+/// What workers share.
+#[derive(Clone)]
+pub(crate) struct Executor {
+    pub app: Arc<App>,
+    pub engine: Engine,
+    pub planner: Planner,
+}
+
+impl Executor {
+    /// Takes the oldest queued run; `None` when there is none.
+    pub(crate) async fn claim(&self, worker: &str) -> Result<Option<RunRow>> {
+        let now = self.app.now();
+        let mut tx = self.app.store.begin().await?;
+        let run = runs::claim(&mut tx, worker, lease_until(now), now).await?;
+        tx.commit().await?;
+        Ok(run)
+    }
+
+    /// Works on a claimed run until its end is written, or the run is not ours any more.
+    pub(crate) async fn run(&self, run: RunRow) {
+        let id = run.id;
+        let lease = Lease::start(self.app.clone(), run.clone());
+        let (executor, context) = (self.clone(), lease.context.clone());
+        // A task of its own: whatever breaks in there ends this run and no other.
+        let working = tokio::spawn(async move {
+            let mut involved = Involved::default();
+            let done = executor.work(&run, &context, &mut involved).await;
+            (done, involved)
+        });
+        let (done, involved) = working.await.unwrap_or_else(|error| {
+            tracing::error!(%error, run = id, "a run broke its worker");
+            (Err(EngineError::internal("This run met a fault of Holdfast itself.")), Involved::default())
+        });
+        let Some((run, context, lines)) = lease.finish().await else { return };
+        let end = End { executor: self, run: &run, context: &context, lines, done, involved };
+        end.write().await;
+    }
+
+    async fn work(&self, run: &RunRow, context: &Context, involved: &mut Involved) -> Result<Done, EngineError> {
+        let internal = |error: AppError| EngineError::internal(format!("{error:?}"));
+        match RunKind::parse(&run.kind) {
+            Some(RunKind::Backup) => self.back_up(run, context, involved).await,
+            Some(RunKind::Restore) => self.restore(run, context, involved).await,
+            Some(RunKind::Verify) => {
+                let backup = self.backup_of(run).await.map_err(internal)?;
+                let stored = self.planner.stored(&self.app.store, &backup).await.map_err(internal)?;
+                context.log.line(format!("Reading {} back, {} bytes.", stored.key, stored.size_bytes));
+                self.engine.verify(&stored, context).await.map(|()| Done::Verified)
+            }
+            Some(RunKind::CheckServer) => {
+                let id = ServerId(run.server_id.unwrap_or_default());
+                let planned = self.planner.server(&self.app, UserId(run.user_id), id).await;
+                let (server, row) = planned.map_err(internal)?;
+                (involved.server, involved.jump) = (Some(id), row.jump_server_id.map(ServerId));
+                self.engine.check_server(&server, context).await.map(Done::ServerChecked)
+            }
+            Some(RunKind::CheckDestination) => {
+                let id = DestinationId(run.destination_id.unwrap_or_default());
+                let mut tx = self.app.store.read().await.map_err(|error| internal(error.into()))?;
+                let spec = self.planner.destination(&mut tx, id).await.map_err(internal)?;
+                drop(tx);
+                involved.destination = Some(id);
+                let probe = format!("holdfast-check-{}", random::hex(&random::bytes::<8>()));
+                let marker = self.engine.check_destination(&spec, &probe).await?;
+                Ok(Done::DestinationChecked { marker })
+            }
+            Some(RunKind::TestStream) => Err(EngineError::new(FailureCode::NotSupported, NO_MESSAGE)),
+            None => Err(EngineError::internal(format!("this run is of unknown kind {}", run.kind))),
         }
-        (RunKind::TestStream, _, _, _, Some(stream)) => {
-            streams::update_test(tx, StreamId(stream), false, line, now).await?;
-        }
-        // What the run was about has been deleted meanwhile.
-        _ => {}
     }
-    Ok(())
+
+    async fn back_up(&self, run: &RunRow, context: &Context, involved: &mut Involved) -> Result<Done, EngineError> {
+        let task = TaskId(run.task_id.unwrap_or_default());
+        let planned = self.planner.backup(&self.app, task).await;
+        let planned = planned.map_err(|error| EngineError::internal(format!("{error:?}")))?;
+        involved.server = Some(planned.settings.server);
+        involved.jump = planned.jump;
+        involved.destination = Some(planned.settings.destination);
+        let source = planned.plan.source.text();
+        context.log.line(format!("Backing up {source}."));
+        let journal = RunJournal {
+            app: self.app.clone(),
+            run: RunId(run.id),
+            epoch: run.lease_epoch,
+            destination: planned.settings.destination,
+        };
+        let report = self.engine.back_up(&planned.plan, context, Arc::new(journal)).await?;
+        Ok(Done::Backup { report, settings: Box::new(planned.settings), password: planned.plan.password, source })
+    }
+
+    async fn restore(&self, run: &RunRow, context: &Context, involved: &mut Involved) -> Result<Done, EngineError> {
+        let internal = |error: AppError| EngineError::internal(format!("{error:?}"));
+        let backup = self.backup_of(run).await.map_err(internal)?;
+        let mut tx = self.app.store.read().await.map_err(|error| internal(error.into()))?;
+        let draft = restores::find(&mut tx, RunId(run.id)).await.map_err(|error| internal(error.into()))?;
+        drop(tx);
+        let draft = draft.ok_or_else(|| EngineError::internal("what this restore was asked to do is gone"))?;
+        involved.server = Some(draft.server);
+        let plan = self.planner.restore(&self.app, &backup, &draft).await.map_err(internal)?;
+        context.log.line(format!("Restoring {}.", plan.backup.key));
+        self.engine.restore(&plan, context).await.map(Done::Restored)
+    }
+
+    async fn backup_of(&self, run: &RunRow) -> Result<backups::BackupRow> {
+        let id = BackupId(run.backup_id.unwrap_or_default());
+        let found = backups::find(&mut self.app.store.read().await?, id).await?;
+        found.ok_or_else(|| crate::plans::gone("backup"))
+    }
+
+    /// Ends the runs of workers that went away.
+    pub(crate) async fn fail_lost(&self) -> Result<()> {
+        let now = self.app.now();
+        let mut tx = self.app.store.begin().await?;
+        for lost in runs::fail_lost(&mut tx, now).await? {
+            runs::append_line(&mut tx, RunId(lost.id), lost.lease_epoch, LOST, now).await?;
+            if let Some(task) = lost.task_id {
+                tasks::update_last_run(&mut tx, TaskId(task), now).await?;
+            }
+            tracing::warn!(run = lost.id, "the worker of this run went away; the run is ended as failed");
+        }
+        tx.commit().await?;
+        Ok(())
+    }
 }
 
-/// Ends the runs of workers that went away.
-pub(crate) async fn fail_lost(app: &App) -> Result<()> {
-    let now = app.now();
-    let mut tx = app.store.begin().await?;
-    for lost in runs::fail_lost(&mut tx, now).await? {
-        runs::append_line(&mut tx, RunId(lost.id), lost.lease_epoch, LOST, now).await?;
-        if let Some(task) = lost.task_id {
+/// Notes uploads before they exist; fenced like every write of a run.
+struct RunJournal {
+    app: Arc<App>,
+    run: RunId,
+    epoch: i64,
+    destination: DestinationId,
+}
+
+impl RunJournal {
+    fn failed(error: impl std::fmt::Debug) -> EngineError {
+        EngineError::internal(format!("the upload could not be noted: {error:?}"))
+    }
+}
+
+#[async_trait]
+impl Journal for RunJournal {
+    async fn upload_begins(&self, key: &str) -> Result<(), EngineError> {
+        let mut tx = self.app.store.begin().await.map_err(Self::failed)?;
+        let noted = uploads::insert(&mut tx, self.run, self.epoch, self.destination, key, self.app.now()).await;
+        if !noted.map_err(Self::failed)? {
+            return Err(EngineError::new(FailureCode::WorkerLost, "Another worker has this run."));
+        }
+        tx.commit().await.map_err(Self::failed)
+    }
+
+    async fn upload_begun(&self, _key: &str, upload_id: &str) -> Result<(), EngineError> {
+        let mut tx = self.app.store.begin().await.map_err(Self::failed)?;
+        uploads::update_id(&mut tx, self.run, upload_id).await.map_err(Self::failed)?;
+        tx.commit().await.map_err(Self::failed)
+    }
+}
+
+/// The end of a run: one fenced transaction with everything that follows from it.
+struct End<'a> {
+    executor: &'a Executor,
+    run: &'a RunRow,
+    context: &'a Context,
+    lines: Vec<String>,
+    done: Result<Done, EngineError>,
+    involved: Involved,
+}
+
+impl End<'_> {
+    /// Tries until it is written or the lease would be anybody's.
+    async fn write(mut self) {
+        let words = self.last_words();
+        self.lines.push(words);
+        let status = self.status();
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(crate::lease::LEASE_SECS.unsigned_abs());
+        loop {
+            match self.try_write(status).await {
+                Ok(true) => break,
+                Ok(false) => return tracing::warn!(run = self.run.id, "lost the lease; another worker ends this run"),
+                Err(AppError::Unavailable(reason)) if tokio::time::Instant::now() < deadline => {
+                    tracing::warn!(run = self.run.id, reason, "the end of a run is not written yet; trying again");
+                    tokio::time::sleep(END_AGAIN).await;
+                }
+                Err(error) => return tracing::error!(run = self.run.id, ?error, "the end of a run was not written"),
+            }
+        }
+        metrics::counter!("holdfast_runs_ended_total", "status" => status.as_str()).increment(1);
+        let code = self.done.as_ref().err().map(|error| error.code.as_str());
+        tracing::info!(run = self.run.id, kind = self.run.kind, status = status.as_str(), code, "run ended");
+    }
+
+    fn status(&self) -> RunStatus {
+        match &self.done {
+            Ok(_) => RunStatus::Successful,
+            Err(error) if error.code == FailureCode::Cancelled => RunStatus::Cancelled,
+            Err(_) => RunStatus::Failed,
+        }
+    }
+
+    fn last_words(&self) -> String {
+        match &self.done {
+            Ok(Done::Backup { report, .. }) => format!(
+                "Stored {} bytes as {} (SHA-256 {}), from {} bytes in {} entries. The destination confirmed it.",
+                report.stored_bytes, report.key, report.stored_sha256, report.plain_bytes, report.entries
+            ),
+            Ok(Done::Restored(report)) => {
+                format!("Restored {} entries from {} bytes.", report.entries, report.plain_bytes)
+            }
+            Ok(Done::Verified) => "Everything was read back, and it is what was written.".to_owned(),
+            Ok(Done::ServerChecked(_)) => "The server is online.".to_owned(),
+            Ok(Done::DestinationChecked { .. }) => "The destination is reachable.".to_owned(),
+            Err(error) => format!("{} {}", error.message, error.code.advice()),
+        }
+    }
+
+    async fn try_write(&self, status: RunStatus) -> Result<bool> {
+        let (app, run) = (&self.executor.app, self.run);
+        let now = app.now();
+        let id = RunId(run.id);
+        let mut tx = app.store.begin().await?;
+        // The task before its run, as those who cancel do: two orders would deadlock.
+        if let Some(task) = run.task_id {
+            tasks::find_locked(&mut tx, TaskId(task)).await?;
+        }
+        append_lines(&mut tx, id, run.lease_epoch, &self.lines, now).await?;
+        let counts = counts(&self.context.progress, self.context.log.warnings(), 0.0);
+        runs::update_progress(&mut tx, id, run.lease_epoch, &counts, lease_until(now)).await?;
+        let code = self.done.as_ref().err().map(|error| error.code);
+        if !runs::finish(&mut tx, id, run.lease_epoch, status, code, now).await? {
+            return Ok(false);
+        }
+        self.note_contact(&mut tx, now).await?;
+        self.note_outcome(&mut tx, now).await?;
+        if let Some(task) = run.task_id {
             tasks::update_last_run(&mut tx, TaskId(task), now).await?;
         }
-        tracing::warn!(run = lost.id, "the worker of this run went away; the run is ended as failed");
+        tx.commit().await?;
+        Ok(true)
     }
-    tx.commit().await?;
-    Ok(())
+
+    /// What follows from the end, beyond the run itself.
+    async fn note_outcome(&self, tx: &mut Tx, now: Timestamp) -> Result<(), StoreError> {
+        let kind = RunKind::parse(&self.run.kind);
+        match &self.done {
+            Ok(Done::Backup { report, settings, password, source }) => {
+                self.record(tx, report, settings, password.as_ref(), source, now).await?;
+            }
+            Ok(Done::Verified) => self.note_verification(tx, Verification::Verified, now).await?,
+            Ok(Done::ServerChecked(report)) => {
+                if let Some(server) = self.involved.server {
+                    let mut tools = report.tools.clone();
+                    if report.has_sftp {
+                        tools.push(("sftp".to_owned(), "available".to_owned()));
+                    }
+                    servers::update_tools(tx, server, &tools).await?;
+                }
+            }
+            Ok(Done::DestinationChecked { marker }) => self.note_destination(tx, marker.as_deref(), now).await?,
+            Ok(Done::Restored(_)) => {}
+            Err(error) => match (kind, error.code) {
+                (Some(RunKind::Verify), FailureCode::Missing) => {
+                    self.note_verification(tx, Verification::Missing, now).await?;
+                }
+                (Some(RunKind::Verify), FailureCode::Corrupt | FailureCode::WrongPassword) => {
+                    self.note_verification(tx, Verification::Corrupt, now).await?;
+                }
+                (Some(RunKind::TestStream), _) => {
+                    if let Some(stream) = self.run.stream_id {
+                        streams::update_test(tx, StreamId(stream), false, &error.message, now).await?;
+                    }
+                }
+                (Some(RunKind::CheckDestination), _) => {
+                    if let Some(destination) = self.involved.destination {
+                        let found = Some((error.code, error.message.as_str()));
+                        destinations::update_check(tx, destination, found, now).await?;
+                    }
+                }
+                _ => {}
+            },
+        }
+        Ok(())
+    }
+
+    async fn note_verification(&self, tx: &mut Tx, found: Verification, now: Timestamp) -> Result<(), StoreError> {
+        match self.run.backup_id {
+            Some(backup) => backups::update_verification(tx, BackupId(backup), found, now).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn note_destination(&self, tx: &mut Tx, marker: Option<&str>, now: Timestamp) -> Result<(), StoreError> {
+        let Some(destination) = self.involved.destination else { return Ok(()) };
+        if let Some(marker) = marker {
+            destinations::update_marker(tx, destination, marker).await?;
+        }
+        destinations::update_check(tx, destination, None, now).await
+    }
+
+    /// Keys are pinned on first contact; a server is online when it let us in.
+    async fn note_contact(&self, tx: &mut Tx, now: Timestamp) -> Result<(), StoreError> {
+        let Some(server) = self.involved.server else { return Ok(()) };
+        let contact: Contact = self.context.contact.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        let seen = [
+            (Some(server), &contact.host_key, &contact.changed_host_key),
+            (self.involved.jump, &contact.jump_host_key, &contact.changed_jump_host_key),
+        ];
+        for (server, key, changed) in seen.into_iter().filter_map(|(server, key, changed)| Some((server?, key, changed)))
+        {
+            if let Some(key) = key {
+                servers::pin_host_key(tx, server, key).await?;
+            }
+            if let Some(changed) = changed {
+                servers::update_offered_host_key(tx, server, changed).await?;
+            }
+        }
+        const UNREACHABLE: &[FailureCode] = &[
+            FailureCode::Connect,
+            FailureCode::Dns,
+            FailureCode::Timeout,
+            FailureCode::HostKeyChanged,
+            FailureCode::Auth,
+        ];
+        match &self.done {
+            _ if contact.host_key.is_some() => {
+                let latency = contact.latency_micros.and_then(|micros| i64::try_from(micros).ok());
+                servers::update_online(tx, server, latency, now).await
+            }
+            Err(error) if UNREACHABLE.contains(&error.code) => {
+                servers::update_offline(tx, server, error.code, &error.message).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Records the backup and, now that it is there, lets go of what it supersedes.
+    async fn record(
+        &self,
+        tx: &mut Tx,
+        report: &BackupReport,
+        settings: &TaskSettings,
+        password: Option<&holdfast_core::Secret>,
+        source: &str,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let task = TaskId(self.run.task_id.unwrap_or_default());
+        let new = NewBackup {
+            task,
+            destination: settings.destination,
+            run: RunId(self.run.id),
+            task_label: settings.label.clone(),
+            source: source.to_owned(),
+            content: report.content,
+            key: report.key.clone(),
+            size_bytes: number(report.stored_bytes),
+            sha256: report.stored_sha256.clone(),
+            plain_bytes: number(report.plain_bytes),
+            plain_sha256: report.plain_sha256.clone(),
+            entries: number(report.entries),
+            password: password.cloned(),
+        };
+        backups::insert(tx, UserId(self.run.user_id), &new, now).await?;
+        uploads::delete(tx, RunId(self.run.id)).await?;
+        self.note_destination(tx, report.marker.as_deref(), now).await?;
+        // As the task is now: somebody who raised the number meanwhile wants to keep more.
+        let keep = tasks::find(tx, task).await?.map_or(settings.storage.max_backups, |row| row.max_backups);
+        let stored = backups::list_of_task(tx, task).await?;
+        for (id, verdict) in retention::plan(&stored, keep) {
+            if let Verdict::Remove(why) = verdict
+                && backups::mark_deleted(tx, id, DeletedReason::Retention, now).await?
+            {
+                let line = format!("Removing backup {id}: {}.", why.text());
+                runs::append_line(tx, RunId(self.run.id), self.run.lease_epoch, &line, now).await?;
+            }
+        }
+        Ok(())
+    }
 }

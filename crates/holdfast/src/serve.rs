@@ -18,20 +18,21 @@ use tokio_util::task::TaskTracker;
 
 use crate::failure::Failure;
 use crate::settings::Settings;
-use crate::wiring::open_app;
+use crate::wiring::open_parts;
 
 pub async fn serve(settings: Settings) -> Result<(), Failure> {
     let listener = bind(settings.listen).await?;
     let address = listener.local_addr().map_err(|error| Failure::listen(error.to_string()))?;
     let stop = stop_on_signal()?;
     let metrics = install_metrics(&stop)?;
-    let app = open_app(&settings, Migrations::Apply).await?;
+    let parts = open_parts(&settings, Migrations::Apply).await?;
+    let app = parts.app.clone();
     let base_url = settings.base_url.clone().unwrap_or_else(|| format!("http://{address}"));
     greet(&app, &settings, &base_url).await?;
 
     let work = TaskTracker::new();
     for _ in 0..settings.workers {
-        work.spawn(holdfast_worker::supervise(app.clone(), stop.clone()));
+        work.spawn(holdfast_worker::supervise(parts.clone(), stop.clone()));
     }
     if settings.workers == 0 {
         work.spawn(flush_token_use(app.clone(), stop.clone()));
@@ -63,9 +64,10 @@ pub async fn serve(settings: Settings) -> Result<(), Failure> {
 
 pub async fn work(settings: Settings) -> Result<(), Failure> {
     let stop = stop_on_signal()?;
-    let app = open_app(&settings, Migrations::Apply).await?;
+    let parts = open_parts(&settings, Migrations::Apply).await?;
+    let app = parts.app.clone();
     println!("Holdfast is working. Stop with Ctrl-C.");
-    let running = holdfast_worker::supervise(app.clone(), stop.clone());
+    let running = holdfast_worker::supervise(parts, stop.clone());
     tokio::pin!(running);
     tokio::select! {
         () = &mut running => {}

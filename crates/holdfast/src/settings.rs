@@ -53,6 +53,13 @@ pub const TABLE: &[Setting] = &[
     secret("HOLDFAST_ADMIN_PASSWORD", "Password of the administrator that the first start creates"),
     plain("HOLDFAST_TRUSTED_PROXIES", "", "Proxies whose X-Forwarded-… headers count, comma-separated"),
     plain("HOLDFAST_WORKERS", "1", "Workers inside `serve`; 0 leaves runs to `holdfast worker` processes"),
+    plain("HOLDFAST_RUNS_AT_ONCE", "8", "Runs that one worker has under way at a time"),
+    plain("HOLDFAST_CONNECT_SECS", "15", "How long connecting to a server may take"),
+    plain("HOLDFAST_STALL_SECS", "600", "Silence in the middle of a run after which it has failed"),
+    plain("HOLDFAST_EGRESS_ALLOW", "", "Private networks that everybody's S3 endpoints may be in, comma-separated"),
+    plain("HOLDFAST_CA_FILE", "", "Certificates (PEM) to trust in addition to the system's"),
+    plain("HOLDFAST_DESTINATION_RATE", "0", "Bytes per second that a run moves to or from its destination; 0 is no limit"),
+    plain("HOLDFAST_DESTINATION_RETRY_SECS", "120", "How long a destination that fails in passing is tried again"),
     plain("HOLDFAST_RATE_PER_SECOND", "50", "API requests per second and token, on average"),
     plain("HOLDFAST_RATE_BURST", "500", "API requests of a token at once"),
     plain("HOLDFAST_RUNS_PER_MINUTE", "30", "Runs and checks that a token may ask for per minute"),
@@ -75,6 +82,8 @@ pub struct Settings {
     pub admin: Option<(String, Secret)>,
     pub trusted_proxies: Vec<Network>,
     pub workers: u32,
+    pub runs_at_once: usize,
+    pub engine: holdfast_engine::Settings,
     pub limits: Limits,
     pub shutdown: Duration,
     pub log: String,
@@ -160,6 +169,13 @@ impl Given<'_> {
         parsed.map(Some).ok_or_else(|| Failure::settings(format!("{name} must be {wanted}, not {text:?}")))
     }
 
+    fn networks(&self, name: &str) -> Result<Vec<Network>, Failure> {
+        let parsed = self.parse(name, "addresses or networks like 10.0.0.0/8, comma-separated", |text| {
+            text.split(',').map(|part| part.trim().parse().ok()).collect()
+        });
+        Ok(parsed?.unwrap_or_default())
+    }
+
     fn number(&self, name: &str, least: u32, most: u32) -> Result<u32, Failure> {
         let wanted = format!("a whole number from {least} to {most}");
         let number = self.parse(name, &wanted, |text| text.parse().ok().filter(|n| (least..=most).contains(n)))?;
@@ -200,12 +216,10 @@ impl Settings {
             database_connections: given.number("HOLDFAST_DATABASE_CONNECTIONS", 1, 1000)?,
             master_key: master_key(&given, &data_dir)?,
             admin: admin(&given)?,
-            trusted_proxies: given
-                .parse("HOLDFAST_TRUSTED_PROXIES", "addresses or networks like 10.0.0.0/8, comma-separated", |text| {
-                    text.split(',').map(|part| part.trim().parse().ok()).collect()
-                })?
-                .unwrap_or_default(),
+            trusted_proxies: given.networks("HOLDFAST_TRUSTED_PROXIES")?,
             workers: given.number("HOLDFAST_WORKERS", 0, 64)?,
+            runs_at_once: given.number("HOLDFAST_RUNS_AT_ONCE", 1, 500)? as usize,
+            engine: engine(&given)?,
             limits: Limits {
                 requests: second(
                     given.number("HOLDFAST_RATE_PER_SECOND", 1, 1_000_000)?,
@@ -229,6 +243,23 @@ impl Settings {
             data_dir,
         })
     }
+}
+
+/// How servers and destinations are reached.
+fn engine(given: &Given<'_>) -> Result<holdfast_engine::Settings, Failure> {
+    let seconds = |name: &str| given.number(name, 1, 86_400).map(|secs| Duration::from_secs(secs.into()));
+    let mut settings = holdfast_engine::Settings::default();
+    settings.remote.ssh.connect = seconds("HOLDFAST_CONNECT_SECS")?;
+    settings.remote.stall = seconds("HOLDFAST_STALL_SECS")?;
+    settings.destination.retry.give_up_after = seconds("HOLDFAST_DESTINATION_RETRY_SECS")?;
+    settings.destination.bytes_per_second = given.number("HOLDFAST_DESTINATION_RATE", 0, u32::MAX)?.into();
+    settings.destination.egress_allow = given.networks("HOLDFAST_EGRESS_ALLOW")?;
+    if let Some(path) = given.text("HOLDFAST_CA_FILE")? {
+        let pem = std::fs::read(&path);
+        let pem = pem.map_err(|error| Failure::settings(format!("HOLDFAST_CA_FILE: cannot read {path}: {error}")))?;
+        settings.destination.ca_pem = Some(pem);
+    }
+    Ok(settings)
 }
 
 fn parse_switch(text: &str) -> Option<bool> {

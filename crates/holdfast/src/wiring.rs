@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use holdfast_app::App;
 use holdfast_core::clock::{SharedClock, SystemClock};
+use holdfast_engine::Engine;
 use holdfast_store::{Migrations, Options, Store};
+use holdfast_worker::{Parts, StoredArchives};
 
 use crate::failure::Failure;
 use crate::settings::Settings;
@@ -16,10 +18,20 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Opens the database and puts the use cases on top of it.
 pub async fn open_app(settings: &Settings, migrations: Migrations) -> Result<Arc<App>, Failure> {
+    open_parts(settings, migrations).await.map(|parts| parts.app)
+}
+
+/// The use cases, the engine and what workers need besides.
+pub async fn open_parts(settings: &Settings, migrations: Migrations) -> Result<Parts, Failure> {
     create_data_dir(settings)?;
     let clock: SharedClock = Arc::new(SystemClock);
     let store = Store::open(&store_options(settings, migrations), &clock).await?;
-    Ok(Arc::new(App::new(store, clock, settings.limits.clone(), settings.device_auth_enabled)))
+    let engine = Engine::new(settings.engine.clone())
+        .map_err(|error| Failure::other(format!("cannot start the threads that compress: {error}")))?;
+    let folder = settings.data_dir.join("destinations");
+    let archives = Arc::new(StoredArchives::new(engine.clone(), store.clone(), folder.clone()));
+    let app = App::new(store, clock, settings.limits.clone(), settings.device_auth_enabled, archives);
+    Ok(Parts { app: Arc::new(app), engine, folder, runs_at_once: settings.runs_at_once })
 }
 
 pub fn store_options(settings: &Settings, migrations: Migrations) -> Options {

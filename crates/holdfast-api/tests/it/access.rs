@@ -1,6 +1,9 @@
 use holdfast_api::{Access, routes};
 use holdfast_app::Resource;
+use holdfast_core::backup::Content;
+use holdfast_core::ids::{DestinationId, RunId, TaskId};
 use holdfast_core::scope::Scope;
+use holdfast_store::backups::{self, NewBackup};
 use holdfast_testkit::{Client, Reply, TestApp, TestUser, on_both_engines};
 use serde_json::json;
 
@@ -14,6 +17,8 @@ struct Owned {
     server: i64,
     tag: i64,
     log: i64,
+    backup: i64,
+    run: i64,
 }
 
 impl Owned {
@@ -22,7 +27,11 @@ impl Owned {
         user.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
         app.run_until_idle().await;
         let log = user.client.get(&format!("/api/backup-tasks/{task}/latest-log")).await.id(200);
+        let backup = stored_backup(app, user, task, log).await;
+        let run = user.client.act(&format!("/api/backups/{backup}/verify")).await.id(202);
         Self {
+            backup,
+            run,
             stream: user.stream().await,
             task,
             destination: user.destination().await,
@@ -40,8 +49,34 @@ impl Owned {
             Resource::RemoteServer => self.server,
             Resource::Tag => self.tag,
             Resource::BackupTaskLog => self.log,
+            Resource::Backup => self.backup,
+            Resource::Run => self.run,
         }
     }
+}
+
+/// A backup on record; what is stored of it does not matter here.
+async fn stored_backup(app: &TestApp, user: &TestUser, task: i64, run: i64) -> i64 {
+    let destination = user.client.get(&format!("/api/backup-tasks/{task}")).await.data(200);
+    let new = NewBackup {
+        task: TaskId(task),
+        destination: DestinationId(destination["backup_destination_id"].as_i64().unwrap()),
+        run: RunId(run),
+        task_label: "web files".into(),
+        source: "/var/www".into(),
+        content: Content::Files,
+        key: format!("task-{task}.tar.zst"),
+        size_bytes: 1,
+        sha256: String::new(),
+        plain_bytes: 1,
+        plain_sha256: String::new(),
+        entries: 1,
+        password: None,
+    };
+    let mut tx = app.app.store.begin().await.unwrap();
+    let id = backups::insert(&mut tx, user.id, &new, app.app.now()).await.unwrap();
+    tx.commit().await.unwrap();
+    id.0
 }
 
 /// A request to a route, with a body where it takes one.

@@ -47,7 +47,7 @@ on_both_engines! {
         let mut tx = app.app.store.begin().await.unwrap();
         let id = holdfast_core::ids::DestinationId(s3["id"].as_i64().unwrap());
         let now = app.app.now();
-        holdfast_store::destinations::update_check(&mut tx, id, Some("reachable"), None, Some(now)).await.unwrap();
+        holdfast_store::destinations::update_check(&mut tx, id, None, now).await.unwrap();
         tx.commit().await.unwrap();
         let renamed = user.client.put(&path, json!({"label": "renamed"})).await.data(200);
         assert_eq!(renamed["status"], "reachable");
@@ -72,13 +72,26 @@ on_both_engines! {
         assert_eq!(body["message"], "Backup destination successfully deleted");
     }
 
-    async fn a_check_that_cannot_be_done_claims_nothing(app: TestApp) {
+    async fn a_check_proves_that_a_folder_works_and_tells_when_it_does_not(app: TestApp) {
         let user = app.user("ada").await;
         let path = format!("/api/backup-destinations/{}", user.destination().await);
         user.client.act(&format!("{path}/check")).await.expect(202);
         app.run_until_idle().await;
         let destination = user.client.get(&path).await.data(200);
-        assert_eq!(destination["status"], "unknown");
-        assert!(destination["last_error"].as_str().unwrap().starts_with("Not checked"));
+        assert_eq!(destination["status"], "reachable", "{destination}");
+        assert_eq!(destination["last_error"], json!(null));
+        let folder = app.destinations().join(user.id.to_string()).join(destination["id"].to_string());
+        let left: Vec<_> = std::fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(left, [".holdfast-destination"], "the probe is gone");
+
+        // What is mounted there now is not what was used before.
+        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::create_dir(&folder).unwrap();
+        user.client.act(&format!("{path}/check")).await.expect(202);
+        app.run_until_idle().await;
+        let destination = user.client.get(&path).await.data(200);
+        assert_eq!(destination["status"], "unreachable");
+        assert_eq!(destination["error_code"], "destination_unmounted");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "nothing is written to an empty mount point");
     }
 }

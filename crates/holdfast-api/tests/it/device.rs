@@ -1,5 +1,5 @@
 use holdfast_app::{Limits, Origin, accounts, tokens};
-use holdfast_testkit::{Engine, PASSWORD, TestApp, on_both_engines};
+use holdfast_testkit::{Settings, Engine, PASSWORD, TestApp, on_both_engines};
 use serde_json::json;
 
 const PATH: &str = "/api/device-auth/token";
@@ -55,7 +55,7 @@ on_both_engines! {
 
 #[tokio::test]
 async fn switched_off_it_is_a_path_that_does_not_exist() {
-    let app = TestApp::start_with(Engine::Sqlite, Limits::default(), false).await;
+    let app = TestApp::start_with(Engine::Sqlite, settings(false)).await;
     let off = app.client().post(PATH, json!({"email": "a@example.org"})).await;
     let unknown = app.client().post("/api/nothing-here", json!({})).await;
     assert_eq!((off.status, &off.text), (404, &unknown.text));
@@ -64,7 +64,7 @@ async fn switched_off_it_is_a_path_that_does_not_exist() {
 
 #[tokio::test]
 async fn guessing_is_slowed_down_per_email_and_address() {
-    let app = TestApp::start_with(Engine::Sqlite, Limits::default(), true).await;
+    let app = TestApp::start_with(Engine::Sqlite, settings(true)).await;
     app.user("ada").await;
     let post = async |email: &str| {
         app.client().post(PATH, json!({"email": email, "password": "guess", "device_name": "x"})).await
@@ -78,4 +78,8 @@ async fn guessing_is_slowed_down_per_email_and_address() {
     post("bob@example.org").await.expect(422);
     app.clock.advance_secs(60);
     post("ada@example.org").await.expect(422);
+}
+
+fn settings(device_auth_enabled: bool) -> Settings {
+    Settings { limits: Limits::default(), device_auth_enabled, ..Settings::default() }
 }

@@ -1,7 +1,7 @@
 use holdfast_app::{Limits, Origin, tokens};
 use holdfast_core::rate::Quota;
 use holdfast_core::scope::ScopeSet;
-use holdfast_testkit::{Engine, TestApp, on_both_engines};
+use holdfast_testkit::{Settings, Engine, TestApp, on_both_engines};
 use reqwest::Method;
 use serde_json::json;
 
@@ -78,7 +78,7 @@ on_both_engines! {
 #[tokio::test]
 async fn a_token_that_asks_too_often_is_told_when_to_come_back() {
     let limits = Limits { requests: Quota::per_second(1, 3), runs: Quota::per_minute(2), ..Limits::default() };
-    let app = TestApp::start_with(Engine::Sqlite, limits, false).await;
+    let app = TestApp::start_with(Engine::Sqlite, Settings { limits, ..Settings::default() }).await;
     let user = app.user("ada").await;
     for left in ["2", "1", "0"] {
         let reply = user.client.get("/api/user").await;
@@ -99,7 +99,7 @@ async fn a_token_that_asks_too_often_is_told_when_to_come_back() {
 #[tokio::test]
 async fn runs_and_checks_have_a_limit_of_their_own() {
     let limits = Limits { runs: Quota::per_minute(2), ..Limits::default() };
-    let app = TestApp::start_with(Engine::Sqlite, limits, false).await;
+    let app = TestApp::start_with(Engine::Sqlite, Settings { limits, ..Settings::default() }).await;
     let user = app.user("ada").await;
     let path = format!("/api/remote-servers/{}/check", user.server().await);
     for _ in 0..2 {

@@ -25,7 +25,7 @@ on_both_engines! {
         let mut names: Vec<&str> = log.as_object().unwrap().keys().map(String::as_str).collect();
         names.sort_unstable();
         let expected = ["attempt", "backup_task_id", "bytes_read", "bytes_stored", "created_at", "duration_ms",
-            "error_code", "files", "finished_at", "id", "output", "started_at", "status", "trigger", "warnings"];
+            "error_code", "files", "finished_at", "id", "output", "progress", "started_at", "status", "trigger", "warnings"];
         assert_eq!(names, expected);
         let path = format!("/api/backup-task-logs/{}", log["id"]);
         assert_eq!(user.client.get(&path).await.data(200), log);

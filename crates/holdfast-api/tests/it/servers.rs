@@ -59,14 +59,14 @@ on_both_engines! {
         assert_eq!(user.client.delete(&unused).await.expect(200)["message"], "Remote server successfully deleted");
     }
 
-    async fn a_check_that_cannot_be_done_claims_nothing(app: TestApp) {
+    async fn a_check_of_a_server_that_is_not_there_tells_the_class_of_reason(app: TestApp) {
         let user = app.user("ada").await;
         let path = format!("/api/remote-servers/{}", user.server().await);
         user.client.act(&format!("{path}/check")).await.expect(202);
         app.run_until_idle().await;
         let server = user.client.get(&path).await.data(200);
-        assert_eq!(server["status"]["connectivity"], "unknown");
-        assert!(server["status"]["last_error"].as_str().unwrap().starts_with("Not checked"));
+        assert_eq!((&server["status"]["connectivity"], &server["status"]["error_code"]), (&json!("offline"), &json!("connect")));
+        assert!(server["status"]["last_error"].as_str().unwrap().starts_with("Cannot connect"));
     }
 
     async fn each_user_has_one_ssh_key_that_stays(app: TestApp) {

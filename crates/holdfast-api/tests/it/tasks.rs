@@ -127,8 +127,8 @@ on_both_engines! {
         app.run_until_idle().await;
         let log = user.client.get(&format!("{path}/latest-log")).await.data(200);
         assert_eq!((&log["status"], &log["trigger"]), (&json!("failed"), &json!("manual")));
-        assert_eq!(log["error_code"], "not_supported");
-        assert!(log["output"].as_str().unwrap().contains("Nothing was read from the server"));
+        assert_eq!(log["error_code"], "connect");
+        assert!(log["output"].as_str().unwrap().contains("Check that the server runs"));
         let task = user.client.get(&path).await.data(200);
         assert_eq!(task["status"], "ready");
         assert_eq!(task["last_run_utc_time"], log["finished_at"]);

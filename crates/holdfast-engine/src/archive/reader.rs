@@ -64,8 +64,23 @@ pub(crate) fn plain<S: Read>(
     turn: &KeyTurn,
 ) -> Result<impl Read + use<S>> {
     let stream = Stream::open(source, is_encrypted, password, turn)?;
-    zstd::stream::read::Decoder::with_buffer(BufReader::with_capacity(BUFFER_BYTES, stream))
-        .map_err(|error| damaged(&error))
+    let decoder = zstd::stream::read::Decoder::with_buffer(BufReader::with_capacity(BUFFER_BYTES, stream));
+    Ok(ToTheEnd { decoder: decoder.map_err(|error| damaged(&error))? })
+}
+
+/// Reads what follows the last frame too: the index, and the proof that nothing was cut off.
+struct ToTheEnd<S: Read> {
+    decoder: zstd::stream::read::Decoder<'static, BufReader<Stream<S>>>,
+}
+
+impl<S: Read> Read for ToTheEnd<S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.decoder.read(buffer)?;
+        if read == 0 && !buffer.is_empty() {
+            io::copy(self.decoder.get_mut(), &mut io::sink())?;
+        }
+        Ok(read)
+    }
 }
 
 /// An archive that can be read anywhere: a file, or an object by ranges.

@@ -122,7 +122,8 @@ fn part_path(path: &Path) -> PathBuf {
 }
 
 fn sync_dir(root: &Dir, path: &Path) -> io::Result<()> {
-    root.open_dir(path)?.into_std_file().sync_all()
+    // As a file: a handle for walking alone cannot be flushed.
+    root.open(path)?.into_std().sync_all()
 }
 
 /// Makes the folders of a path, each entered durably in the one above it.

@@ -64,10 +64,9 @@ impl Read for ObjectReader {
         if self.current.is_empty() {
             self.fetch_ahead();
             let Some((end, piece)) = self.ahead.pop_front() else { return Ok(0) };
-            self.is_straight = true;
+            (self.ends_at, self.is_straight) = (end, true);
             self.fetch_ahead();
             self.current = self.runtime.block_on(piece).map_err(EngineError::internal)??;
-            self.ends_at = end;
         }
         let length = buffer.len().min(self.current.len());
         buffer[..length].copy_from_slice(&self.current.split_to(length));

@@ -20,6 +20,11 @@ const EXIT_MISSING: u32 = 96;
 const EXIT_CLOSED: u32 = 97;
 const EXIT_NO_TOOL: u32 = 98;
 
+/// What our script says before tar speaks.
+const MARKER: &str = "holdfast: tar ";
+/// Chunks that wait for it; whatever sends more than this is sending an archive.
+const HELD_CHUNKS: usize = 32;
+
 /// Goes to the source and runs the tar that is there. A marker on standard error says which one it was; a server that
 /// runs no commands at all sends none. After the path come the number of exclude options
 /// for GNU tar, those options, and the ones for other tars.
@@ -67,15 +72,29 @@ pub(crate) async fn pump(
     let Process { stdin, mut stdout, .. } = process;
     // A server that only speaks SFTP takes this for the client's goodbye and ends.
     let _unwanted = stdin.close().await;
-    let mut has_sent = false;
+    // An account without commands may say so on its output; that is no archive. So the first chunks wait for the marker.
+    let (mut held, mut has_sent) = (Vec::new(), false);
     while let Some(chunk) = next_chunk(&mut stdout, settings.stall, &context.cancel).await? {
-        // What an account prints before anything else, or an SFTP server's packets, is no tar archive.
-        has_sent = true;
+        if !has_sent {
+            held.push(chunk);
+            has_sent = stdout.stderr().lines().any(|line| line.starts_with(MARKER.as_bytes())) || held.len() > HELD_CHUNKS;
+            if has_sent {
+                for chunk in held.drain(..) {
+                    outlet.send(chunk).await?;
+                }
+            }
+            continue;
+        }
         outlet.send(chunk).await?;
     }
     let exit = end_of(&mut stdout, settings.stall, &context.cancel).await?;
     let mut lines = remote::lines(stdout.stderr());
     let flavour = take_marker(&mut lines);
+    if flavour.is_some() {
+        for chunk in held {
+            outlet.send(chunk).await?;
+        }
+    }
     match flavour.as_deref() {
         None | Some("none") if !has_sent && exit.status != Some(EXIT_MISSING) && exit.status != Some(EXIT_CLOSED) => {
             sftp::pump(connection, source, settings, context, outlet).await
@@ -158,7 +177,7 @@ fn other_excludes(source: &FilesSource) -> Vec<String> {
 
 /// The marker of our script, taken out of what tar said.
 fn take_marker(lines: &mut Vec<String>) -> Option<String> {
-    let place = lines.iter().position(|line| line.starts_with("holdfast: tar "))?;
+    let place = lines.iter().position(|line| line.starts_with(MARKER))?;
     lines.remove(place).rsplit(' ').next().map(str::to_owned)
 }
 

@@ -414,7 +414,8 @@ impl Target for SftpTarget<'_> {
         if self.is_taken(&path, false)? {
             return Ok(());
         }
-        self.run(self.session.symlink(&path, link))
+        // The other way round than the protocol's text has it: so OpenSSH does, and everybody after it.
+        self.run(self.session.symlink(link, &path))
     }
 
     fn hardlink(&mut self, path: &[u8], target: &[u8]) -> io::Result<()> {

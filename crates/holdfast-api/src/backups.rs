@@ -1,0 +1,324 @@
+//! `/api/backups`, and the runs that verify and restore them.
+
+use axum::body::Body as HttpBody;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::IntoResponse as _;
+use futures_util::stream;
+use holdfast_app::{Download, EntryItem, Resource, backups};
+use holdfast_core::backup::{RestoreInput, Verification};
+use holdfast_core::clock::rfc3339;
+use holdfast_core::ids::BackupId;
+use holdfast_core::input::Errors;
+use holdfast_core::page::PageRequest;
+use holdfast_core::run::{RunKind, RunStatus};
+use holdfast_core::{limits, rules};
+use holdfast_store::backups::{BackupFilter, BackupRow};
+use holdfast_store::runs::{RunFilter, RunRow};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::answer::{Answer, data, message};
+use crate::body::Body;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::list;
+use crate::logs::{Progress, duration_ms};
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct BackupResource {
+    id: i64,
+    user_id: i64,
+    /// Null when the task was deleted.
+    backup_task_id: Option<i64>,
+    backup_destination_id: i64,
+    /// Null when the log was deleted.
+    run_id: Option<i64>,
+    /// The label that the task had.
+    task_label: String,
+    /// The path or database that it is of.
+    source: String,
+    #[schema(pattern = "^(files|postgresql|postgresql-all|mysql|mysql-all)$")]
+    content: String,
+    #[schema(pattern = "^archive$")]
+    format: String,
+    /// The object at the destination.
+    key: String,
+    size_bytes: i64,
+    /// Of the object as it is stored.
+    sha256: String,
+    /// Before compression and encryption.
+    plain_bytes: i64,
+    is_encrypted: bool,
+    /// Files, folders and links; tables of a database.
+    entries: i64,
+    verification: VerificationResource,
+    created_at: String,
+    deleted_at: Option<String>,
+    deleted_reason: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct VerificationResource {
+    #[schema(pattern = "^(unverified|verified|corrupt|missing)$")]
+    status: String,
+    checked_at: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct EntryResource {
+    name: String,
+    /// From the source on; bytes that are no text are written as `\xHH`.
+    path: String,
+    #[serde(rename = "type")]
+    #[schema(pattern = "^(file|directory|symlink|hardlink|other)$")]
+    kind: &'static str,
+    size: u64,
+    modified_at: String,
+}
+
+/// A restore, a verification, or a backup.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct RunResource {
+    id: i64,
+    #[schema(pattern = "^(backup|restore|verify)$")]
+    kind: String,
+    /// The backup that is restored or verified.
+    backup_id: Option<i64>,
+    backup_task_id: Option<i64>,
+    output: String,
+    #[schema(pattern = "^(queued|running|successful|failed|cancelled)$")]
+    status: String,
+    created_at: String,
+    started_at: Option<String>,
+    finished_at: Option<String>,
+    bytes_read: i64,
+    bytes_stored: i64,
+    files: i64,
+    duration_ms: Option<i64>,
+    warnings: i64,
+    error_code: Option<String>,
+    /// Null unless the run is under way.
+    progress: Option<Progress>,
+}
+
+/// What a restore is asked to do; see `RestoreInput`.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes the body for the document")]
+pub(crate) struct RestoreBody {
+    /// The server to restore to.
+    #[schema(minimum = 1)]
+    remote_server_id: i64,
+    /// Needed for files: an absolute path of a folder, made when it is missing.
+    #[schema(nullable = false, max_length = 4096)]
+    path: Option<String>,
+    /// Only these files and folders; everything when left out.
+    #[schema(max_items = 1000)]
+    entries: Option<Vec<String>>,
+    /// Replace what is there. Otherwise existing files stay, and a database must be empty.
+    #[schema(nullable = false, default = false)]
+    overwrite: Option<bool>,
+    /// Needed for the dump of one database, which is made when it is missing.
+    #[schema(max_length = 255)]
+    database_name: Option<String>,
+}
+
+fn shape(row: BackupRow) -> BackupResource {
+    BackupResource {
+        id: row.id,
+        user_id: row.user_id,
+        backup_task_id: row.task_id,
+        backup_destination_id: row.destination_id,
+        run_id: row.run_id,
+        task_label: row.task_label,
+        source: row.source,
+        content: row.content,
+        format: row.format,
+        key: row.object_key,
+        size_bytes: row.size_bytes,
+        sha256: row.sha256,
+        plain_bytes: row.plain_bytes,
+        is_encrypted: row.is_encrypted,
+        entries: row.entries,
+        verification: VerificationResource {
+            status: row.verification,
+            checked_at: row.verified_at.map(|at| rfc3339(at.0)),
+        },
+        created_at: rfc3339(row.created_at.0),
+        deleted_at: row.deleted_at.map(|at| rfc3339(at.0)),
+        deleted_reason: row.deleted_reason,
+    }
+}
+
+fn shape_run(run: RunRow, output: String) -> RunResource {
+    RunResource {
+        duration_ms: duration_ms(&run),
+        progress: Progress::of(&run),
+        id: run.id,
+        kind: run.kind,
+        backup_id: run.backup_id,
+        backup_task_id: run.task_id,
+        output,
+        status: run.status,
+        created_at: rfc3339(run.created_at.0),
+        started_at: run.started_at.map(|at| rfc3339(at.0)),
+        finished_at: run.finished_at.map(|at| rfc3339(at.0)),
+        bytes_read: run.bytes_read,
+        bytes_stored: run.bytes_stored,
+        files: run.files,
+        warnings: run.warnings,
+        error_code: run.error_code,
+    }
+}
+
+fn shape_entry(entry: EntryItem) -> EntryResource {
+    EntryResource {
+        name: entry.name,
+        path: entry.path,
+        kind: entry.kind,
+        size: entry.size,
+        modified_at: rfc3339(entry.modified_at),
+    }
+}
+
+pub(crate) async fn list_backups(call: Call) -> Answer {
+    let mut listing = call.listing()?;
+    listing.search = None;
+    let mut errors = Errors::default();
+    let filter = BackupFilter {
+        task: call.query.id_filter(&mut errors, "backup_task_id"),
+        status: call.query.word_filter(&mut errors, "status", Verification::parse),
+        with_deleted: call.query.switch(&mut errors, "deleted"),
+    };
+    if !errors.is_empty() {
+        return Err(ApiError::from(errors));
+    }
+    let page = backups::list(&call.app, &listing, &filter).await?;
+    list::page(&call, page, shape)
+}
+
+pub(crate) async fn show_backup(call: Call) -> Answer {
+    let row = backups::show(&call.app, &call.caller, call.id(Resource::Backup)?).await?;
+    data(StatusCode::OK, shape(row))
+}
+
+pub(crate) async fn list_entries(call: Call) -> Answer {
+    let id: BackupId = call.id(Resource::Backup)?;
+    backups::show(&call.app, &call.caller, id).await?;
+    let request = PageRequest::parse(call.query.get("page"), call.query.get("per_page"))?;
+    let path = path_of(&call, "path")?;
+    let page = backups::entries(&call.app, &call.caller, id, path.as_deref().unwrap_or_default(), request).await?;
+    list::page(&call, page, shape_entry)
+}
+
+/// A path in the query; empty means none.
+fn path_of(call: &Call, name: &str) -> Result<Option<String>, ApiError> {
+    let mut errors = Errors::default();
+    let path = call.query.get(name).filter(|path| !path.trim_matches('/').is_empty());
+    let path = path.and_then(|path| rules::line(&mut errors, name, path, limits::PATH_CHARS));
+    if errors.is_empty() { Ok(path) } else { Err(errors.into()) }
+}
+
+pub(crate) async fn download_backup(call: Call) -> Answer {
+    let id: BackupId = call.id(Resource::Backup)?;
+    backups::show(&call.app, &call.caller, id).await?;
+    let entry = path_of(&call, "entry")?;
+    let download = backups::download(&call.app, &call.caller, id, entry.as_deref()).await?;
+    Ok(send(download))
+}
+
+fn send(download: Download) -> axum::response::Response {
+    let Download { file_name, size, pieces } = download;
+    let pieces = stream::unfold(pieces, async |mut pieces| {
+        let piece: std::io::Result<axum::body::Bytes> = pieces.recv().await?;
+        if let Err(error) = &piece {
+            // The status is long sent; the connection breaks off, and the client sees fewer bytes than announced.
+            tracing::warn!(%error, "a download broke off");
+        }
+        Some((piece, pieces))
+    });
+    let mut response = HttpBody::from_stream(Box::pin(pieces)).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(header::CONTENT_LENGTH, size.into());
+    if let Ok(value) = HeaderValue::from_str(&disposition(&file_name)) {
+        headers.insert(header::CONTENT_DISPOSITION, value);
+    }
+    response
+}
+
+/// A plain name for old clients, and the real one as RFC 6266 writes it.
+fn disposition(name: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._- ".contains(c);
+    let plain: String = name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let encoded: String = name
+        .bytes()
+        .map(|byte| if is_token(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect();
+    format!("attachment; filename=\"{plain}\"; filename*=UTF-8''{encoded}")
+}
+
+pub(crate) async fn verify_backup(call: Call) -> Answer {
+    let (run, output) =
+        backups::request_verification(&call.app, &call.caller, call.id(Resource::Backup)?).await?;
+    data(StatusCode::ACCEPTED, shape_run(run, output))
+}
+
+pub(crate) async fn restore_backup(call: Call, body: Body) -> Answer {
+    let id: BackupId = call.id(Resource::Backup)?;
+    backups::show(&call.app, &call.caller, id).await?;
+    let body = body.object()?;
+    let input = RestoreInput {
+        remote_server_id: body.integer("remote_server_id"),
+        path: body.text("path"),
+        entries: body.texts("entries"),
+        overwrite: body.boolean("overwrite"),
+        database_name: body.text("database_name"),
+    };
+    let (run, output) = backups::request_restore(&call.app, &call.caller, id, &input).await?;
+    data(StatusCode::ACCEPTED, shape_run(run, output))
+}
+
+pub(crate) async fn delete_backup(call: Call) -> Answer {
+    backups::delete(&call.app, &call.caller, call.id(Resource::Backup)?).await?;
+    message(StatusCode::OK, "Backup successfully deleted")
+}
+
+pub(crate) async fn list_runs(call: Call) -> Answer {
+    let mut listing = call.listing()?;
+    listing.search = None;
+    let mut errors = Errors::default();
+    let filter = RunFilter {
+        backup: call.query.id_filter(&mut errors, "backup_id"),
+        kind: call.query.word_filter(&mut errors, "kind", |text| {
+            RunKind::parse(text).filter(|kind| matches!(kind, RunKind::Restore | RunKind::Verify))
+        }),
+        status: call.query.word_filter(&mut errors, "status", RunStatus::parse),
+    };
+    if !errors.is_empty() {
+        return Err(ApiError::from(errors));
+    }
+    let page = backups::list_runs(&call.app, &listing, &filter).await?;
+    list::page(&call, page, |(run, output)| shape_run(run, output))
+}
+
+pub(crate) async fn show_run(call: Call) -> Answer {
+    let (run, output) = backups::show_run(&call.app, &call.caller, call.id(Resource::Run)?).await?;
+    data(StatusCode::OK, shape_run(run, output))
+}
+
+pub(crate) async fn cancel_run(call: Call) -> Answer {
+    backups::cancel_run(&call.app, &call.caller, call.id(Resource::Run)?).await?;
+    message(StatusCode::OK, "Run cancelled successfully.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_names_cannot_add_headers() {
+        let shown = disposition("a\"b\r\nX: ü.txt");
+        assert_eq!(shown, "attachment; filename=\"a_b__X_ _.txt\"; filename*=UTF-8''a%22b%0D%0AX%3A%20%C3%BC.txt");
+    }
+}

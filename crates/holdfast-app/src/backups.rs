@@ -1,0 +1,164 @@
+//! Stored backups: looked at, read back, verified, restored, deleted.
+
+use holdfast_core::backup::{DeletedReason, RestoreDraft, RestoreInput};
+use holdfast_core::ids::{BackupId, RunId};
+use holdfast_core::input::Errors;
+use holdfast_core::page::{Page, PageRequest};
+use holdfast_core::rules;
+use holdfast_core::run::Trigger;
+use holdfast_store::backups::{self, BackupFilter, BackupRow};
+use holdfast_store::runs::{self, RunFilter, RunRow, Subject};
+use holdfast_store::tasks::{self, Attachable};
+use holdfast_store::{Listing, Tx, restores};
+
+use crate::archives::{Download, EntryItem};
+use crate::error::{owned, written};
+use crate::logs::with_output;
+use crate::{App, AppError, Caller, Result};
+
+/// Names of one folder that are sorted and counted; nobody turns more pages than that.
+const FOLDER_ENTRIES: usize = 100_000;
+
+pub async fn list(app: &App, listing: &Listing, filter: &BackupFilter) -> Result<Page<BackupRow>> {
+    Ok(backups::list(&mut app.store.read().await?, listing, filter).await?)
+}
+
+pub async fn show(app: &App, caller: &Caller, id: BackupId) -> Result<BackupRow> {
+    owned(caller, backups::find(&mut app.store.read().await?, id).await?)
+}
+
+/// One page of what is in a folder of the backup.
+pub async fn entries(
+    app: &App,
+    caller: &Caller,
+    id: BackupId,
+    path: &str,
+    request: PageRequest,
+) -> Result<Page<EntryItem>> {
+    let backup = present(show(app, caller, id).await?)?;
+    let found = app.archives.entries(&backup, path.trim_matches('/'), FOLDER_ENTRIES).await?;
+    let total = i64::try_from(found.len()).unwrap_or(i64::MAX);
+    let skipped = usize::try_from(request.offset()).unwrap_or(usize::MAX);
+    let count = usize::try_from(request.per_page).unwrap_or(0);
+    Ok(Page { items: found.into_iter().skip(skipped).take(count).collect(), total, request })
+}
+
+pub async fn download(app: &App, caller: &Caller, id: BackupId, entry: Option<&str>) -> Result<Download> {
+    let backup = present(show(app, caller, id).await?)?;
+    let download = app.archives.download(&backup, entry).await?;
+    let mut tx = app.store.begin().await?;
+    let detail = format!("{id} {}", entry.unwrap_or("whole"));
+    app.audit(&mut tx, caller, "backup.downloaded", &detail).await?;
+    tx.commit().await?;
+    Ok(download)
+}
+
+/// Queues a full read of the backup; what it finds is noted on it.
+pub async fn request_verification(app: &App, caller: &Caller, id: BackupId) -> Result<(RunRow, String)> {
+    app.limit_action(caller.limit_key)?;
+    let mut tx = app.store.begin().await?;
+    present(owned(caller, backups::find_locked(&mut tx, id).await?)?)?;
+    queue(app, caller, tx, Subject::Verify(id), None).await
+}
+
+pub async fn request_restore(
+    app: &App,
+    caller: &Caller,
+    id: BackupId,
+    input: &RestoreInput,
+) -> Result<(RunRow, String)> {
+    let mut tx = app.store.begin().await?;
+    let backup = owned(caller, backups::find_locked(&mut tx, id).await?)?;
+    let mut errors = Errors::default();
+    let draft = RestoreDraft::check(&mut errors, input, backup.content()?);
+    if let Some(server) = input.remote_server_id.value().filter(|_| !errors.has("remote_server_id"))
+        && tasks::count_owned(&mut tx, Attachable::Server, caller.user, &[*server]).await? == 0
+    {
+        rules::not_selectable(&mut errors, "remote_server_id");
+    }
+    let draft = draft.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))?;
+    present(backup)?;
+    app.limit_action(caller.limit_key)?;
+    let detail = format!("{id} to server {}", draft.server);
+    app.audit(&mut tx, caller, "backup.restore_requested", &detail).await?;
+    queue(app, caller, tx, Subject::Restore(id), Some(&draft)).await
+}
+
+/// Deletes a backup; its object goes as soon as a worker gets to it.
+pub async fn delete(app: &App, caller: &Caller, id: BackupId) -> Result<()> {
+    let mut tx = app.store.begin().await?;
+    let backup = owned(caller, backups::find_locked(&mut tx, id).await?)?;
+    if backups::is_in_use(&mut tx, id).await? {
+        return Err(AppError::Conflict(
+            "This backup is being restored or verified. Cancel that or wait for its end first.".into(),
+        ));
+    }
+    if !backups::mark_deleted(&mut tx, id, DeletedReason::User, app.now()).await? {
+        return Err(gone());
+    }
+    app.audit(&mut tx, caller, "backup.deleted", &format!("{id} {}", backup.object_key)).await?;
+    tx.commit().await?;
+    app.wake_worker();
+    Ok(())
+}
+
+pub async fn list_runs(app: &App, listing: &Listing, filter: &RunFilter) -> Result<Page<(RunRow, String)>> {
+    let mut tx = app.store.read().await?;
+    let page = runs::list_of_backups(&mut tx, listing, filter).await?;
+    crate::logs::with_outputs(&mut tx, page).await
+}
+
+pub async fn show_run(app: &App, caller: &Caller, id: RunId) -> Result<(RunRow, String)> {
+    let mut tx = app.store.read().await?;
+    let run = owned_run(caller, runs::find_of_backup(&mut tx, id).await?)?;
+    with_output(&mut tx, run).await
+}
+
+/// Ends a restore or verification: at once while it is queued, through its worker once it runs.
+pub async fn cancel_run(app: &App, caller: &Caller, id: RunId) -> Result<()> {
+    let mut tx = app.store.begin().await?;
+    let run = owned_run(caller, runs::find_of_backup(&mut tx, id).await?)?;
+    if let Some(task) = run.task_id {
+        drop(tx);
+        return crate::tasks::cancel(app, caller, holdfast_core::ids::TaskId(task)).await;
+    }
+    if !run.is_live() {
+        return Err(AppError::Conflict("This run has ended; there is nothing to cancel.".into()));
+    }
+    if !runs::cancel_queued(&mut tx, id, app.now()).await? {
+        runs::request_cancel(&mut tx, id, app.now()).await?;
+    }
+    app.audit(&mut tx, caller, "run.cancelled", &format!("{id} {}", run.kind)).await?;
+    Ok(tx.commit().await?)
+}
+
+fn owned_run(caller: &Caller, run: Option<RunRow>) -> Result<RunRow> {
+    let run = run.ok_or(AppError::NotFound(crate::Resource::Run))?;
+    if run.user_id == caller.user.0 { Ok(run) } else { Err(AppError::Forbidden(crate::Resource::Run)) }
+}
+
+fn gone() -> AppError {
+    AppError::Conflict("This backup has been deleted.".into())
+}
+
+fn present(backup: BackupRow) -> Result<BackupRow> {
+    if backup.deleted_at.is_some() { Err(gone()) } else { Ok(backup) }
+}
+
+async fn queue(
+    app: &App,
+    caller: &Caller,
+    mut tx: Tx,
+    subject: Subject,
+    restore: Option<&RestoreDraft>,
+) -> Result<(RunRow, String)> {
+    let id = runs::insert(&mut tx, caller.user, subject, Trigger::Manual, None, app.now()).await?;
+    let id = written(id)?;
+    if let Some(draft) = restore {
+        restores::insert(&mut tx, id, draft).await?;
+    }
+    let run = written(runs::find(&mut tx, id).await?)?;
+    tx.commit().await?;
+    app.wake_worker();
+    Ok((run, String::new()))
+}

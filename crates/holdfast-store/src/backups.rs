@@ -1,0 +1,234 @@
+//! Stored backups: recorded when they are confirmed, kept on record when they are deleted.
+
+use holdfast_core::backup::{Content, DeletedReason, Verification};
+use holdfast_core::ids::{BackupId, DestinationId, RunId, TaskId, UserId};
+use holdfast_core::page::Page;
+use holdfast_core::retention::Stored;
+use holdfast_core::secret::SecretChange;
+use holdfast_core::{Secret, Timestamp};
+
+use crate::{At, Listing, Result, StoreError, Tx};
+
+packed_row! {
+    pub struct BackupRow {
+        id: i64 = "b.id",
+        user_id: i64 = "b.user_id",
+        /// Gone when the task was deleted.
+        task_id: Option<i64> = "b.task_id",
+        destination_id: i64 = "b.destination_id",
+        run_id: Option<i64> = "b.run_id",
+        task_label: String = "b.task_label",
+        source: String = "b.source",
+        content: String = "b.content",
+        format: String = "b.format",
+        object_key: String = "b.object_key",
+        size_bytes: i64 = "b.size_bytes",
+        sha256: String = "b.sha256",
+        plain_bytes: i64 = "b.plain_bytes",
+        plain_sha256: String = "b.plain_sha256",
+        entries: i64 = "b.entries",
+        is_encrypted: bool = "b.is_encrypted",
+        verification: String = "b.verification",
+        verified_at: Option<At> = "b.verified_at",
+        created_at: At = "b.created_at",
+        deleted_at: Option<At> = "b.deleted_at",
+        deleted_reason: Option<String> = "b.deleted_reason",
+        remove_attempts: i64 = "b.remove_attempts",
+    }
+}
+
+impl BackupRow {
+    pub fn content(&self) -> Result<Content> {
+        let broken = || StoreError::Broken(format!("backup {} holds unknown {}", self.id, self.content));
+        Content::parse(&self.content).ok_or_else(broken)
+    }
+}
+
+/// A backup that the destination has confirmed.
+#[derive(Debug, Clone)]
+pub struct NewBackup {
+    pub task: TaskId,
+    pub destination: DestinationId,
+    pub run: RunId,
+    pub task_label: String,
+    pub source: String,
+    pub content: Content,
+    pub key: String,
+    pub size_bytes: i64,
+    pub sha256: String,
+    pub plain_bytes: i64,
+    pub plain_sha256: String,
+    pub entries: i64,
+    /// Kept with the backup: the task's may change, or go.
+    pub password: Option<Secret>,
+}
+
+pub async fn insert(tx: &mut Tx, owner: UserId, new: &NewBackup, now: Timestamp) -> Result<BackupId> {
+    let id = fetch_scalar!(
+        tx,
+        i64,
+        "INSERT INTO backups (user_id, task_id, destination_id, run_id, task_label, source, content, format, object_key,
+             size_bytes, sha256, plain_bytes, plain_sha256, entries, is_encrypted, verification, created_at,
+             remove_attempts)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, 'archive', $8, $9, $10, $11, $12, $13, $14, 'unverified', $15, 0)
+         RETURNING id",
+        owner.0,
+        new.task.0,
+        new.destination.0,
+        new.run.0,
+        &new.task_label,
+        &new.source,
+        new.content.as_str(),
+        &new.key,
+        new.size_bytes,
+        &new.sha256,
+        new.plain_bytes,
+        &new.plain_sha256,
+        new.entries,
+        new.password.is_some(),
+        At(now)
+    )?;
+    if let Some(password) = &new.password {
+        write_secret!(tx, "backups", "password_sealed", id, owner, &SecretChange::Set(password.clone()));
+    }
+    Ok(BackupId(id))
+}
+
+pub async fn find(tx: &mut Tx, id: BackupId) -> Result<Option<BackupRow>> {
+    find_packed!(tx, "FROM backups b WHERE b.id = $1", id.0)
+}
+
+/// Finds the row and keeps others from changing it until the transaction ends.
+pub async fn find_locked(tx: &mut Tx, id: BackupId) -> Result<Option<BackupRow>> {
+    execute!(tx, "UPDATE backups SET verification = verification WHERE id = $1", id.0)?;
+    find(tx, id).await
+}
+
+/// Narrows a list of backups.
+#[derive(Debug, Clone, Default)]
+pub struct BackupFilter {
+    pub task: Option<i64>,
+    pub status: Option<Verification>,
+    /// Also those that were deleted.
+    pub with_deleted: bool,
+}
+
+pub async fn list(tx: &mut Tx, listing: &Listing, filter: &BackupFilter) -> Result<Page<BackupRow>> {
+    list_page!(
+        tx,
+        listing,
+        "backups" as "b",
+        " AND ($2 IS NULL OR $2 = '') AND ($5 IS NULL OR b.task_id = $5) AND ($6 IS NULL OR b.verification = $6)
+          AND ($7 OR b.deleted_at IS NULL)",
+        filter.task,
+        filter.status.map(Verification::as_str),
+        filter.with_deleted
+    )
+}
+
+/// The password that opens the backup.
+pub async fn open_password(tx: &mut Tx, row: &BackupRow) -> Result<Option<Secret>> {
+    read_secret!(tx, "backups", "password_sealed", row.id, UserId(row.user_id))
+}
+
+/// Plain bytes and entries of the task's newest backup, which is about what the next one will have.
+pub async fn find_last_size(tx: &mut Tx, task: TaskId) -> Result<Option<(i64, i64)>> {
+    fetch_optional!(
+        tx,
+        (i64, i64),
+        "SELECT plain_bytes, entries FROM backups WHERE task_id = $1 ORDER BY id DESC LIMIT 1",
+        task.0
+    )
+}
+
+#[derive(sqlx::FromRow)]
+struct StoredRow {
+    id: i64,
+    created_at: At,
+    verification: String,
+    is_in_use: bool,
+}
+
+/// What retention looks at: the backups of a task that are not deleted, at its present destination or an earlier one.
+pub async fn list_of_task(tx: &mut Tx, task: TaskId) -> Result<Vec<Stored>> {
+    let rows = fetch_all!(
+        tx,
+        StoredRow,
+        "SELECT b.id, b.created_at, b.verification,
+             EXISTS (SELECT 1 FROM runs r WHERE r.backup_id = b.id AND r.status IN ('queued', 'running')) AS is_in_use
+         FROM backups b WHERE b.task_id = $1 AND b.deleted_at IS NULL",
+        task.0
+    )?;
+    let stored = |row: StoredRow| Stored {
+        id: BackupId(row.id),
+        created_at: row.created_at.0,
+        is_damaged: matches!(
+            Verification::parse(&row.verification),
+            Some(Verification::Corrupt | Verification::Missing)
+        ),
+        is_in_use: row.is_in_use,
+    };
+    Ok(rows.into_iter().map(stored).collect())
+}
+
+/// Whether a restore or verification is under way.
+pub async fn is_in_use(tx: &mut Tx, id: BackupId) -> Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM runs WHERE backup_id = $1 AND status IN ('queued', 'running'))";
+    fetch_scalar!(tx, bool, sql, id.0)
+}
+
+/// Deletes a backup: from now on it is not there any more, and its object goes as soon as a worker gets to it.
+pub async fn mark_deleted(tx: &mut Tx, id: BackupId, reason: DeletedReason, now: Timestamp) -> Result<bool> {
+    let marked = execute!(
+        tx,
+        "UPDATE backups SET deleted_at = $1, deleted_reason = $2, remove_after = $1
+         WHERE id = $3 AND deleted_at IS NULL",
+        At(now),
+        reason.as_str(),
+        id.0
+    )?;
+    Ok(marked == 1)
+}
+
+/// Deleted backups whose objects are still there and due to be removed.
+pub async fn list_to_remove(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<BackupId>> {
+    let rows = fetch_all!(
+        tx,
+        (i64,),
+        "SELECT id FROM backups WHERE deleted_at IS NOT NULL AND removed_at IS NULL AND remove_after <= $1
+         ORDER BY remove_after, id LIMIT $2",
+        At(now),
+        limit
+    )?;
+    Ok(rows.into_iter().map(|(id,)| BackupId(id)).collect())
+}
+
+/// Takes the removal of an object upon oneself until `until`, so that two workers do not both try.
+pub async fn claim_removal(tx: &mut Tx, id: BackupId, now: Timestamp, until: Timestamp) -> Result<bool> {
+    let claimed = execute!(
+        tx,
+        "UPDATE backups SET remove_after = $1, remove_attempts = remove_attempts + 1
+         WHERE id = $2 AND removed_at IS NULL AND remove_after <= $3",
+        At(until),
+        id.0,
+        At(now)
+    )?;
+    Ok(claimed == 1)
+}
+
+pub async fn update_removed(tx: &mut Tx, id: BackupId, now: Timestamp) -> Result<()> {
+    execute!(tx, "UPDATE backups SET removed_at = $1 WHERE id = $2", At(now), id.0)?;
+    Ok(())
+}
+
+/// What a full read found.
+pub async fn update_verification(tx: &mut Tx, id: BackupId, found: Verification, now: Timestamp) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE backups SET verification = $1, verified_at = $2 WHERE id = $3",
+        found.as_str(),
+        At(now),
+        id.0
+    )?;
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! What runs are about to create at destinations, noted before they do: whatever a lost run left can be found again.
+
+use holdfast_core::Timestamp;
+use holdfast_core::ids::{DestinationId, RunId, UserId};
+
+use crate::{At, Result, Tx};
+
+/// Notes the key of an upload that begins, as long as the lease of `epoch` holds.
+pub async fn insert(
+    tx: &mut Tx,
+    run: RunId,
+    epoch: i64,
+    destination: DestinationId,
+    key: &str,
+    now: Timestamp,
+) -> Result<bool> {
+    let inserted = execute!(
+        tx,
+        "INSERT INTO uploads (run_id, user_id, destination_id, object_key, retry_after, created_at)
+         SELECT r.id, r.user_id, $1, $2, $3, $3 FROM runs r
+         WHERE r.id = $4 AND r.lease_epoch = $5 AND r.status = 'running'",
+        destination.0,
+        key,
+        At(now),
+        run.0,
+        epoch
+    )?;
+    Ok(inserted == 1)
+}
+
+/// Notes the id that the destination gave the upload.
+pub async fn update_id(tx: &mut Tx, run: RunId, upload_id: &str) -> Result<bool> {
+    Ok(execute!(tx, "UPDATE uploads SET upload_id = $1 WHERE run_id = $2", upload_id, run.0)? == 1)
+}
+
+/// The upload is a backup now, or cleared away.
+pub async fn delete(tx: &mut Tx, run: RunId) -> Result<()> {
+    execute!(tx, "DELETE FROM uploads WHERE run_id = $1", run.0)?;
+    Ok(())
+}
+
+/// An upload whose run has ended without it.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct AbandonedRow {
+    pub run_id: i64,
+    pub user_id: i64,
+    pub destination_id: i64,
+    pub object_key: String,
+    pub upload_id: Option<String>,
+}
+
+impl AbandonedRow {
+    pub fn owner(&self) -> UserId {
+        UserId(self.user_id)
+    }
+}
+
+pub async fn list_abandoned(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<AbandonedRow>> {
+    fetch_all!(
+        tx,
+        AbandonedRow,
+        "SELECT u.run_id, u.user_id, u.destination_id, u.object_key, u.upload_id FROM uploads u
+         WHERE u.retry_after <= $1
+           AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = u.run_id AND r.status = 'running')
+           AND NOT EXISTS (SELECT 1 FROM backups b
+                           WHERE b.destination_id = u.destination_id AND b.object_key = u.object_key)
+         ORDER BY u.run_id LIMIT $2",
+        At(now),
+        limit
+    )
+}
+
+/// Takes the clearing of an upload upon oneself until `until`.
+pub async fn claim(tx: &mut Tx, run: RunId, now: Timestamp, until: Timestamp) -> Result<bool> {
+    let sql = "UPDATE uploads SET retry_after = $1 WHERE run_id = $2 AND retry_after <= $3";
+    Ok(execute!(tx, sql, At(until), run.0, At(now))? == 1)
+}

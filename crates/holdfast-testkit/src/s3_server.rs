@@ -1,0 +1,212 @@
+//! An S3 server on loopback for tests: s3s-fs over a temporary folder, with faults on demand.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use s3s::access::{S3Access, S3AccessContext};
+use s3s::auth::SimpleAuth;
+use s3s::host::{S3Host, VirtualHost};
+use s3s::path::S3Path;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::{Body, HttpResponse, S3Result, s3_error};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+pub const ACCESS_KEY: &str = "test-access";
+pub const SECRET_KEY: &str = "test-secret";
+
+/// What goes wrong with one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The request is read but not carried out; the answer has this status and S3 code.
+    Status(u16, &'static str),
+    /// Status 200, but the body says that it failed (as completion may do).
+    ErrorIn200(&'static str),
+    /// The connection closes without an answer and without the request being carried out.
+    Reset,
+    /// The request is carried out, but the answer never comes.
+    DelayThenApply,
+    /// The request is carried out, then the connection closes without an answer.
+    ApplyThenReset,
+}
+
+/// Looks at method, (encoded) path and query of every request before it is served.
+pub type Hook = dyn Fn(&http::Method, &str, &str) -> Option<Fault> + Send + Sync;
+
+pub struct S3Server {
+    address: SocketAddr,
+    root: TempDir,
+    hook: Arc<Mutex<Option<Arc<Hook>>>>,
+    task: JoinHandle<()>,
+}
+
+impl S3Server {
+    /// Starts a server with these buckets; must be called inside a tokio runtime.
+    pub async fn start(buckets: &[&str]) -> io::Result<Self> {
+        let root = tempfile::tempdir()?;
+        for bucket in buckets {
+            std::fs::create_dir(root.path().join(bucket))?;
+        }
+        let fs = s3s_fs::FileSystem::new(root.path()).map_err(|e| io::Error::other(format!("{e:?}")))?;
+        let mut builder = S3ServiceBuilder::new(fs);
+        builder.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
+        builder.set_host(LocalhostHost);
+        builder.set_access(BucketsExist(root.path().to_owned()));
+        let service = builder.build();
+
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let hook: Arc<Mutex<Option<Arc<Hook>>>> = Arc::default();
+        let task = tokio::spawn(accept(listener, service, hook.clone()));
+        Ok(Self {
+            address,
+            root,
+            hook,
+            task,
+        })
+    }
+
+    /// For path style.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// For virtual host style: buckets are `<bucket>.localhost`.
+    pub fn host_endpoint(&self) -> String {
+        format!("http://localhost:{}", self.address.port())
+    }
+
+    /// The folder holding the bucket folders, and s3s-fs's dot files for uploads.
+    pub fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    pub fn set_hook(&self, hook: impl Fn(&http::Method, &str, &str) -> Option<Fault> + Send + Sync + 'static) {
+        *self.hook.lock().unwrap_or_else(|e| e.into_inner()) = Some(Arc::new(hook));
+    }
+
+    pub fn clear_hook(&self) {
+        *self.hook.lock().unwrap_or_else(|e| e.into_inner()) = None;
+    }
+}
+
+impl Drop for S3Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, service: S3Service, hook: Arc<Mutex<Option<Arc<Hook>>>>) {
+    // Dropped with this task, which ends the connections too.
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let Ok((socket, _)) = listener.accept().await else {
+            continue;
+        };
+        let (service, hook) = (service.clone(), hook.clone());
+        connections.spawn(async move {
+            let serve = service_fn(move |request| {
+                let hook = hook.lock().unwrap_or_else(|e| e.into_inner()).clone();
+                answer(service.clone(), hook, request)
+            });
+            let http = auto::Builder::new(TokioExecutor::new()).http1_only();
+            let _ = http.serve_connection(TokioIo::new(socket), serve).await;
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn answer(
+    service: S3Service,
+    hook: Option<Arc<Hook>>,
+    request: http::Request<Incoming>,
+) -> Result<HttpResponse, io::Error> {
+    let uri = request.uri();
+    let fault = hook.and_then(|hook| hook(request.method(), uri.path(), uri.query().unwrap_or("")));
+    match fault {
+        None => apply(&service, request).await,
+        Some(Fault::Status(status, code)) => {
+            // Unread uploads would make the client see a reset instead of the answer.
+            let _ = request.into_body().collect().await;
+            error_xml(status, code)
+        }
+        Some(Fault::ErrorIn200(code)) => {
+            let _ = request.into_body().collect().await;
+            error_xml(200, code)
+        }
+        Some(Fault::Reset) => Err(io::ErrorKind::ConnectionReset.into()),
+        Some(Fault::DelayThenApply) => {
+            apply(&service, request).await?;
+            std::future::pending().await
+        }
+        Some(Fault::ApplyThenReset) => {
+            apply(&service, request).await?;
+            Err(io::ErrorKind::ConnectionReset.into())
+        }
+    }
+}
+
+async fn apply(service: &S3Service, request: http::Request<Incoming>) -> Result<HttpResponse, io::Error> {
+    service
+        .call(request.map(Body::from))
+        .await
+        .map_err(|e| io::Error::other(format!("{e:?}")))
+}
+
+fn error_xml(status: u16, code: &str) -> Result<HttpResponse, io::Error> {
+    let xml = format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>injected</Message></Error>");
+    http::Response::builder()
+        .status(status)
+        .header("content-type", "application/xml")
+        .body(Body::from(Bytes::from(xml)))
+        .map_err(io::Error::other)
+}
+
+/// `<bucket>.localhost` is virtual host style, every other host path style.
+struct LocalhostHost;
+
+impl S3Host for LocalhostHost {
+    fn parse_host_header<'a>(&'a self, host: &'a str) -> S3Result<VirtualHost<'a>> {
+        let name = host.split_once(':').map_or(host, |(name, _)| name);
+        let virtual_host = VirtualHost::new(host);
+        Ok(match name.strip_suffix(".localhost") {
+            Some(bucket) => virtual_host.with_bucket(bucket),
+            None => virtual_host,
+        })
+    }
+}
+
+/// Answers as real stores do where s3s-fs does not: it creates missing buckets on upload, says `NoSuchKey` on
+/// download from one, and `AccessDenied` instead of `NoSuchUpload`.
+struct BucketsExist(PathBuf);
+
+#[async_trait::async_trait]
+impl S3Access for BucketsExist {
+    async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
+        if cx.credentials().is_none() {
+            return Err(s3_error!(AccessDenied));
+        }
+        let bucket = match cx.s3_path() {
+            S3Path::Root => return Ok(()),
+            S3Path::Bucket { bucket } | S3Path::Object { bucket, .. } => bucket,
+        };
+        if cx.s3_op().name() != "CreateBucket" && !self.0.join(&**bucket).is_dir() {
+            return Err(s3_error!(NoSuchBucket));
+        }
+        let query = cx.uri().query().unwrap_or("");
+        let upload = query.split('&').find_map(|pair| pair.strip_prefix("uploadId="));
+        if upload.is_some_and(|id| !self.0.join(format!(".upload-{id}.json")).is_file()) {
+            return Err(s3_error!(NoSuchUpload));
+        }
+        Ok(())
+    }
+}

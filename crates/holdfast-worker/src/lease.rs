@@ -1,0 +1,179 @@
+//! A claimed run while it is worked on: its lease renewed, its progress and its lines written, its wish to be cancelled
+//! noticed. A worker that cannot renew gives the run up before anybody else may take it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use holdfast_app::{App, Result};
+use holdfast_core::ids::RunId;
+use holdfast_core::{Timestamp, clock};
+use holdfast_engine::{Context, Progress};
+use holdfast_store::runs::{self, Beat, RunCounts, RunRow};
+use holdfast_store::{StoreError, Tx};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// A worker that has not been heard of for so long has lost its run.
+pub(crate) const LEASE_SECS: i64 = 60;
+/// How often progress is written; also how fast a cancellation is noticed.
+const BEAT: Duration = Duration::from_secs(1);
+/// Given up this long before the lease runs out, so that two workers never have the same run.
+const MARGIN_SECS: u64 = 10;
+
+pub(crate) fn lease_until(now: Timestamp) -> Timestamp {
+    clock::from_micros(now.as_microsecond() + LEASE_SECS * 1_000_000)
+}
+
+/// What the work of a run gets to see, and the task that beats for it.
+pub(crate) struct Lease {
+    pub context: Context,
+    pub run: RunRow,
+    lost: Arc<AtomicBool>,
+    stop: CancellationToken,
+    beating: JoinHandle<Lines>,
+}
+
+/// Lines that are not written yet.
+struct Lines {
+    received: mpsc::UnboundedReceiver<String>,
+    waiting: Vec<String>,
+}
+
+impl Lease {
+    pub(crate) fn start(app: Arc<App>, run: RunRow) -> Self {
+        let (context, received) = Context::new(CancellationToken::new());
+        let lost = Arc::new(AtomicBool::new(false));
+        let stop = CancellationToken::new();
+        let heart = Heart {
+            app,
+            id: RunId(run.id),
+            epoch: run.lease_epoch,
+            context: context.clone(),
+            lost: lost.clone(),
+            renewed: Instant::now(),
+            before: (Instant::now(), 0),
+            rate: 0.0,
+        };
+        let lines = Lines { received, waiting: Vec::new() };
+        let beating = tokio::spawn(heart.beat_until(stop.clone(), lines));
+        Self { context, run, lost, stop, beating }
+    }
+
+    /// Stops beating. Gives the lines that are still to be written, or `None` when the run is not ours any more.
+    pub(crate) async fn finish(self) -> Option<(RunRow, Context, Vec<String>)> {
+        self.stop.cancel();
+        let mut rest = Vec::new();
+        match self.beating.await {
+            Ok(mut lines) => {
+                rest.append(&mut lines.waiting);
+                while let Ok(line) = lines.received.try_recv() {
+                    rest.push(line);
+                }
+            }
+            Err(error) => tracing::error!(%error, run = self.run.id, "the log of a run was lost"),
+        }
+        (!self.lost.load(Ordering::SeqCst)).then_some((self.run, self.context, rest))
+    }
+}
+
+pub(crate) fn counts(progress: &Progress, warnings: u64, rate: f64) -> RunCounts {
+    let counts = progress.counts();
+    let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    RunCounts {
+        bytes_read: number(counts.bytes_read),
+        bytes_stored: number(counts.bytes_stored),
+        files: number(counts.files),
+        warnings: number(warnings),
+        bytes_total: number(counts.bytes_total),
+        files_total: number(counts.files_total),
+        bytes_per_second: rate as i64,
+    }
+}
+
+struct Heart {
+    app: Arc<App>,
+    id: RunId,
+    epoch: i64,
+    context: Context,
+    lost: Arc<AtomicBool>,
+    renewed: Instant,
+    /// When bytes were counted last, and how many.
+    before: (Instant, u64),
+    rate: f64,
+}
+
+impl Heart {
+    async fn beat_until(mut self, stop: CancellationToken, mut lines: Lines) -> Lines {
+        let mut ticks = tokio::time::interval(BEAT);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return lines,
+                _ = ticks.tick() => {}
+            }
+            while let Ok(line) = lines.received.try_recv() {
+                lines.waiting.push(line);
+            }
+            match self.beat(&mut lines.waiting).await {
+                Ok(Beat::GoOn) => self.renewed = Instant::now(),
+                Ok(Beat::Cancel) => {
+                    self.renewed = Instant::now();
+                    self.context.cancel.cancel();
+                }
+                Ok(Beat::Lost) => self.give_up("another worker has this run"),
+                Err(error) => tracing::warn!(%error, run = self.id.0, "the lease was not renewed"),
+            }
+            if self.renewed.elapsed() > Duration::from_secs(LEASE_SECS.unsigned_abs() - MARGIN_SECS) {
+                self.give_up("the database has been away for too long");
+            }
+        }
+    }
+
+    fn give_up(&self, why: &str) {
+        if !self.lost.swap(true, Ordering::SeqCst) {
+            tracing::warn!(run = self.id.0, why, "giving this run up");
+        }
+        self.context.cancel.cancel();
+    }
+
+    async fn beat(&mut self, lines: &mut Vec<String>) -> Result<Beat> {
+        let now = self.app.now();
+        let rate = self.measure();
+        let counts = counts(&self.context.progress, self.context.log.warnings(), rate);
+        let mut tx = self.app.store.begin().await?;
+        append_lines(&mut tx, self.id, self.epoch, lines, now).await?;
+        let beat = runs::update_progress(&mut tx, self.id, self.epoch, &counts, lease_until(now)).await?;
+        tx.commit().await?;
+        lines.clear();
+        Ok(beat)
+    }
+
+    /// Bytes per second, smoothed over some seconds.
+    fn measure(&mut self) -> f64 {
+        let (then, bytes) = self.before;
+        let now = (Instant::now(), self.context.progress.counts().bytes_read);
+        let elapsed = now.0.duration_since(then).as_secs_f64();
+        if elapsed > 0.1 {
+            let current = now.1.saturating_sub(bytes) as f64 / elapsed;
+            self.rate = if self.rate == 0.0 { current } else { self.rate * 0.7 + current * 0.3 };
+            self.before = now;
+        }
+        self.rate
+    }
+}
+
+pub(crate) async fn append_lines(
+    tx: &mut Tx,
+    id: RunId,
+    epoch: i64,
+    lines: &[String],
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    for line in lines {
+        runs::append_line(tx, id, epoch, line, now).await?;
+    }
+    Ok(())
+}

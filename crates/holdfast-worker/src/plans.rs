@@ -1,0 +1,154 @@
+//! From rows to plans: everything a run needs, gathered once when it starts.
+
+use std::path::{Path, PathBuf};
+
+use holdfast_app::{App, AppError, Result, ssh_key};
+use holdfast_core::Secret;
+use holdfast_core::backup::{RestoreDraft, RestoreTarget};
+use holdfast_core::destination::DestinationKind;
+use holdfast_core::ids::{DestinationId, ServerId, TaskId, UserId};
+use holdfast_core::task::{TaskKind, TaskSettings};
+use holdfast_engine::ssh::{KeySeed, Target};
+use holdfast_engine::{
+    BackupPlan, DatabaseSource, DestinationSpec, FilesSource, Login, RestorePlan, Server, Source, StoredBackup,
+};
+use holdfast_store::backups::{self, BackupRow};
+use holdfast_store::servers::{self, ServerRow};
+use holdfast_store::{Store, Tx, destinations, tasks, users};
+
+/// Makes plans; knows where local destinations are.
+#[derive(Debug, Clone)]
+pub(crate) struct Planner {
+    /// Each local destination is a folder of its own below this one.
+    pub folder: PathBuf,
+}
+
+/// A backup's plan, and what is recorded with the backup.
+pub(crate) struct Backup {
+    pub plan: BackupPlan,
+    pub settings: TaskSettings,
+    pub jump: Option<ServerId>,
+}
+
+pub(crate) fn gone(what: &str) -> AppError {
+    AppError::Internal(format!("the {what} of this run is gone"))
+}
+
+impl Planner {
+    pub(crate) async fn backup(&self, app: &App, task: TaskId) -> Result<Backup> {
+        let mut tx = app.store.read().await?;
+        let row = tasks::find(&mut tx, task).await?.ok_or_else(|| gone("task"))?;
+        let settings = row.settings()?;
+        let owner = UserId(row.user_id);
+        let password = tasks::open_encryption_password(&mut tx, &row).await?;
+        let last = backups::find_last_size(&mut tx, task).await?;
+        let destination = self.destination(&mut tx, settings.destination).await?;
+        drop(tx);
+        let (server, server_row) = self.server(app, owner, settings.server).await?;
+        let source = match settings.source.kind {
+            TaskKind::Files => Source::Files(FilesSource {
+                path: settings.source.path.clone().unwrap_or_default(),
+                excluded: settings.source.excluded_paths.clone(),
+            }),
+            TaskKind::Database => Source::Database(DatabaseSource {
+                engine: settings.source.database_engine,
+                name: settings.source.database_name.clone(),
+                excluded_tables: tables(settings.source.excluded_tables.as_deref()),
+                login: self.login(app, &server_row).await?,
+            }),
+        };
+        let count = |number: i64| u64::try_from(number).unwrap_or(0);
+        let plan = BackupPlan {
+            server,
+            source,
+            destination,
+            password,
+            label: settings.label.clone(),
+            store_path: settings.storage.path.clone(),
+            appended: settings.storage.appended_filename.clone(),
+            started_at: app.now(),
+            last: last.map(|(bytes, files)| (count(bytes), count(files))),
+        };
+        Ok(Backup { plan, settings, jump: server_row.jump_server_id.map(ServerId) })
+    }
+
+    pub(crate) async fn restore(&self, app: &App, backup: &BackupRow, draft: &RestoreDraft) -> Result<RestorePlan> {
+        let stored = self.stored(&app.store, backup).await?;
+        let (server, row) = self.server(app, UserId(backup.user_id), draft.server).await?;
+        let target = match &draft.target {
+            RestoreTarget::Files { path, entries } => {
+                holdfast_engine::RestoreTarget::Files { path: path.clone(), entries: entries.clone() }
+            }
+            RestoreTarget::Database { name } => {
+                holdfast_engine::RestoreTarget::Database { name: name.clone(), login: self.login(app, &row).await? }
+            }
+        };
+        Ok(RestorePlan { backup: stored, server, overwrite: draft.overwrite, target })
+    }
+
+    pub(crate) async fn stored(&self, store: &Store, backup: &BackupRow) -> Result<StoredBackup> {
+        let mut tx = store.read().await?;
+        Ok(StoredBackup {
+            destination: self.destination(&mut tx, DestinationId(backup.destination_id)).await?,
+            key: backup.object_key.clone(),
+            content: backup.content()?,
+            size_bytes: u64::try_from(backup.size_bytes).unwrap_or(0),
+            sha256: backup.sha256.clone(),
+            plain_sha256: backup.plain_sha256.clone(),
+            is_encrypted: backup.is_encrypted,
+            password: backups::open_password(&mut tx, backup).await?,
+        })
+    }
+
+    pub(crate) async fn server(&self, app: &App, owner: UserId, id: ServerId) -> Result<(Server, ServerRow)> {
+        let key = ssh_key::private(app, owner).await?;
+        let mut tx = app.store.read().await?;
+        let row = servers::find(&mut tx, id).await?.ok_or_else(|| gone("server"))?;
+        let jump = match row.jump_server_id {
+            Some(jump) => Some(servers::find(&mut tx, ServerId(jump)).await?.ok_or_else(|| gone("jump host"))?),
+            None => None,
+        };
+        let server = Server { target: target(&row, &key), jump: jump.map(|row| target(&row, &key)) };
+        Ok((server, row))
+    }
+
+    async fn login(&self, app: &App, server: &ServerRow) -> Result<Login> {
+        let password = servers::open_database_password(&mut app.store.read().await?, server).await?;
+        Ok(Login { username: server.database_username.clone(), password })
+    }
+
+    pub(crate) async fn destination(&self, tx: &mut Tx, id: DestinationId) -> Result<DestinationSpec> {
+        let row = destinations::find(tx, id).await?.ok_or_else(|| gone("destination"))?;
+        if row.kind()? == DestinationKind::Local {
+            let folder = local_folder(&self.folder, row.user_id, row.id);
+            return Ok(DestinationSpec::Local { folder, marker: row.marker });
+        }
+        let (access_key, secret_key) = destinations::open_keys(tx, &row).await?;
+        let owner = users::find(tx, UserId(row.user_id)).await?.ok_or_else(|| gone("owner"))?;
+        Ok(DestinationSpec::S3 {
+            settings: row.s3().ok_or_else(|| gone("bucket"))?,
+            access_key: access_key.unwrap_or_default(),
+            secret_key: secret_key.unwrap_or_default(),
+            allow_private: owner.is_admin,
+        })
+    }
+}
+
+/// One folder per user and destination: no key of one can name a file of another.
+fn local_folder(root: &Path, user: i64, destination: i64) -> PathBuf {
+    root.join(user.to_string()).join(destination.to_string())
+}
+
+fn target(row: &ServerRow, key: &Secret) -> Target {
+    Target {
+        host: row.host.clone(),
+        port: u16::try_from(row.port).unwrap_or(22),
+        username: row.username.clone(),
+        key_seed: KeySeed(key.clone()),
+        pinned_host_key: row.host_key.clone(),
+    }
+}
+
+fn tables(text: Option<&str>) -> Vec<String> {
+    text.unwrap_or_default().split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}

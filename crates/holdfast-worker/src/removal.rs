@@ -1,0 +1,77 @@
+//! Takes away what is not wanted any more: objects of deleted backups, and what lost or failed runs left behind. By
+//! exact key, only what is on record as ours, again and again until it is gone.
+
+use holdfast_app::{App, Result};
+use holdfast_core::ids::{BackupId, DestinationId, RunId};
+use holdfast_core::{Timestamp, clock};
+use holdfast_engine::Engine;
+use holdfast_store::backups;
+use holdfast_store::uploads;
+
+use crate::plans::Planner;
+
+/// Looked at per round.
+const BATCH: i64 = 50;
+/// The first wait after a removal that failed; it doubles up to a few hours.
+const FIRST_WAIT_SECS: i64 = 60;
+const LONGEST_WAIT_SECS: i64 = 4 * 3600;
+/// Between two tries to clear away an upload.
+const UPLOAD_WAIT_SECS: i64 = 300;
+
+fn later(now: Timestamp, seconds: i64) -> Timestamp {
+    clock::from_micros(now.as_microsecond() + seconds * 1_000_000)
+}
+
+/// Removes the objects of deleted backups that are due.
+pub(crate) async fn remove_deleted(app: &App, engine: &Engine, planner: &Planner) -> Result<()> {
+    let now = app.now();
+    let due = backups::list_to_remove(&mut app.store.read().await?, now, BATCH).await?;
+    for id in due {
+        let mut tx = app.store.begin().await?;
+        let Some(backup) = backups::find(&mut tx, id).await? else { continue };
+        let wait = (FIRST_WAIT_SECS << backup.remove_attempts.clamp(0, 16)).min(LONGEST_WAIT_SECS);
+        if !backups::claim_removal(&mut tx, id, now, later(now, wait)).await? {
+            continue;
+        }
+        let destination = planner.destination(&mut tx, DestinationId(backup.destination_id)).await?;
+        tx.commit().await?;
+        match engine.remove(&destination, &backup.object_key).await {
+            Ok(()) => note_removed(app, id, &backup.object_key).await?,
+            Err(error) => tracing::warn!(backup = id.0, %error, "an object was not removed; trying again later"),
+        }
+    }
+    Ok(())
+}
+
+async fn note_removed(app: &App, id: BackupId, key: &str) -> Result<()> {
+    let mut tx = app.store.begin().await?;
+    backups::update_removed(&mut tx, id, app.now()).await?;
+    tx.commit().await?;
+    tracing::info!(backup = id.0, key, "removed");
+    Ok(())
+}
+
+/// Clears away uploads whose runs ended without a backup.
+pub(crate) async fn clear_uploads(app: &App, engine: &Engine, planner: &Planner) -> Result<()> {
+    let now = app.now();
+    let abandoned = uploads::list_abandoned(&mut app.store.read().await?, now, BATCH).await?;
+    for upload in abandoned {
+        let run = RunId(upload.run_id);
+        let mut tx = app.store.begin().await?;
+        if !uploads::claim(&mut tx, run, now, later(now, UPLOAD_WAIT_SECS)).await? {
+            continue;
+        }
+        let destination = planner.destination(&mut tx, DestinationId(upload.destination_id)).await?;
+        tx.commit().await?;
+        let cleared = engine.discard(&destination, &upload.object_key, upload.upload_id.as_deref()).await;
+        if let Err(error) = cleared {
+            tracing::warn!(run = run.0, %error, "an unfinished upload is still there; trying again later");
+            continue;
+        }
+        let mut tx = app.store.begin().await?;
+        uploads::delete(&mut tx, run).await?;
+        tx.commit().await?;
+        tracing::info!(run = run.0, key = upload.object_key, "cleared away what an unfinished run left");
+    }
+    Ok(())
+}

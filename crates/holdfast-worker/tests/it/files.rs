@@ -1,0 +1,150 @@
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use holdfast_testkit::{
+    Fingerprint, Ignore, SampleTree, SshServer, TestApp, assert_same, assert_same_but, on_both_engines,
+};
+use serde_json::json;
+
+use crate::bench::{Bench, assert_failed};
+
+on_both_engines! {
+    async fn an_awkward_tree_comes_back_as_it_was(app: TestApp) {
+        let bench = Bench::new(app).await;
+        SampleTree::create(&bench.source());
+        let task = bench.task(json!({"store_path": "/nightly", "appended_filename": "web"})).await;
+        let backup = bench.back_up(task).await;
+        let key = backup["key"].as_str().unwrap();
+        assert!(key.starts_with("nightly/web_web-files_20250303T"), "{key}");
+        assert!(key.ends_with(".tar.zst"));
+        assert_eq!(backup["verification"]["status"], "unverified");
+        let file = bench.stored_file(&backup);
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        let target = bench.restore_all(&backup).await;
+        assert_same(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target));
+    }
+
+    async fn an_encrypted_backup_comes_back_and_tells_nothing(app: TestApp) {
+        let bench = Bench::new(app).await;
+        SampleTree::create(&bench.source());
+        std::fs::write(bench.source().join("plain.txt"), "a line that must not be readable ".repeat(100)).unwrap();
+        let task = bench.task(json!({"encryption_password": "correct horse battery"})).await;
+        let backup = bench.back_up(task).await;
+        assert!(backup["key"].as_str().unwrap().ends_with(".tar.zst.age"));
+        assert_eq!(backup["is_encrypted"], true);
+        let stored = std::fs::read(bench.stored_file(&backup)).unwrap();
+        assert!(stored.starts_with(b"age-encryption.org/v1\n-> scrypt "));
+        // The task's password may change or go: the backup keeps its own.
+        bench.user.client.put(&format!("/api/backup-tasks/{task}"), json!({"encryption_password": null})).await.expect(200);
+        let target = bench.restore_all(&backup).await;
+        assert_same(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target));
+        assert_eq!(bench.verify(&backup).await["status"], "successful");
+    }
+
+    async fn excluded_paths_stay_out(app: TestApp) {
+        let bench = Bench::new(app).await;
+        let source = bench.source();
+        for path in ["a.log", "sub/b.log", "sub/keep", "node_modules/x", "sub/node_modules/y", "sub/cache/z", "cache/w"] {
+            std::fs::create_dir_all(source.join(path).parent().unwrap()).unwrap();
+            std::fs::write(source.join(path), path).unwrap();
+        }
+        let absolute = source.join("sub/cache");
+        let task = bench.task(json!({"excluded_paths": ["*.log", "node_modules", absolute]})).await;
+        let target = bench.restore_all(&bench.back_up(task).await).await;
+        let found: Vec<String> = Fingerprint::of(&target).0.keys().map(|key| String::from_utf8_lossy(key).into_owned()).collect();
+        assert!(found.iter().any(|path| path.ends_with("sub/keep")) && found.iter().any(|path| path.ends_with("cache/w")));
+        assert!(!found.iter().any(|path| path.contains("log") || path.contains("node_modules") || path.contains("sub/cache")), "{found:?}");
+    }
+}
+
+/// The rest needs one database only: what differs is the server.
+async fn bench(ssh: SshServer) -> Bench {
+    Bench::with(TestApp::start(holdfast_testkit::Engine::Sqlite).await, ssh).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_file_and_an_empty_folder_are_sources_too() {
+    let bench = bench(SshServer::start()).await;
+    let file = bench.source().join("$(id) ' \"");
+    std::fs::write(&file, "content").unwrap();
+    let backup = bench.back_up(bench.task(json!({"source_path": file})).await).await;
+    assert_eq!(backup["entries"], 1);
+    let target = bench.restore_all(&backup).await;
+    assert_eq!(std::fs::read(target.join("$(id) ' \"")).unwrap(), b"content");
+    let empty = bench.folder.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let backup = bench.back_up(bench.task(json!({"source_path": empty})).await).await;
+    assert_eq!(backup["entries"], 1, "the folder itself");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn accounts_that_may_only_use_sftp_are_backed_up_and_restored() {
+    let bench = bench(SshServer::builder().sftp_only().start()).await;
+    SampleTree::create(&bench.source());
+    // The protocol knows text alone, and no pipes.
+    remove_what_sftp_cannot_name(&bench.source());
+    std::fs::write(bench.source().join("skip.log"), "x").unwrap();
+    let task = bench.task(json!({"excluded_paths": ["*.log"]})).await;
+    let backup = bench.back_up(task).await;
+    std::fs::remove_file(bench.source().join("skip.log")).unwrap();
+    let target = bench.restore_all(&backup).await;
+    let ignore = Ignore { hard_links: true, nanoseconds: true, holes: true, link_times: true, owners: true, ..Ignore::default() };
+    assert_same_but(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target), ignore);
+}
+
+fn remove_what_sftp_cannot_name(folder: &Path) {
+    use std::os::unix::fs::FileTypeExt as _;
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let (path, kind) = (entry.path(), entry.file_type().unwrap());
+        let meta = std::fs::symlink_metadata(&path).unwrap();
+        let is_odd_time = !(0..=i64::from(u32::MAX)).contains(&std::os::unix::fs::MetadataExt::mtime(&meta));
+        if entry.file_name().to_str().is_none() || kind.is_fifo() || kind.is_socket() || (is_odd_time && !kind.is_dir()) {
+            std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir_all(&path)).unwrap();
+        } else if kind.is_dir() {
+            remove_what_sftp_cannot_name(&path);
+        }
+    }
+}
+
+/// A server whose `tar` is another one.
+fn with_tar(folder: &Path, script: &str) -> SshServer {
+    let path = folder.join("tar");
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    SshServer::builder().with_path_shims(folder).start()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn busybox_tar_is_enough() {
+    let shims = tempfile::tempdir().unwrap();
+    let bench = bench(with_tar(shims.path(), r#"[ "$1" != --version ] || exec echo "tar (busybox) 1.35.0"; exec busybox tar "$@""#)).await;
+    SampleTree::create(&bench.source());
+    remove_what_sftp_cannot_name(&bench.source());
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let target = bench.restore_all(&backup).await;
+    let ignore = Ignore { nanoseconds: true, holes: true, link_times: true, owners: true, ..Ignore::default() };
+    assert_same_but(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target), ignore);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn existing_files_stay_unless_overwriting_is_asked_for() {
+    let bench = bench(SshServer::start()).await;
+    std::fs::write(bench.source().join("a"), "from the backup").unwrap();
+    std::fs::write(bench.source().join("b"), "from the backup").unwrap();
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let target = bench.target();
+    std::fs::create_dir(&target).unwrap();
+    std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o751)).unwrap();
+    std::fs::write(target.join("a"), "was there").unwrap();
+    let run = bench.restore(&backup, json!({"path": target})).await;
+    assert_eq!(run["status"], "successful", "{run}");
+    assert!(run["output"].as_str().unwrap().contains("./a"), "what stayed is told: {run}");
+    let read = |name: &str| std::fs::read_to_string(target.join(name)).unwrap();
+    assert_eq!((read("a").as_str(), read("b").as_str()), ("was there", "from the backup"));
+    assert_eq!(std::fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o751, "the folder keeps its mode");
+    let run = bench.restore(&backup, json!({"path": target, "overwrite": true})).await;
+    assert_eq!(run["status"], "successful", "{run}");
+    assert_eq!(read("a"), "from the backup");
+    let run = bench.restore(&backup, json!({"path": target.join("a/below")})).await;
+    assert_failed(&run, "target_unwritable");
+}

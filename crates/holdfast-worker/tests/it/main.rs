@@ -1,0 +1,18 @@
+//! Runs from end to end: real servers, real destinations, both databases; each backup restored and compared.
+
+// What all of them start from: a user, a server that knows their key, a destination, a task.
+mod bench;
+// Databases: dumps that come back, and dumps that must not count.
+mod databases;
+// What goes wrong on the way, each with the outcome it must have.
+mod faults;
+// Files of every kind, over tar and over SFTP.
+mod files;
+// What is kept and what goes.
+mod retention;
+// S3 in place of a folder.
+mod s3;
+// Keys, jump hosts and checks.
+mod servers;
+// Stored backups: listed, downloaded, verified, restored in part, deleted.
+mod stored;

@@ -1,0 +1,154 @@
+use holdfast_testkit::{Fingerprint, Ignore, SampleTree, TestApp, assert_same_but, on_both_engines};
+use serde_json::json;
+
+use crate::bench::{Bench, assert_failed, encoded};
+
+on_both_engines! {
+    async fn a_backup_is_browsed_downloaded_and_restored_in_part(app: TestApp) {
+        let bench = Bench::new(app).await;
+        let source = bench.source();
+        std::fs::create_dir_all(source.join("docs/deep")).unwrap();
+        let large: Vec<u8> = holdfast_testkit::random(7, 5 * 1024 * 1024);
+        std::fs::write(source.join("a-large"), &large).unwrap();
+        std::fs::write(source.join("docs/one.txt"), "one").unwrap();
+        std::fs::write(source.join("docs/deep/ünï $(id)"), "two").unwrap();
+        std::fs::hard_link(source.join("docs/one.txt"), source.join("z-link")).unwrap();
+        for password in [None, Some("correct horse battery")] {
+            let backup = bench.back_up(bench.task(json!({"encryption_password": password})).await).await;
+            let client = &bench.user.client;
+            let path = format!("/api/backups/{}", backup["id"]);
+            let names = async |query: &str| {
+                let body = client.get(&format!("{path}/entries{query}")).await.expect(200);
+                let names = body["data"].as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap().to_owned());
+                names.collect::<Vec<_>>()
+            };
+            assert_eq!(names("").await, ["a-large", "docs", "z-link"]);
+            assert_eq!(names("?path=docs").await, ["deep", "one.txt"]);
+            assert_eq!(names("?per_page=1&page=2").await, ["docs"]);
+            client.get(&format!("{path}/entries?path=nowhere")).await.expect(404);
+
+            let download = async |entry: &str| {
+                let path = format!("{path}/download?entry={}", encoded(entry));
+                let request = client.request(reqwest::Method::GET, &path).bearer_auth(client.token());
+                let response = request.send().await.unwrap();
+                assert_eq!(response.status(), 200, "{entry}");
+                let length = response.content_length();
+                let bytes = response.bytes().await.unwrap();
+                assert_eq!(length, Some(bytes.len() as u64));
+                bytes
+            };
+            assert_eq!(download("a-large").await, large);
+            assert_eq!(download("docs/deep/ünï $(id)").await, "two");
+            // Whichever of the two names tar met first, both lead to the content.
+            assert_eq!(download("z-link").await, "one");
+            assert_eq!(download("docs/one.txt").await, "one");
+            let whole = download("").await;
+            assert_eq!(whole, std::fs::read(bench.stored_file(&backup)).unwrap());
+            client.get(&format!("{path}/download?entry=docs")).await.expect(404);
+            client.get(&format!("{path}/download?entry=nowhere")).await.expect(404);
+
+            let target = bench.folder.path().join(format!("part-{}", backup["id"]));
+            let run = bench.restore(&backup, json!({"path": target, "entries": ["docs/deep", "z-link"]})).await;
+            assert_eq!(run["status"], "successful", "{run}");
+            assert_eq!(std::fs::read_to_string(target.join("docs/deep/ünï $(id)")).unwrap(), "two");
+            assert_eq!(std::fs::read_to_string(target.join("z-link")).unwrap(), "one");
+            assert!(!target.join("a-large").exists());
+            let run = bench.restore(&backup, json!({"path": target, "entries": ["docs/nothing"]})).await;
+            assert_failed(&run, "entry_missing");
+        }
+    }
+
+    async fn damage_is_found_and_told(app: TestApp) {
+        let bench = Bench::new(app).await;
+        std::fs::write(bench.source().join("file"), holdfast_testkit::random(1, 300_000)).unwrap();
+        let task = bench.task(json!({})).await;
+        let sealed = bench.task(json!({"encryption_password": "correct horse battery"})).await;
+        for task in [task, sealed] {
+            let backup = bench.back_up(task).await;
+            assert_eq!(bench.verify(&backup).await["status"], "successful");
+            assert_eq!(bench.show(&backup).await["verification"]["status"], "verified");
+            let file = bench.stored_file(&backup);
+            let good = std::fs::read(&file).unwrap();
+            let damage: [(&str, &dyn Fn() -> Vec<u8>); 4] = [
+                ("a bit flipped in the middle", &|| { let mut bad = good.clone(); bad[good.len() / 2] ^= 1; bad }),
+                ("a bit flipped in the index", &|| { let mut bad = good.clone(); let at = bad.len() - 30; bad[at] ^= 1; bad }),
+                ("cut off", &|| good[..good.len() - 1].to_vec()),
+                ("grown", &|| [good.as_slice(), b"x"].concat()),
+            ];
+            for (what, bad) in damage {
+                std::fs::write(&file, bad()).unwrap();
+                let run = bench.verify(&backup).await;
+                assert_failed(&run, "corrupt");
+                assert_eq!(bench.show(&backup).await["verification"]["status"], "corrupt", "{what}");
+                let run = bench.restore(&backup, json!({"path": bench.target(), "overwrite": true})).await;
+                assert_failed(&run, "corrupt");
+            }
+            std::fs::remove_file(&file).unwrap();
+            assert_failed(&bench.verify(&backup).await, "missing");
+            assert_eq!(bench.show(&backup).await["verification"]["status"], "missing");
+            bench.user.client.get(&format!("/api/backups/{}/download", backup["id"])).await.expect(409);
+            std::fs::write(&file, &good).unwrap();
+            assert_eq!(bench.verify(&backup).await["status"], "successful");
+        }
+    }
+
+    async fn deleting_a_task_keeps_its_backups_unless_told_otherwise(app: TestApp) {
+        let bench = Bench::new(app).await;
+        std::fs::write(bench.source().join("file"), "content").unwrap();
+        let (kept, dropped) = (bench.task(json!({"encryption_password": "correct horse"})).await, bench.task(json!({})).await);
+        let (stays, goes) = (bench.back_up(kept).await, bench.back_up(dropped).await);
+        let client = &bench.user.client;
+        let destination = format!("/api/backup-destinations/{}", bench.destination);
+        client.delete(&format!("/api/backup-tasks/{kept}")).await.expect(200);
+        client.delete(&format!("/api/backup-tasks/{dropped}?delete_backups=yes")).await.expect(422);
+        client.delete(&format!("/api/backup-tasks/{dropped}?delete_backups=true")).await.expect(200);
+        assert!(client.delete(&destination).await.expect(409)["message"].as_str().unwrap().contains("2 backups"));
+        bench.app.run_until_idle().await;
+        let listed = client.get("/api/backups").await.expect(200);
+        assert_eq!(listed["meta"]["total"], 1);
+        assert_eq!((&listed["data"][0]["id"], &listed["data"][0]["backup_task_id"]), (&stays["id"], &json!(null)));
+        let all = client.get("/api/backups?deleted=true").await.expect(200);
+        let gone = all["data"].as_array().unwrap().iter().find(|backup| backup["id"] == goes["id"]).unwrap().clone();
+        assert_eq!(gone["deleted_reason"], "task_deleted");
+        assert!(!bench.stored_file(&goes).exists());
+        // It stays restorable without its task, encrypted as it is.
+        let target = bench.restore_all(&bench.show(&stays).await).await;
+        assert_same_but(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target), Ignore::default());
+        client.delete(&format!("/api/backups/{}", stays["id"])).await.expect(200);
+        client.delete(&format!("/api/backups/{}", stays["id"])).await.expect(409);
+        client.act(&format!("/api/backups/{}/verify", stays["id"])).await.expect(409);
+        bench.app.run_until_idle().await;
+        assert_eq!(bench.stored_names(), [""; 0]);
+        assert!(client.delete(&destination).await.expect(200)["message"].is_string());
+    }
+}
+
+on_both_engines! {
+    async fn restores_are_checked_before_they_are_queued(app: TestApp) {
+        let bench = Bench::new(app).await;
+        SampleTree::create(&bench.source());
+        let backup = bench.back_up(bench.task(json!({})).await).await;
+        let other = bench.app.user("bob").await;
+        let foreign = other.server().await;
+        assert_eq!(bench.ask_restore(&backup, json!({})).await.error_of("remote_server_id"), "The remote server id field is required.");
+        let body = json!({"remote_server_id": foreign, "path": "/tmp/x"});
+        assert_eq!(bench.ask_restore(&backup, body).await.error_of("remote_server_id"), "The selected remote server is invalid.");
+        let body = json!({"remote_server_id": bench.server, "path": "relative"});
+        assert!(bench.ask_restore(&backup, body).await.error_of("path").contains("absolute"));
+        let body = json!({"remote_server_id": bench.server, "path": "/tmp/../etc"});
+        bench.ask_restore(&backup, body).await.error_of("path");
+        other.client.get(&format!("/api/backups/{}/download", backup["id"])).await.expect(403);
+        bench.app.client().get(&format!("/api/backups/{}/download", backup["id"])).await.expect(401);
+        // A queued one can be cancelled.
+        let body = json!({"remote_server_id": bench.server, "path": bench.target()});
+        let run = bench.ask_restore(&backup, body).await.data(202);
+        assert_eq!((&run["status"], &run["kind"]), (&json!("queued"), &json!("restore")));
+        bench.user.client.delete(&format!("/api/backups/{}", backup["id"])).await.expect(409);
+        bench.user.client.act(&format!("/api/runs/{}/cancel", run["id"])).await.expect(200);
+        assert_eq!(bench.show_run(&run).await["status"], "cancelled");
+        bench.app.run_until_idle().await;
+        assert!(!bench.target().exists());
+        let listed = bench.user.client.get(&format!("/api/runs?kind=restore&backup_id={}", backup["id"])).await.expect(200);
+        assert_eq!(listed["meta"]["total"], 1);
+    }
+}
