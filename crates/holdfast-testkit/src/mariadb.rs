@@ -111,15 +111,16 @@ impl MariaDbServer {
         name
     }
 
-    /// A user who may do everything in one database, by socket and by TCP.
+    /// A user who may do everything in one database, by socket and by TCP; `*` is all of them.
     pub fn create_user(&self, name: &str, password: &str, database: &str) {
         let quoted = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"));
         let (user, password) = (quoted(name), quoted(password));
+        let database = if database == "*" { "*".to_owned() } else { format!("`{database}`") };
         self.sql(
             "mysql",
             &format!(
                 "CREATE USER {user}@'%' IDENTIFIED BY {password}; \
-                 GRANT ALL PRIVILEGES ON `{database}`.* TO {user}@'%';"
+                 GRANT ALL PRIVILEGES ON {database}.* TO {user}@'%' WITH GRANT OPTION;"
             ),
         );
     }

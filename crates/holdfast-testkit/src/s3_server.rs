@@ -21,9 +21,6 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-pub const ACCESS_KEY: &str = "test-access";
-pub const SECRET_KEY: &str = "test-secret";
-
 /// What goes wrong with one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -50,6 +47,9 @@ pub struct S3Server {
 }
 
 impl S3Server {
+    pub const ACCESS_KEY: &str = "test-access";
+    pub const SECRET_KEY: &str = "test-secret";
+
     /// Starts a server with these buckets; must be called inside a tokio runtime.
     pub async fn start(buckets: &[&str]) -> io::Result<Self> {
         let root = tempfile::tempdir()?;
@@ -58,7 +58,7 @@ impl S3Server {
         }
         let fs = s3s_fs::FileSystem::new(root.path()).map_err(|e| io::Error::other(format!("{e:?}")))?;
         let mut builder = S3ServiceBuilder::new(fs);
-        builder.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
+        builder.set_auth(SimpleAuth::from_single(Self::ACCESS_KEY, Self::SECRET_KEY));
         builder.set_host(LocalhostHost);
         builder.set_access(BucketsExist(root.path().to_owned()));
         let service = builder.build();

@@ -122,8 +122,16 @@ impl TestApp {
     }
 
     pub async fn user_in(&self, name: &str, timezone: &str) -> TestUser {
+        self.account(name, timezone, false).await
+    }
+
+    pub async fn admin(&self, name: &str) -> TestUser {
+        self.account(name, "UTC", true).await
+    }
+
+    async fn account(&self, name: &str, timezone: &str, is_admin: bool) -> TestUser {
         let email = format!("{name}@example.org");
-        let draft = UserDraft::check(name, &email, timezone, false).expect("a valid account");
+        let draft = UserDraft::check(name, &email, timezone, is_admin).expect("a valid account");
         let id = accounts::create(&self.app, &Origin::default(), &draft, &Secret::new(PASSWORD)).await;
         let id = id.unwrap_or_else(|error| panic!("{error:?}"));
         let client = self.token(id, ScopeSet::all()).await;

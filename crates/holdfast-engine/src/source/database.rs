@@ -248,7 +248,7 @@ fn dump_command(source: &DatabaseSource, engine: DatabaseEngine, excluded: &[Str
             ("pg_dump", postgres(script, &words))
         }
         Content::PostgresCluster => {
-            let script = "command -v pg_dumpall >/dev/null 2>&1 || exit 98\nexec pg_dumpall --no-password";
+            let script = "command -v pg_dumpall >/dev/null 2>&1 || exit 98\nexec pg_dumpall --clean --if-exists --no-password";
             ("pg_dumpall", postgres(script, &[]))
         }
         _ => {

@@ -46,6 +46,16 @@ fn failed(what: &str, error: &SftpError) -> EngineError {
     EngineError::new(code, format!("{what}: {error}"))
 }
 
+/// The kind of a file in its mode; the library's own questions take a link for a file.
+const KIND: u32 = 0o170_000;
+const DIRECTORY: u32 = 0o040_000;
+const REGULAR: u32 = 0o100_000;
+const SYMLINK: u32 = 0o120_000;
+
+fn is(meta: &FileAttributes, kind: u32) -> bool {
+    meta.permissions.unwrap_or(0) & KIND == kind
+}
+
 fn is_status(error: &SftpError, code: StatusCode) -> bool {
     matches!(error, SftpError::Status(status) if status.status_code == code)
 }
@@ -64,7 +74,7 @@ pub(crate) async fn pump(
     let meta = session.metadata(root).await.map_err(|error| failed(root, &error))?;
     let walk = Walk { session, patterns: patterns(source), stall: settings.stall, context, outlet };
     let mut unreadable = Vec::new();
-    if meta.is_dir() {
+    if is(&meta, DIRECTORY) {
         walk.send_header(".", &meta, "").await?;
         walk.directory(root, &mut unreadable).await?;
     } else {
@@ -112,13 +122,13 @@ impl Walk<'_> {
                 }
                 meta => meta.map_err(|error| failed(&path, &error))?,
             };
-            if meta.is_symlink() {
+            if is(&meta, SYMLINK) {
                 let link = self.session.read_link(&path).await.map_err(|error| failed(&path, &error))?;
                 self.send_header(&member, &meta, &link).await?;
-            } else if meta.is_dir() {
+            } else if is(&meta, DIRECTORY) {
                 self.send_header(&member, &meta, "").await?;
                 waiting.extend(self.children(&path, &below, unreadable).await?);
-            } else if meta.is_regular() {
+            } else if is(&meta, REGULAR) {
                 self.file(&path, &member, &meta, unreadable).await?;
             } else {
                 self.context.log.line(format!("{member}: neither file nor folder; left out"));
@@ -195,8 +205,8 @@ impl Walk<'_> {
 /// A member's headers; names and sizes of any length go into a POSIX header before it.
 fn header(member: &str, meta: &FileAttributes, link: &str) -> io::Result<Vec<u8>> {
     let mut builder = tar::Builder::new(Vec::new());
-    let name = if meta.is_dir() { format!("{}/", member.trim_end_matches('/')) } else { member.to_owned() };
-    let size = if meta.is_regular() { meta.len() } else { 0 };
+    let name = if is(meta, DIRECTORY) { format!("{}/", member.trim_end_matches('/')) } else { member.to_owned() };
+    let size = if is(meta, REGULAR) { meta.len() } else { 0 };
     let size_text = size.to_string();
     let mut extensions: Vec<(&str, &[u8])> = Vec::new();
     if name.len() > 99 || !name.is_ascii() {
@@ -212,7 +222,7 @@ fn header(member: &str, meta: &FileAttributes, link: &str) -> io::Result<Vec<u8>
     let mut header = tar::Header::new_ustar();
     copy_text(&mut header.as_old_mut().name, &name);
     copy_text(&mut header.as_old_mut().linkname, link);
-    header.set_entry_type(match (meta.is_dir(), meta.is_symlink()) {
+    header.set_entry_type(match (is(meta, DIRECTORY), is(meta, SYMLINK)) {
         (true, _) => tar::EntryType::Directory,
         (_, true) => tar::EntryType::Symlink,
         _ => tar::EntryType::Regular,
@@ -351,7 +361,7 @@ impl SftpTarget<'_> {
     /// Whether something is in the way that must stay.
     fn is_taken(&self, path: &str, is_dir: bool) -> io::Result<bool> {
         let Ok(found) = self.run(self.session.symlink_metadata(path)) else { return Ok(false) };
-        if found.is_dir() {
+        if is(&found, DIRECTORY) {
             return if is_dir { Ok(true) } else { Err(io::Error::other("a folder is in the way")) };
         }
         if !self.overwrite {

@@ -21,6 +21,10 @@ impl Bench {
 
     pub async fn with(app: TestApp, ssh: SshServer) -> Self {
         let user = app.user("ada").await;
+        Self::of(app, ssh, user).await
+    }
+
+    pub async fn of(app: TestApp, ssh: SshServer, user: TestUser) -> Self {
         let key = user.client.get("/api/ssh-key").await.data(200);
         ssh.authorize(key["public_key"].as_str().unwrap());
         let body = json!({"label": "web", "ip_address": "127.0.0.1", "port": ssh.port(), "username": ssh.username()});

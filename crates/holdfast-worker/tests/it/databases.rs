@@ -18,8 +18,15 @@ fn ssh(shims: &Path) -> SshServer {
         .with_path_shims(shims)
         .set_env("PGHOST", "127.0.0.1")
         .set_env("PGPORT", &postgres.port().to_string())
-        .set_env("MYSQL_UNIX_PORT", &mariadb.socket().display().to_string())
+        .set_env("HOME", &mysql_home(shims, mariadb))
         .start()
+}
+
+/// Debian's own configuration names a socket, so the account's must.
+fn mysql_home(folder: &Path, mariadb: &MariaDbServer) -> String {
+    let text = format!("[client]\nsocket={}\n", mariadb.socket().display());
+    std::fs::write(folder.join(".my.cnf"), text).unwrap();
+    folder.display().to_string()
 }
 
 fn shim(shims: &TempDir, name: &str, script: &str) {
@@ -248,10 +255,11 @@ async fn all_databases_of_a_server_come_back() {
     let mariadb = MariaDbServer::start();
     mariadb.create_user("all", PASSWORD, "*");
     mariadb.sql("", "CREATE DATABASE shop; CREATE TABLE shop.t (a INT); INSERT INTO shop.t VALUES (1), (2)");
+    let home = tempfile::tempdir().unwrap();
     let ssh = SshServer::builder()
         .set_env("PGHOST", "127.0.0.1")
         .set_env("PGPORT", &postgres.port().to_string())
-        .set_env("MYSQL_UNIX_PORT", &mariadb.socket().display().to_string())
+        .set_env("HOME", &mysql_home(home.path(), &mariadb))
         .start();
     let bench = Bench::with(TestApp::start(holdfast_testkit::Engine::Sqlite).await, ssh).await;
     login(&bench, "holdfast", None).await;

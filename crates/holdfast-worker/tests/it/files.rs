@@ -88,7 +88,7 @@ async fn accounts_that_may_only_use_sftp_are_backed_up_and_restored() {
     let backup = bench.back_up(task).await;
     std::fs::remove_file(bench.source().join("skip.log")).unwrap();
     let target = bench.restore_all(&backup).await;
-    let ignore = Ignore { hard_links: true, nanoseconds: true, holes: true, link_times: true, owners: true, ..Ignore::default() };
+    let ignore = Ignore { hard_links: true, nanoseconds: true, holes: true, link_times: true, owners: true, folder_times: true, ..Ignore::default() };
     assert_same_but(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target), ignore);
 }
 
@@ -122,7 +122,7 @@ async fn busybox_tar_is_enough() {
     remove_what_sftp_cannot_name(&bench.source());
     let backup = bench.back_up(bench.task(json!({})).await).await;
     let target = bench.restore_all(&backup).await;
-    let ignore = Ignore { nanoseconds: true, holes: true, link_times: true, owners: true, ..Ignore::default() };
+    let ignore = Ignore { nanoseconds: true, holes: true, link_times: true, owners: true, folder_times: true, ..Ignore::default() };
     assert_same_but(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target), ignore);
 }
 

@@ -1,0 +1,188 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use holdfast_testkit::{
+    Fault, Fingerprint, S3Server, SampleTree, SshServer, TestApp, TestUser, assert_same, on_both_engines,
+};
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, assert_failed};
+
+const BUCKET: &str = "backups";
+
+/// The usual, but with a bucket in place of the folder. The user is an administrator: the store is on loopback.
+async fn bench(app: TestApp, path_style: bool) -> (Bench, S3Server) {
+    let s3 = S3Server::start(&[BUCKET]).await.unwrap();
+    let user = app.admin("ada").await;
+    let mut bench = Bench::of(app, SshServer::start(), user).await;
+    let endpoint = if path_style { s3.endpoint() } else { s3.host_endpoint() };
+    bench.destination = destination(&bench, &endpoint, path_style, json!({})).await;
+    (bench, s3)
+}
+
+async fn destination(bench: &Bench, endpoint: &str, path_style: bool, changes: Value) -> i64 {
+    destination_of(&bench.user, endpoint, path_style, changes).await
+}
+
+async fn destination_of(user: &TestUser, endpoint: &str, path_style: bool, changes: Value) -> i64 {
+    let mut body = json!({"label": "bucket", "type": "custom_s3", "s3_access_key": S3Server::ACCESS_KEY,
+        "s3_secret_key": S3Server::SECRET_KEY, "s3_bucket_name": BUCKET, "custom_s3_endpoint": endpoint,
+        "path_style_endpoint": path_style});
+    body.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+    user.client.post("/api/backup-destinations", body).await.id(201)
+}
+
+async fn checked(bench: &Bench, destination: i64) -> Value {
+    checked_by(&bench.user, &bench.app, destination).await
+}
+
+async fn checked_by(user: &TestUser, app: &TestApp, destination: i64) -> Value {
+    let path = format!("/api/backup-destinations/{destination}");
+    user.client.act(&format!("{path}/check")).await.expect(202);
+    app.run_until_idle().await;
+    user.client.get(&path).await.data(200)
+}
+
+/// Everything in the bucket's folder, as names; what the server keeps for itself does not count.
+fn objects(s3: &S3Server) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(s3.root().join(BUCKET))
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| !name.starts_with('.'))
+        .collect();
+    names.sort();
+    names
+}
+
+/// Large enough for several parts, and not to be compressed.
+fn fill(bench: &Bench) {
+    std::fs::write(bench.source().join("large"), holdfast_testkit::random(3, 20 * 1024 * 1024)).unwrap();
+}
+
+on_both_engines! {
+    async fn files_go_to_a_bucket_and_come_back(app: TestApp) {
+        let (bench, s3) = bench(app, true).await;
+        SampleTree::create(&bench.source());
+        fill(&bench);
+        for password in [None, Some("correct horse battery")] {
+            let backup = bench.back_up(bench.task(json!({"encryption_password": password})).await).await;
+            assert_eq!(objects(&s3).len(), 1, "one object, nothing else");
+            assert_eq!(bench.verify(&backup).await["status"], "successful");
+            let target = bench.folder.path().join(format!("back-{}", backup["id"]));
+            let run = bench.restore(&backup, json!({"path": target})).await;
+            assert_eq!(run["status"], "successful", "{run}");
+            assert_same(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target));
+            bench.user.client.delete(&format!("/api/backups/{}", backup["id"])).await.expect(200);
+            bench.app.run_until_idle().await;
+            assert_eq!(objects(&s3), [""; 0]);
+        }
+    }
+}
+
+async fn sqlite() -> TestApp {
+    TestApp::start(holdfast_testkit::Engine::Sqlite).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn buckets_as_host_names_work_too_and_checks_tell_what_is_wrong() {
+    let (bench, s3) = bench(sqlite().await, false).await;
+    std::fs::write(bench.source().join("file"), "content").unwrap();
+    assert_eq!(checked(&bench, bench.destination).await["status"], "reachable");
+    bench.back_up(bench.task(json!({})).await).await;
+    let wrong = [
+        (json!({"s3_secret_key": "wrong"}), "destination_denied"),
+        (json!({"s3_access_key": "unknown"}), "destination_denied"),
+        (json!({"s3_bucket_name": "another"}), "bucket_missing"),
+    ];
+    for (changes, code) in wrong {
+        let destination = destination(&bench, &s3.endpoint(), true, changes.clone()).await;
+        let shown = checked(&bench, destination).await;
+        assert_eq!((&shown["status"], &shown["error_code"]), (&json!("unreachable"), &json!(code)), "{changes} {shown}");
+        let log = bench.run(bench.task(json!({"backup_destination_id": destination})).await).await;
+        assert_failed(&log, code);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn private_addresses_are_for_administrators() {
+    let s3 = S3Server::start(&[BUCKET]).await.unwrap();
+    let bench = Bench::new(sqlite().await).await;
+    for endpoint in [s3.endpoint(), s3.host_endpoint()] {
+        let destination = destination(&bench, &endpoint, endpoint == s3.endpoint(), json!({})).await;
+        let shown = checked(&bench, destination).await;
+        assert_eq!(shown["error_code"], "forbidden_address", "{shown}");
+        assert!(shown["last_error"].as_str().unwrap().contains("HOLDFAST_EGRESS_ALLOW"));
+    }
+    let admin = bench.app.admin("root").await;
+    let metadata = destination_of(&admin, "http://169.254.169.254", true, json!({})).await;
+    let shown = checked_by(&admin, &bench.app, metadata).await;
+    assert_eq!(shown["error_code"], "forbidden_address", "not even for administrators");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_fails_in_passing_is_tried_again() {
+    let (bench, s3) = bench(sqlite().await, true).await;
+    fill(&bench);
+    let count = Arc::new(AtomicUsize::new(0));
+    let seen = count.clone();
+    s3.set_hook(move |_, _, _| match seen.fetch_add(1, Ordering::SeqCst) % 3 {
+        0 => Some(Fault::Status(503, "SlowDown")),
+        1 => Some(Fault::Reset),
+        _ => None,
+    });
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    assert!(count.load(Ordering::SeqCst) > 10);
+    s3.clear_hook();
+    assert_eq!(bench.verify(&backup).await["status"], "successful");
+    assert_eq!(objects(&s3).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_stays_broken_fails_the_run_and_keeps_the_old_backup() {
+    let (bench, s3) = bench(sqlite().await, true).await;
+    fill(&bench);
+    let task = bench.task(json!({"maximum_backups_to_keep": 1})).await;
+    let good = bench.back_up(task).await;
+    // Each step of an upload in turn, with one backup to keep: the good one stays, whatever breaks.
+    let steps: [(&str, fn(&http::Method, &str) -> bool); 4] = [
+        ("begin", |method, query| method == "POST" && query.contains("uploads")),
+        ("part", |method, query| method == "PUT" && query.contains("partNumber=2")),
+        ("complete", |method, query| method == "POST" && query.contains("uploadId")),
+        ("confirm", |method, query| method == "HEAD" && query.is_empty()),
+    ];
+    for (step, is_hit) in steps {
+        s3.set_hook(move |method, _, query| is_hit(method, query).then_some(Fault::Status(500, "InternalError")));
+        assert_failed(&bench.run(task).await, "destination_unavailable");
+        s3.clear_hook();
+        bench.app.clock.advance_secs(3600);
+        bench.app.run_until_idle().await;
+        assert_eq!(objects(&s3), [good["key"].as_str().unwrap()], "{step}");
+        assert_eq!(bench.verify(&good).await["status"], "successful", "{step}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_completion_whose_answer_is_lost_is_adopted() {
+    let (bench, s3) = bench(sqlite().await, true).await;
+    fill(&bench);
+    s3.set_hook(|method, _, query| (method == "POST" && query.contains("uploadId")).then_some(Fault::ApplyThenReset));
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    s3.clear_hook();
+    assert_eq!(objects(&s3), [backup["key"].as_str().unwrap()]);
+    assert_eq!(bench.verify(&backup).await["status"], "successful");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clock_skew_and_denials_fail_at_once() {
+    let (bench, s3) = bench(sqlite().await, true).await;
+    fill(&bench);
+    let task = bench.task(json!({})).await;
+    for (status, code, class) in [(403, "RequestTimeTooSkewed", "clock_skew"), (403, "AccessDenied", "destination_denied")] {
+        let count = Arc::new(AtomicUsize::new(0));
+        let seen = count.clone();
+        s3.set_hook(move |method, _, _| (method == "POST").then(|| { seen.fetch_add(1, Ordering::SeqCst); Fault::Status(status, code) }));
+        assert_failed(&bench.run(task).await, class);
+        assert_eq!(count.load(Ordering::SeqCst), 1, "tried once");
+    }
+}
