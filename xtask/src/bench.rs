@@ -1,4 +1,5 @@
-//! `cargo xtask bench api`: the service under load from the same machine, beside an empty handler of the same library.
+//! `cargo xtask bench`: the service under load from the same machine, beside an empty handler of the same library, and
+//! backups beside what scripts do.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -38,6 +39,25 @@ pub fn api(arguments: &[&str]) -> Result<()> {
     measure("PostgreSQL", Some(url), seconds, &mut table)?;
     println!("{}", table.text);
     Ok(())
+}
+
+/// Backups and restores beside the pipeline that scripts use.
+pub fn archive(arguments: &[&str]) -> Result<()> {
+    let repeats = match arguments {
+        [] => "3",
+        ["--repeats", repeats] if repeats.parse::<u32>().is_ok_and(|repeats| repeats > 0) => repeats,
+        _ => return Err("bench archive takes --repeats N alone".to_owned()),
+    };
+    packages::install(&[packages::SSHD, packages::ZSTD])?;
+    step("build the service", &mut cargo(&["build", "--release", "--locked", "--package", "holdfast"]))?;
+    let build = ["build", "--release", "--locked", "--package", "holdfast-testkit", "--example", "bench_archive"];
+    step("build the support", &mut cargo(&build))?;
+    let mut measure = Command::new(target("examples/bench_archive"));
+    // In memory where that can be had: what is compared is the work, not the disk's mood.
+    if Path::new("/dev/shm").is_dir() {
+        measure.env("TMPDIR", "/dev/shm");
+    }
+    step("measure", measure.arg(target("holdfast")).arg(root().join("docs")).arg(repeats))
 }
 
 fn target(name: &str) -> PathBuf {
@@ -182,7 +202,7 @@ impl Drop for Running {
     }
 }
 
-fn free_port() -> Result<u16> {
+pub fn free_port() -> Result<u16> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
     listener.local_addr().map(|address| address.port()).map_err(|error| error.to_string())
 }

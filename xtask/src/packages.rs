@@ -14,10 +14,17 @@ pub struct Package {
 
 pub const POSTGRESQL: Package = Package { name: "postgresql", is_there: has_postgresql };
 pub const PYTHON_VENV: Package = Package { name: "python3-venv", is_there: has_python_venv };
+pub const SSHD: Package = Package { name: "openssh-server", is_there: || Path::new("/usr/sbin/sshd").exists() };
+pub const SSH: Package = Package { name: "openssh-client", is_there: || on_path("ssh-keygen") };
+pub const MARIADB: Package = Package { name: "mariadb-server", is_there: || Path::new("/usr/sbin/mariadbd").exists() };
+pub const BUSYBOX: Package = Package { name: "busybox-static", is_there: || on_path("busybox") };
+pub const AGE: Package = Package { name: "age", is_there: || on_path("age") };
+pub const ZSTD: Package = Package { name: "zstd", is_there: || on_path("zstd") };
 pub const WRK: Package = Package { name: "wrk", is_there: || on_path("wrk") };
 
 /// Pinned: another version may check other things.
 const SCHEMATHESIS: &str = "schemathesis==4.32.5";
+const MOTO: &str = "moto[s3,server]==5.2.5";
 
 fn has_postgresql() -> bool {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
@@ -60,20 +67,26 @@ pub fn install(packages: &[Package]) -> Result<()> {
 
 /// Schemathesis in an environment of its own below `target`.
 pub fn schemathesis() -> Result<PathBuf> {
+    python_tool("schemathesis", SCHEMATHESIS, "schemathesis")
+}
+
+/// Another implementation of S3.
+pub fn moto() -> Result<PathBuf> {
+    python_tool("moto", MOTO, "moto_server")
+}
+
+/// A Python program in an environment of its own, made anew when another version is wanted.
+fn python_tool(name: &str, requirement: &str, program: &str) -> Result<PathBuf> {
     install(&[PYTHON_VENV])?;
-    let folder = root().join("target/schemathesis");
-    let program = folder.join("bin/schemathesis");
-    let marker = folder.join(SCHEMATHESIS);
+    let folder = root().join("target").join(name);
+    let program = folder.join("bin").join(program);
+    let marker = folder.join(requirement);
     if marker.exists() {
         return Ok(program);
     }
     step("make a Python environment", Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
     let mut pip = Command::new(folder.join("bin/pip"));
-    step("install schemathesis", pip.args(["install", "--quiet", "--disable-pip-version-check", SCHEMATHESIS]))?;
-    write(&marker)?;
+    step(&format!("install {name}"), pip.args(["install", "--quiet", "--disable-pip-version-check", requirement]))?;
+    std::fs::write(&marker, "").map_err(|error| format!("{}: {error}", marker.display()))?;
     Ok(program)
-}
-
-fn write(path: &Path) -> Result<()> {
-    std::fs::write(path, "").map_err(|error| format!("{}: {error}", path.display()))
 }

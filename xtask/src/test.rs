@@ -1,15 +1,55 @@
 //! `cargo xtask test`: everything that must hold before a change lands.
 
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::bench::free_port;
 use crate::commands::{Result, cargo, output, root, step};
-use crate::packages::{self, POSTGRESQL};
+use crate::packages::{self, AGE, BUSYBOX, MARIADB, POSTGRESQL, SSH, SSHD, ZSTD};
 
 pub fn run() -> Result<()> {
-    packages::install(&[POSTGRESQL])?;
+    packages::install(&[POSTGRESQL, MARIADB, SSHD, SSH, BUSYBOX, AGE, ZSTD])?;
     step("formatting", &mut cargo(&["fmt", "--all", "--check"]))?;
     let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"];
     step("clippy", &mut cargo(&clippy))?;
-    step("tests", &mut cargo(&["test", "--workspace", "--locked"]))?;
+    let moto = Moto::start()?;
+    step("tests", cargo(&["test", "--workspace", "--locked"]).env("TEST_MOTO_URL", &moto.url))?;
+    drop(moto);
     schemathesis()
+}
+
+/// A second S3 for the conformance suite; ended when dropped.
+struct Moto {
+    child: Child,
+    url: String,
+}
+
+impl Moto {
+    fn start() -> Result<Self> {
+        let program = packages::moto()?;
+        let port = free_port()?;
+        let mut command = Command::new(program);
+        command.args(["-H", "127.0.0.1", "-p", &port.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().map_err(|error| format!("cannot run moto: {error}"))?;
+        let moto = Self { child, url: format!("http://127.0.0.1:{port}") };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            if Instant::now() > deadline {
+                return Err("moto did not start".to_owned());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(moto)
+    }
+}
+
+impl Drop for Moto {
+    fn drop(&mut self) {
+        if self.child.kill().is_err() || self.child.wait().is_err() {
+            eprintln!("moto may still run");
+        }
+    }
 }
 
 /// Fuzzes the served API from its own document, on both databases.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use holdfast_core::backup::{Content, object_key};
 use holdfast_core::clock::rfc3339;
 use holdfast_core::run::FailureCode;
-use tokio::sync::mpsc;
 
 use crate::Engine;
 use crate::archive::{FRAME_BYTES, Manifest, Packed, Packing, Received, pack};
@@ -14,7 +13,7 @@ use crate::destination::{BlobStore, Journal, Metered, Sink, Upload};
 use crate::error::{EngineError, Result};
 use crate::plan::{BackupPlan, BackupReport, Source};
 use crate::remote::connect;
-use crate::source::{Outlet, WAITING_CHUNKS, database, files};
+use crate::source::{Outlet, database, files};
 use crate::ssh::Connection;
 
 impl Engine {
@@ -81,12 +80,11 @@ impl Engine {
         upload: Upload,
         context: &Context,
     ) -> Result<Packed> {
-        let (sender, receiver) = mpsc::channel(WAITING_CHUNKS);
+        let (mut outlet, batches) = Outlet::new();
         let (sink, uploading) = upload.start();
-        let packing = self.start_packing(plan, content, Received(receiver), sink, context);
-        let outlet = Outlet(sender);
-        let pumped = self.pump(connection, plan, content, context, &outlet).await;
-        outlet.close(&pumped).await;
+        let packing = self.start_packing(plan, content, Received::new(batches), sink, context);
+        let pumped = self.pump(connection, plan, content, context, &mut outlet).await;
+        outlet.close(pumped).await;
         let packed = packing.await.map_err(EngineError::internal)?;
         let uploaded = uploading.await.map_err(EngineError::internal)?;
         if context.cancel.is_cancelled() && (packed.is_err() || uploaded.is_err()) {
@@ -144,7 +142,7 @@ impl Engine {
         plan: &BackupPlan,
         content: Content,
         context: &Context,
-        outlet: &Outlet,
+        outlet: &mut Outlet,
     ) -> Result<()> {
         let settings = &self.settings.remote;
         match &plan.source {

@@ -9,24 +9,46 @@ use tokio::sync::mpsc;
 
 use crate::error::{EngineError, Result};
 
-/// Chunks on their way to the packing thread; with 32 KiB each, a megabyte or two.
-pub(crate) const WAITING_CHUNKS: usize = 32;
+/// Batches on their way to the packing thread.
+pub(crate) const WAITING_BATCHES: usize = 4;
+/// A thread that sleeps is woken for each batch, which for every packet would cost more than the packet.
+const BATCH_BYTES: usize = 256 * 1024;
+
+/// Chunks that go to the packing thread together; `None` is the end.
+pub(crate) type Batch = Option<Vec<Bytes>>;
 
 /// The way to the packing thread.
-pub(crate) struct Outlet(pub mpsc::Sender<Result<Option<Bytes>>>);
+pub(crate) struct Outlet {
+    sender: mpsc::Sender<Result<Batch>>,
+    batch: Vec<Bytes>,
+    bytes: usize,
+}
 
 impl Outlet {
-    pub(crate) async fn send(&self, chunk: Bytes) -> Result<()> {
+    pub(crate) fn new() -> (Self, mpsc::Receiver<Result<Batch>>) {
+        let (sender, receiver) = mpsc::channel(WAITING_BATCHES);
+        (Self { sender, batch: Vec::new(), bytes: 0 }, receiver)
+    }
+
+    pub(crate) async fn send(&mut self, chunk: Bytes) -> Result<()> {
+        self.bytes += chunk.len();
+        self.batch.push(chunk);
+        if self.bytes >= BATCH_BYTES { self.send_off().await } else { Ok(()) }
+    }
+
+    async fn send_off(&mut self) -> Result<()> {
+        self.bytes = 0;
+        let batch = std::mem::take(&mut self.batch);
         // The other end has failed and says why itself.
-        self.0.send(Ok(Some(chunk))).await.map_err(|_| EngineError::internal("the archive takes no more"))
+        self.sender.send(Ok(Some(batch))).await.map_err(|_| EngineError::internal("the archive takes no more"))
     }
 
     /// Tells the packing thread how it ended: only a proven end is one.
-    pub(crate) async fn close(self, ended: &Result<()>) {
-        let last = match ended {
-            Ok(()) => Ok(None),
-            Err(error) => Err(error.clone()),
+    pub(crate) async fn close(mut self, ended: Result<()>) {
+        let ended = match ended {
+            Ok(()) => self.send_off().await,
+            failed => failed,
         };
-        let _gone = self.0.send(last).await;
+        let _gone = self.sender.send(ended.map(|()| None)).await;
     }
 }

@@ -76,7 +76,7 @@ const WINDOW_BYTES: u32 = 32 << 20;
 /// The largest that russh takes; OpenSSH sends half of it anyway.
 const PACKET_BYTES: u32 = 65_535;
 /// Packets that may wait for a slow reader; this times the packet size bounds a channel's memory.
-const BUFFERED_PACKETS: usize = 64;
+const BUFFERED_PACKETS: usize = 32;
 /// russh reads each packet's length on its own, which would be a system call each.
 const READ_BUFFER_BYTES: usize = 256 << 10;
 

@@ -177,26 +177,49 @@ struct RunJournal {
 }
 
 impl RunJournal {
-    fn failed(error: impl std::fmt::Debug) -> EngineError {
-        EngineError::internal(format!("the upload could not be noted: {error:?}"))
+    /// Tries until the database answers, or the lease would be anybody's.
+    async fn note(&self, note: Note<'_>) -> Result<(), EngineError> {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(crate::lease::LEASE_SECS.unsigned_abs());
+        loop {
+            match self.try_note(note).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => return Err(EngineError::new(FailureCode::WorkerLost, "Another worker has this run.")),
+                Err(StoreError::Unavailable(reason)) if tokio::time::Instant::now() < deadline => {
+                    tracing::warn!(run = self.run.0, reason, "an upload is not noted yet; trying again");
+                    tokio::time::sleep(END_AGAIN).await;
+                }
+                Err(error) => return Err(EngineError::internal(format!("the upload could not be noted: {error}"))),
+            }
+        }
     }
+
+    async fn try_note(&self, note: Note<'_>) -> Result<bool, StoreError> {
+        let mut tx = self.app.store.begin().await?;
+        let is_ours = match note {
+            Note::Begins { key } => {
+                uploads::insert(&mut tx, self.run, self.epoch, self.destination, key, self.app.now()).await?
+            }
+            Note::Begun { upload_id } => uploads::update_id(&mut tx, self.run, upload_id).await?,
+        };
+        tx.commit().await?;
+        Ok(is_ours)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Note<'a> {
+    Begins { key: &'a str },
+    Begun { upload_id: &'a str },
 }
 
 #[async_trait]
 impl Journal for RunJournal {
     async fn upload_begins(&self, key: &str) -> Result<(), EngineError> {
-        let mut tx = self.app.store.begin().await.map_err(Self::failed)?;
-        let noted = uploads::insert(&mut tx, self.run, self.epoch, self.destination, key, self.app.now()).await;
-        if !noted.map_err(Self::failed)? {
-            return Err(EngineError::new(FailureCode::WorkerLost, "Another worker has this run."));
-        }
-        tx.commit().await.map_err(Self::failed)
+        self.note(Note::Begins { key }).await
     }
 
     async fn upload_begun(&self, _key: &str, upload_id: &str) -> Result<(), EngineError> {
-        let mut tx = self.app.store.begin().await.map_err(Self::failed)?;
-        uploads::update_id(&mut tx, self.run, upload_id).await.map_err(Self::failed)?;
-        tx.commit().await.map_err(Self::failed)
+        self.note(Note::Begun { upload_id }).await
     }
 }
 

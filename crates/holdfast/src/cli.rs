@@ -1,5 +1,7 @@
 //! The command line: what can be typed, and what it means.
 
+use std::path::PathBuf;
+
 use clap::{Arg, ArgAction, ArgMatches};
 
 use crate::failure::Failure;
@@ -12,8 +14,15 @@ pub enum Command {
     Doctor,
     OpenApi,
     KeyRotate,
+    Demo { stay: bool },
+    Backup(BackupCommand),
     User(UserCommand),
     Token(TokenCommand),
+}
+
+pub enum BackupCommand {
+    Decrypt { file: PathBuf, output: Option<PathBuf>, password_file: Option<PathBuf> },
+    Extract { file: PathBuf, to: PathBuf, entries: Vec<String>, password_file: Option<PathBuf> },
 }
 
 pub enum UserCommand {
@@ -49,6 +58,12 @@ pub fn parser() -> clap::Command {
                     clap::Command::new("rotate").about("Replace it and seal everything anew; safe while running"),
                 ),
         )
+        .subcommand(
+            clap::Command::new("demo")
+                .about("Show a backup and its restore on this machine alone, then stay up for a look around")
+                .arg(Arg::new("no-stay").long("no-stay").action(ArgAction::SetTrue).help("End when it has been shown")),
+        )
+        .subcommand(backup_parser())
         .subcommand(user_parser())
         .subcommand(token_parser());
     for setting in TABLE {
@@ -76,6 +91,37 @@ fn environment_help() -> String {
 
 fn required(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).required(true).help(help)
+}
+
+fn backup_parser() -> clap::Command {
+    let path = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name("PATH").value_parser(clap::value_parser!(PathBuf)).help(help)
+    };
+    let command = |name: &'static str, about: &'static str| {
+        let file = Arg::new("file").required(true).value_name("FILE").value_parser(clap::value_parser!(PathBuf));
+        let password = "A file with the password; without it, it is read from standard input";
+        clap::Command::new(name)
+            .about(about)
+            .arg(file.help("The backup, as it was stored"))
+            .arg(path("password-file", password))
+    };
+    clap::Command::new("backup")
+        .about("Open a backup file by hand, without the service and its database")
+        .subcommand_required(true)
+        .subcommand(
+            command("decrypt", "Write the tar archive or dump that is inside")
+                .arg(path("output", "Where to; standard output without it")),
+        )
+        .subcommand(
+            command("extract", "Put the files that are inside into a folder")
+                .arg(path("to", "The folder; made when it is missing").required(true))
+                .arg(
+                    Arg::new("entry")
+                        .long("entry")
+                        .action(ArgAction::Append)
+                        .help("Only this file or folder; can be given several times"),
+                ),
+        )
 }
 
 fn user_parser() -> clap::Command {
@@ -135,6 +181,8 @@ pub fn command(matches: &ArgMatches) -> Result<Command, Failure> {
         "doctor" => Command::Doctor,
         "openapi" => Command::OpenApi,
         "key" => Command::KeyRotate,
+        "demo" => Command::Demo { stay: !matches.get_flag("no-stay") },
+        "backup" => Command::Backup(backup_command(matches)?),
         "user" => Command::User(user_command(matches)?),
         "token" => Command::Token(token_command(matches)?),
         other => return Err(unknown(other)),
@@ -147,6 +195,22 @@ fn unknown(name: &str) -> Failure {
 
 fn text(matches: &ArgMatches, name: &str) -> String {
     matches.get_one::<String>(name).cloned().unwrap_or_default()
+}
+
+fn backup_command(matches: &ArgMatches) -> Result<BackupCommand, Failure> {
+    let (name, matches) = matches.subcommand().ok_or_else(|| unknown("backup"))?;
+    let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
+    let (file, password_file) = (path("file").unwrap_or_default(), path("password-file"));
+    Ok(match name {
+        "decrypt" => BackupCommand::Decrypt { file, output: path("output"), password_file },
+        "extract" => BackupCommand::Extract {
+            file,
+            to: path("to").unwrap_or_default(),
+            entries: matches.get_many::<String>("entry").into_iter().flatten().cloned().collect(),
+            password_file,
+        },
+        other => return Err(unknown(other)),
+    })
 }
 
 fn user_command(matches: &ArgMatches) -> Result<UserCommand, Failure> {

@@ -1,5 +1,7 @@
 //! Commands that do one thing and exit. All are safe beside a running service.
 
+pub mod backup;
+pub mod demo;
 pub mod token;
 pub mod user;
 

@@ -22,8 +22,12 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let matches = cli::parser().get_matches();
     let environment = settings::process_environment();
-    let result = environment.and_then(|environment| Settings::load(&matches, &environment)).and_then(|settings| {
+    let result = environment.and_then(|environment| Settings::load(&matches, &environment)).and_then(|mut settings| {
         let command = cli::command(&matches)?;
+        // A demo tells its own story; only what goes wrong is worth a line in between.
+        if matches!(command, Command::Demo { .. }) && settings.log == "info" {
+            settings.log = "warn".to_owned();
+        }
         logging::start(&settings)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::other(format!("cannot start the runtime: {error}")))?;
@@ -49,6 +53,8 @@ async fn run(command: Command, settings: Settings) -> Result<(), Failure> {
         Command::Doctor => commands::doctor(&settings).await,
         Command::OpenApi => commands::openapi(),
         Command::KeyRotate => commands::rotate_key(&settings).await,
+        Command::Demo { stay } => Box::pin(commands::demo::demo(settings, stay)).await,
+        Command::Backup(command) => commands::backup::run(command),
         Command::User(command) => commands::user::run(&settings, command).await,
         Command::Token(command) => commands::token::run(&settings, command).await,
     }

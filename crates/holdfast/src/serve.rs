@@ -10,8 +10,10 @@ use holdfast_app::App;
 use holdfast_app::accounts::{self, FirstStart};
 use holdfast_store::Migrations;
 use holdfast_ui::Ui;
+use holdfast_worker::Parts;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -21,45 +23,70 @@ use crate::settings::Settings;
 use crate::wiring::open_parts;
 
 pub async fn serve(settings: Settings) -> Result<(), Failure> {
-    let listener = bind(settings.listen).await?;
-    let address = listener.local_addr().map_err(|error| Failure::listen(error.to_string()))?;
     let stop = stop_on_signal()?;
-    let metrics = install_metrics(&stop)?;
-    let parts = open_parts(&settings, Migrations::Apply).await?;
-    let app = parts.app.clone();
-    let base_url = settings.base_url.clone().unwrap_or_else(|| format!("http://{address}"));
-    greet(&app, &settings, &base_url).await?;
+    let service = Service::start(&settings, &stop).await?;
+    greet(&service.parts.app, &settings, &service.base_url).await?;
+    service.run().await
+}
 
-    let work = TaskTracker::new();
-    for _ in 0..settings.workers {
-        work.spawn(holdfast_worker::supervise(parts.clone(), stop.clone()));
-    }
-    if settings.workers == 0 {
-        work.spawn(flush_token_use(app.clone(), stop.clone()));
-    }
-    work.close();
+/// The service while it runs: it answers requests and works.
+pub struct Service {
+    pub parts: Parts,
+    pub base_url: String,
+    server: JoinHandle<std::io::Result<()>>,
+    work: TaskTracker,
+    stop: CancellationToken,
+    patience: Duration,
+}
 
-    let service = router(&app, &settings, metrics).into_make_service_with_connect_info::<SocketAddr>();
-    let stopped = stop.clone();
-    let server = axum::serve(listener, service).with_graceful_shutdown(async move { stopped.cancelled().await });
-    tracing::info!(%address, "serving");
-    let mut server = tokio::spawn(server.into_future());
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => {}
-        ended = &mut server => return ended_early(ended),
+impl Service {
+    /// Listens, opens the database, and begins to serve and to work.
+    pub async fn start(settings: &Settings, stop: &CancellationToken) -> Result<Self, Failure> {
+        let listener = bind(settings.listen).await?;
+        let address = listener.local_addr().map_err(|error| Failure::listen(error.to_string()))?;
+        let metrics = install_metrics(stop)?;
+        let parts = open_parts(settings, Migrations::Apply).await?;
+        let base_url = settings.base_url.clone().unwrap_or_else(|| format!("http://{address}"));
+        let work = TaskTracker::new();
+        for _ in 0..settings.workers {
+            work.spawn(holdfast_worker::supervise(parts.clone(), stop.clone()));
+        }
+        if settings.workers == 0 {
+            work.spawn(flush_token_use(parts.app.clone(), stop.clone()));
+        }
+        work.close();
+        let service = router(&parts.app, settings, metrics).into_make_service_with_connect_info::<SocketAddr>();
+        let stopped = stop.clone();
+        let server = axum::serve(listener, service).with_graceful_shutdown(async move { stopped.cancelled().await });
+        tracing::info!(%address, "serving");
+        let server = tokio::spawn(server.into_future());
+        Ok(Self { parts, base_url, server, work, stop: stop.clone(), patience: settings.shutdown })
     }
-    // Requests and runs that have begun may end; whoever holds a connection open for longer loses it.
-    let end = async {
-        let served = (&mut server).await;
-        work.wait().await;
-        served
-    };
-    if tokio::time::timeout(settings.shutdown, end).await.is_err() {
-        tracing::warn!("work did not end in time and is left to the next start");
+
+    /// Until somebody wants it to stop.
+    pub async fn run(mut self) -> Result<(), Failure> {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => {}
+            ended = &mut self.server => return ended_early(ended),
+        }
+        self.end().await;
+        Ok(())
     }
-    close(&app).await;
-    Ok(())
+
+    /// Requests and runs that have begun may end; whoever holds a connection open for longer loses it.
+    pub async fn end(self) {
+        self.stop.cancel();
+        let end = async {
+            let served = self.server.await;
+            self.work.wait().await;
+            served
+        };
+        if tokio::time::timeout(self.patience, end).await.is_err() {
+            tracing::warn!("work did not end in time and is left to the next start");
+        }
+        close(&self.parts.app).await;
+    }
 }
 
 pub async fn work(settings: Settings) -> Result<(), Failure> {
@@ -142,7 +169,7 @@ async fn close(app: &App) {
 }
 
 /// The first SIGTERM or Ctrl-C asks for a good end, the second ends at once.
-fn stop_on_signal() -> Result<CancellationToken, Failure> {
+pub fn stop_on_signal() -> Result<CancellationToken, Failure> {
     let listen = |kind| signal(kind).map_err(|error| Failure::other(format!("cannot listen for signals: {error}")));
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     let stop = CancellationToken::new();

@@ -1,6 +1,7 @@
 //! Compresses frames on as many threads as there are cores, for all runs together.
 
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
@@ -25,33 +26,43 @@ pub(crate) struct Frame {
 pub(crate) struct Pool {
     jobs: SyncSender<Job>,
     pub threads: usize,
+    outstanding: Arc<AtomicUsize>,
 }
 
 impl Pool {
     pub(crate) fn start(threads: usize) -> io::Result<Self> {
         let (jobs, queue) = sync_channel::<Job>(threads);
         let queue = Arc::new(Mutex::new(queue));
+        let outstanding = Arc::new(AtomicUsize::new(0));
         for number in 0..threads {
-            let queue = queue.clone();
-            std::thread::Builder::new().name(format!("compress-{number}")).spawn(move || work(&queue))?;
+            let (queue, outstanding) = (queue.clone(), outstanding.clone());
+            let thread = std::thread::Builder::new().name(format!("compress-{number}"));
+            thread.spawn(move || work(&queue, &outstanding))?;
         }
-        Ok(Self { jobs, threads })
+        Ok(Self { jobs, threads, outstanding })
+    }
+
+    /// More frames are wanted than threads can work on.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.outstanding.load(Ordering::Relaxed) > self.threads * 2
     }
 
     /// Hands a frame in; the result comes through the receiver.
     pub(crate) fn compress(&self, plain: Vec<u8>) -> io::Result<Receiver<io::Result<Frame>>> {
         let (done, result) = sync_channel(1);
+        self.outstanding.fetch_add(1, Ordering::Relaxed);
         self.jobs.send(Job { plain, done }).map_err(|_| io::Error::other("the compressing threads are gone"))?;
         Ok(result)
     }
 }
 
-fn work(queue: &Mutex<Receiver<Job>>) {
+fn work(queue: &Mutex<Receiver<Job>>, outstanding: &AtomicUsize) {
     let mut compressor = None;
     loop {
         let job = queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).recv();
         let Ok(Job { plain, done }) = job else { return };
         let frame = compress(&mut compressor, &plain).map(|packed| Frame { packed, buffer: plain });
+        outstanding.fetch_sub(1, Ordering::Relaxed);
         // Nobody waits any more when a run was cancelled; that is no matter of ours.
         let _gone = done.send(frame);
     }
@@ -67,5 +78,8 @@ fn compress(compressor: &mut Option<Compressor<'static>>, plain: &[u8]) -> io::R
             compressor.insert(fresh)
         }
     };
-    compressor.compress(plain)
+    let mut packed = compressor.compress(plain)?;
+    // Made for the worst case; what waits to be written need not hold that.
+    packed.shrink_to_fit();
+    Ok(packed)
 }

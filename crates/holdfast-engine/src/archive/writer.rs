@@ -17,6 +17,7 @@ use super::inspect::inspect;
 use super::{FRAME_BYTES, KeyTurn};
 use crate::error::{EngineError, Result, classify};
 use crate::progress::Progress;
+use crate::source::Batch;
 
 /// Where plain bytes come from. `None` is a proven end: the sender has read the exit status.
 pub(crate) trait Chunks {
@@ -160,7 +161,7 @@ impl<W: Write> Framer<W> {
             out,
             hash: Sha256::new(),
             plain_bytes: 0,
-            filling: Vec::new(),
+            filling: Vec::with_capacity(FRAME_BYTES),
             in_work: VecDeque::new(),
             spare: Vec::new(),
             sizes: Vec::new(),
@@ -183,10 +184,12 @@ impl<W: Write> Framer<W> {
     }
 
     fn send_off(&mut self) -> io::Result<()> {
-        while self.in_work.len() >= self.pool.threads {
+        // As many at once as there are threads, but where many runs share them one each is enough.
+        let at_once = if self.pool.is_crowded() { 1 } else { self.pool.threads };
+        while self.in_work.len() >= at_once {
             self.write_oldest()?;
         }
-        let next = self.spare.pop().unwrap_or_default();
+        let next = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(FRAME_BYTES));
         let frame = std::mem::replace(&mut self.filling, next);
         self.in_work.push_back(self.pool.compress(frame)?);
         Ok(())
@@ -199,7 +202,9 @@ impl<W: Write> Framer<W> {
         self.sizes.push(u32::try_from(frame.packed.len()).map_err(io::Error::other)?);
         let mut buffer = frame.buffer;
         buffer.clear();
-        self.spare.push(buffer);
+        if self.spare.is_empty() {
+            self.spare.push(buffer);
+        }
         Ok(())
     }
 
@@ -227,14 +232,29 @@ impl<W: Write> Framer<W> {
 }
 
 /// Chunks that arrive from another task; a sender that goes away without the end is a failure.
-pub(crate) struct Received(pub tokio::sync::mpsc::Receiver<Result<Option<Bytes>>>);
+pub(crate) struct Received {
+    batches: tokio::sync::mpsc::Receiver<Result<Batch>>,
+    batch: std::vec::IntoIter<Bytes>,
+}
+
+impl Received {
+    pub(crate) fn new(batches: tokio::sync::mpsc::Receiver<Result<Batch>>) -> Self {
+        Self { batches, batch: Vec::new().into_iter() }
+    }
+}
 
 impl Chunks for Received {
     fn next(&mut self) -> io::Result<Option<Bytes>> {
-        match self.0.blocking_recv() {
-            Some(Ok(chunk)) => Ok(chunk),
-            Some(Err(error)) => Err(error.into()),
-            None => Err(EngineError::cancelled().into()),
+        loop {
+            if let Some(chunk) = self.batch.next() {
+                return Ok(Some(chunk));
+            }
+            match self.batches.blocking_recv() {
+                Some(Ok(Some(batch))) => self.batch = batch.into_iter(),
+                Some(Ok(None)) => return Ok(None),
+                Some(Err(error)) => return Err(error.into()),
+                None => return Err(EngineError::cancelled().into()),
+            }
         }
     }
 }

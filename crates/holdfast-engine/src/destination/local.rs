@@ -1,7 +1,7 @@
 //! A folder of this machine, as a jail: everything is opened relative to it and no link leads out.
 
 use std::collections::HashMap;
-use std::io::{self, Write as _};
+use std::io::{self, Seek as _, Write as _};
 use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::path::{Path, PathBuf};
@@ -21,6 +21,8 @@ use crate::error::{EngineError, Result};
 const MARKER: &str = ".holdfast-destination";
 /// Written in order; a megabyte is past what a disk gains from larger writes.
 const PART_BYTES: usize = 1024 * 1024;
+/// Flushed this often: what piles up unwritten would hold up everybody else's fsync, the database's first of all.
+const FLUSH_BYTES: u64 = 32 * 1024 * 1024;
 
 #[derive(Clone)]
 pub struct Local(Arc<Inner>);
@@ -161,8 +163,14 @@ impl Inner {
         // Out of the map while it is written to, so that other uploads go on.
         let file = self.uploads().remove(upload_id);
         let mut file = file.ok_or_else(|| EngineError::internal("a part of an upload that is not open"))?;
+        let mut before = file.stream_position().map_err(|error| failed(&error, "cannot write"))?;
         for chunk in body {
             file.write_all(chunk).map_err(|error| failed(&error, "cannot write"))?;
+            let after = before + chunk.len() as u64;
+            if before / FLUSH_BYTES != after / FLUSH_BYTES {
+                file.sync_data().map_err(|error| failed(&error, "cannot flush to the disk"))?;
+            }
+            before = after;
         }
         self.uploads().insert(upload_id.to_owned(), file);
         Ok(())

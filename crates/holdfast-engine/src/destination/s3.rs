@@ -137,7 +137,7 @@ fn path(key: &str) -> Result<Path, EngineError> {
 
 /// S3 takes parts from 5 MiB; some stores want all of one size, so it is chosen before the first.
 const PART_BYTES: u64 = 6 * 1024 * 1024;
-const PARALLEL_PARTS: usize = 4;
+const PARALLEL_PARTS: usize = 3;
 
 #[async_trait]
 impl BlobStore for S3 {

@@ -16,7 +16,7 @@ use super::{BlobStore, Shape};
 use crate::error::{EngineError, Result};
 
 /// What crosses from the packing thread at once.
-const CHUNK_BYTES: usize = 256 * 1024;
+const CHUNK_BYTES: usize = 128 * 1024;
 /// Chunks that wait for the destination; more would only be memory.
 const WAITING_CHUNKS: usize = 4;
 

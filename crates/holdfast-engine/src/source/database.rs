@@ -215,7 +215,7 @@ pub(crate) async fn pump(
     engine: DatabaseEngine,
     settings: &RemoteSettings,
     context: &Context,
-    outlet: &Outlet,
+    outlet: &mut Outlet,
 ) -> Result<()> {
     let excluded = known_excluded(connection, source, engine, settings, context).await?;
     let (tool, command) = dump_command(source, engine, &excluded);

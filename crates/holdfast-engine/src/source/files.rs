@@ -63,7 +63,7 @@ pub(crate) async fn pump(
     source: &FilesSource,
     settings: &RemoteSettings,
     context: &Context,
-    outlet: &Outlet,
+    outlet: &mut Outlet,
 ) -> Result<()> {
     let process = match connection.exec(&command(source)?).await {
         Err(SshError::ExecRefused) => return sftp::pump(connection, source, settings, context, outlet).await,

@@ -66,13 +66,13 @@ pub(crate) async fn pump(
     source: &FilesSource,
     settings: &RemoteSettings,
     context: &Context,
-    outlet: &Outlet,
+    outlet: &mut Outlet,
 ) -> Result<()> {
     let session = open(connection, settings).await?;
     context.log.line("The server runs no tar for this user; reading over SFTP.");
     let root = if source.path.len() > 1 { source.path.trim_end_matches('/') } else { &source.path };
     let meta = session.metadata(root).await.map_err(|error| failed(root, &error))?;
-    let walk = Walk { session, patterns: patterns(source), stall: settings.stall, context, outlet };
+    let mut walk = Walk { session, patterns: patterns(source), stall: settings.stall, context, outlet };
     let mut unreadable = Vec::new();
     if is(&meta, DIRECTORY) {
         walk.send_header(".", &meta, "").await?;
@@ -81,7 +81,7 @@ pub(crate) async fn pump(
         let name = root.rsplit('/').next().unwrap_or(root);
         walk.file(root, &format!("./{name}"), &meta, &mut unreadable).await?;
     }
-    outlet.send(Bytes::from_static(&[0; 1024])).await?;
+    walk.outlet.send(Bytes::from_static(&[0; 1024])).await?;
     if unreadable.is_empty() {
         return Ok(());
     }
@@ -97,12 +97,12 @@ struct Walk<'a> {
     patterns: Vec<Pattern>,
     stall: Duration,
     context: &'a Context,
-    outlet: &'a Outlet,
+    outlet: &'a mut Outlet,
 }
 
 impl Walk<'_> {
     /// Everything below a folder, depth first, each folder in order of names.
-    async fn directory(&self, root: &str, unreadable: &mut Vec<String>) -> Result<()> {
+    async fn directory(&mut self, root: &str, unreadable: &mut Vec<String>) -> Result<()> {
         let base = root.trim_end_matches('/');
         let mut waiting = vec![String::new()];
         while let Some(below) = waiting.pop() {
@@ -152,7 +152,7 @@ impl Walk<'_> {
         Ok(names)
     }
 
-    async fn file(&self, path: &str, member: &str, meta: &FileAttributes, unreadable: &mut Vec<String>) -> Result<()> {
+    async fn file(&mut self, path: &str, member: &str, meta: &FileAttributes, unreadable: &mut Vec<String>) -> Result<()> {
         let mut file = match self.session.open(path).await {
             Err(error) if is_status(&error, StatusCode::PermissionDenied) => {
                 unreadable.push(member.to_owned());
@@ -188,7 +188,7 @@ impl Walk<'_> {
         self.send_zeros(size.next_multiple_of(512) - size).await
     }
 
-    async fn send_zeros(&self, mut count: u64) -> Result<()> {
+    async fn send_zeros(&mut self, mut count: u64) -> Result<()> {
         while count > 0 {
             let now = count.min(PIECE_BYTES as u64);
             self.outlet.send(vec![0; usize::try_from(now).unwrap_or(PIECE_BYTES)].into()).await?;
@@ -197,7 +197,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    async fn send_header(&self, member: &str, meta: &FileAttributes, link: &str) -> Result<()> {
+    async fn send_header(&mut self, member: &str, meta: &FileAttributes, link: &str) -> Result<()> {
         self.outlet.send(header(member, meta, link).map_err(EngineError::internal)?.into()).await
     }
 }

@@ -19,6 +19,15 @@ use tokio::net::TcpListener;
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::{JoinHandle, JoinSet};
 
+/// The raw key in a line as `authorized_keys` has it; `None` when it is none of ours.
+pub fn public_key(line: &str) -> Option<[u8; 32]> {
+    let key = russh::keys::PublicKey::from_openssh(line).ok()?;
+    match key.key_data() {
+        KeyData::Ed25519(key) => Some(key.0),
+        _ => None,
+    }
+}
+
 /// A running demo server; dropped, it takes no further connections.
 pub struct Endpoint {
     address: SocketAddr,

@@ -214,10 +214,11 @@ async fn a_lost_worker_leaves_nothing_behind() {
     proxy.silence_after(4_000_000);
     bench.user.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
     let worker = bench.app.worker();
-    let working = tokio::spawn(async move { worker.run_until_idle(&tokio_util::sync::CancellationToken::new()).await });
+    // A runtime of its own, whose end takes everything with it, without a word, as the end of a process does.
+    let process = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    process.spawn(async move { worker.run_until_idle(&tokio_util::sync::CancellationToken::new()).await });
     wait_for(async || (bench.stored_names().len() == 2).then_some(())).await;
-    // Gone without a word, as a process that is killed is.
-    working.abort();
+    process.shutdown_background();
     proxy.heal();
     bench.app.clock.advance_secs(3600);
     bench.app.run_until_idle().await;

@@ -4,6 +4,8 @@
 mod commands;
 /// The service as a process.
 mod process;
+/// Recovery by hand, as the page on it says, and the demo.
+mod recover;
 /// That no secret turns up where it does not belong.
 mod secrets;
 /// Starting, stopping, being killed, being told nonsense.

@@ -1,0 +1,6 @@
+//! Destinations: one suite that each of them passes, dressed and undressed.
+
+/// What every destination must do.
+mod conformance;
+/// The folder, S3 in this process, and what they wear.
+mod stores;

@@ -1,0 +1,184 @@
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use holdfast_core::Secret;
+use holdfast_core::run::FailureCode;
+use holdfast_engine::destination::{
+    BlobStore, Local, Metered, RetryPolicy, Retrying, S3, S3Config, Shape, Stat, Throttle, Throttled,
+};
+use holdfast_engine::{Egress, EngineError, Progress, Result};
+use holdfast_testkit::S3Server;
+
+use crate::conformance::conforms;
+
+fn s3(endpoint: &str, bucket: &str, path_style: bool) -> S3 {
+    S3::new(S3Config {
+        endpoint: Some(endpoint.to_owned()),
+        bucket: bucket.to_owned(),
+        region: "us-east-1".to_owned(),
+        path_style,
+        access_key: Secret::new(S3Server::ACCESS_KEY),
+        secret_key: Secret::new(S3Server::SECRET_KEY),
+        ca_pem: None,
+        egress: Egress { allow_private: true, allowed: Vec::new() },
+        timeout: Duration::from_secs(60),
+    })
+    .unwrap()
+}
+
+async fn local(folder: &Path) -> Local {
+    Local::open(folder, None).await.unwrap().0
+}
+
+/// A store that fails.
+struct Faulty<S> {
+    inner: S,
+    fails: Fails,
+    calls: Arc<AtomicUsize>,
+}
+
+enum Fails {
+    /// Every other call, in passing, as stores do.
+    InPassing,
+    Always(FailureCode),
+}
+
+impl<S> Faulty<S> {
+    fn new(inner: S) -> Self {
+        Self { inner, fails: Fails::InPassing, calls: Arc::default() }
+    }
+
+    fn stumble(&self) -> Result<()> {
+        let is_even = self.calls.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
+        match self.fails {
+            Fails::InPassing if is_even => Err(EngineError::new(FailureCode::DestinationUnavailable, "in passing")),
+            Fails::InPassing => Ok(()),
+            Fails::Always(code) => Err(EngineError::new(code, "always")),
+        }
+    }
+}
+
+#[async_trait]
+impl<S: BlobStore> BlobStore for Faulty<S> {
+    fn shape(&self, expected_bytes: u64) -> Shape {
+        self.inner.shape(expected_bytes)
+    }
+
+    async fn put(&self, key: &str, body: Bytes) -> Result<()> {
+        self.stumble()?;
+        self.inner.put(key, body).await
+    }
+
+    async fn begin(&self, key: &str) -> Result<String> {
+        self.stumble()?;
+        self.inner.begin(key).await
+    }
+
+    async fn put_part(&self, key: &str, upload_id: &str, index: usize, body: Vec<Bytes>) -> Result<String> {
+        self.stumble()?;
+        self.inner.put_part(key, upload_id, index, body).await
+    }
+
+    async fn complete(&self, key: &str, upload_id: &str, parts: Vec<String>) -> Result<()> {
+        self.stumble()?;
+        self.inner.complete(key, upload_id, parts).await
+    }
+
+    async fn abort(&self, key: &str, upload_id: &str) -> Result<()> {
+        self.stumble()?;
+        self.inner.abort(key, upload_id).await
+    }
+
+    async fn stat(&self, key: &str) -> Result<Option<Stat>> {
+        self.stumble()?;
+        self.inner.stat(key).await
+    }
+
+    async fn read(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
+        self.stumble()?;
+        self.inner.read(key, range).await
+    }
+
+    async fn remove(&self, key: &str) -> Result<()> {
+        self.stumble()?;
+        self.inner.remove(key).await
+    }
+
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<String>> {
+        self.stumble()?;
+        self.inner.list(prefix, limit).await
+    }
+}
+
+fn patient() -> RetryPolicy {
+    let millis = Duration::from_millis;
+    RetryPolicy { first_wait: millis(1), longest_wait: millis(5), give_up_after: Duration::from_secs(5) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_conforms() {
+    let folder = tempfile::tempdir().unwrap();
+    conforms(&local(folder.path()).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s3_conforms_in_both_styles() {
+    let server = S3Server::start(&["bucket"]).await.unwrap();
+    conforms(&s3(&server.endpoint(), "bucket", true)).await;
+    conforms(&s3(&server.host_endpoint(), "bucket", false)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn decorators_conform_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = local(folder.path()).await;
+    conforms(&Retrying::new(store.clone(), patient())).await;
+    conforms(&Retrying::new(Faulty::new(store.clone()), patient())).await;
+    let progress = Arc::new(Progress::default());
+    conforms(&Metered::new(Arc::new(store.clone()), progress.clone())).await;
+    assert!(progress.counts().bytes_stored > 20_000_000);
+    conforms(&Throttled::new(Arc::new(store), Throttle::new(u64::MAX / 2))).await;
+    let server = S3Server::start(&["bucket"]).await.unwrap();
+    conforms(&Retrying::new(Faulty::new(s3(&server.endpoint(), "bucket", true)), patient())).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_keeps_failing_is_given_up_and_what_is_refused_is_not_tried_again() {
+    for (code, tries) in [(FailureCode::DestinationUnavailable, 5..100), (FailureCode::DestinationDenied, 1..2)] {
+        let folder = tempfile::tempdir().unwrap();
+        let count = Arc::new(AtomicUsize::new(0));
+        let broken = Faulty { inner: local(folder.path()).await, fails: Fails::Always(code), calls: count.clone() };
+        let retrying = Retrying::new(broken, RetryPolicy::default());
+        assert_eq!(retrying.stat("x").await.unwrap_err().code, code);
+        assert!(tries.contains(&count.load(Ordering::SeqCst)), "{code:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn links_do_not_lead_out_of_a_folder() {
+    let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = local(folder.path()).await;
+    std::fs::write(outside.path().join("secret"), "secret").unwrap();
+    std::os::unix::fs::symlink(outside.path(), folder.path().join("way-out")).unwrap();
+    assert!(store.read("way-out/secret", 0..6).await.is_err());
+    assert!(store.put("way-out/new", Bytes::from_static(b"x")).await.is_err());
+    assert!(store.remove("way-out/secret").await.is_err());
+    assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);
+}
+
+/// A second opinion: another implementation of S3, where it is installed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn moto_conforms() {
+    let Ok(endpoint) = std::env::var("TEST_MOTO_URL") else {
+        eprintln!("skipped: `cargo xtask test` starts moto and runs this");
+        return;
+    };
+    let made = reqwest::Client::new().put(format!("{endpoint}/bucket")).send().await.unwrap();
+    assert!(made.status().is_success());
+    conforms(&s3(&endpoint, "bucket", true)).await;
+}

@@ -1,0 +1,84 @@
+//! `holdfast backup decrypt|extract`: opening a backup file by hand. Needs no database, no service and no settings.
+
+use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use holdfast_core::Secret;
+use holdfast_engine::{EngineError, decrypt, extract};
+
+use crate::cli::BackupCommand;
+use crate::failure::Failure;
+
+pub fn run(command: BackupCommand) -> Result<(), Failure> {
+    match command {
+        BackupCommand::Decrypt { file, output, password_file } => {
+            let password = password(&file, password_file.as_deref())?;
+            write_plain(&file, password.as_ref(), output.as_deref())
+        }
+        BackupCommand::Extract { file, to, entries, password_file } => {
+            let password = password(&file, password_file.as_deref())?;
+            let (count, left_out) = extract(&file, password.as_ref(), &to, &entries).map_err(explain)?;
+            for path in left_out {
+                eprintln!("holdfast: left out {path}, which is neither file, folder nor link");
+            }
+            println!("{count} entries in {}", to.display());
+            Ok(())
+        }
+    }
+}
+
+fn explain(error: EngineError) -> Failure {
+    Failure::other(format!("{} {}", error.message, error.code.advice()))
+}
+
+/// An output file appears only when it is whole.
+fn write_plain(file: &Path, password: Option<&Secret>, output: Option<&Path>) -> Result<(), Failure> {
+    let Some(output) = output else {
+        let mut stdout = std::io::stdout().lock();
+        if stdout.is_terminal() {
+            return Err(Failure::settings("the output is no text; name a file with --output or redirect it"));
+        }
+        decrypt(file, password, &mut stdout).map_err(explain)?;
+        return Ok(());
+    };
+    let failed = |error: std::io::Error| Failure::other(format!("{}: {error}", output.display()));
+    let mut name = output.as_os_str().to_owned();
+    name.push(".part");
+    let part = PathBuf::from(name);
+    let mut writer = std::fs::File::create_new(&part).map_err(failed)?;
+    let written = decrypt(file, password, &mut writer).map_err(explain);
+    let written = written.and_then(|_| writer.sync_all().and_then(|()| std::fs::rename(&part, output)).map_err(failed));
+    if written.is_err()
+        && let Err(error) = std::fs::remove_file(&part)
+    {
+        eprintln!("holdfast: {} is left over: {error}", part.display());
+    }
+    written
+}
+
+/// From a file, or from standard input where there is none; only encrypted backups are asked about.
+fn password(file: &Path, password_file: Option<&Path>) -> Result<Option<Secret>, Failure> {
+    let mut start = [0; 19];
+    let is_encrypted = std::fs::File::open(file)
+        .and_then(|mut opened| opened.read_exact(&mut start))
+        .is_ok_and(|()| &start == b"age-encryption.org/");
+    if !is_encrypted {
+        return Ok(None);
+    }
+    let text = match password_file {
+        Some(path) => {
+            std::fs::read_to_string(path).map_err(|error| Failure::settings(format!("{}: {error}", path.display())))?
+        }
+        None => {
+            if std::io::stdin().is_terminal() {
+                eprint!("Password of the backup: ");
+                std::io::stderr().flush().map_err(|error| Failure::other(error.to_string()))?;
+            }
+            let mut line = String::new();
+            let read = std::io::stdin().read_line(&mut line);
+            read.map_err(|error| Failure::other(format!("cannot read the password: {error}")))?;
+            line
+        }
+    };
+    Ok(Some(Secret::new(text.strip_suffix('\n').unwrap_or(&text).trim_end_matches('\r'))))
+}
