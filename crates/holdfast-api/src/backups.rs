@@ -214,7 +214,7 @@ pub(crate) async fn list_entries(call: Call) -> Answer {
 fn path_of(call: &Call, name: &str) -> Result<Option<String>, ApiError> {
     let mut errors = Errors::default();
     let path = call.query.get(name).filter(|path| !path.trim_matches('/').is_empty());
-    let path = path.and_then(|path| rules::line(&mut errors, name, path, limits::PATH_CHARS));
+    let path = path.and_then(|path| rules::exact_line(&mut errors, name, path, limits::PATH_CHARS));
     if errors.is_empty() { Ok(path) } else { Err(errors.into()) }
 }
 
@@ -259,8 +259,7 @@ fn disposition(name: &str) -> String {
 }
 
 pub(crate) async fn verify_backup(call: Call) -> Answer {
-    let (run, output) =
-        backups::request_verification(&call.app, &call.caller, call.id(Resource::Backup)?).await?;
+    let (run, output) = backups::request_verification(&call.app, &call.caller, call.id(Resource::Backup)?).await?;
     data(StatusCode::ACCEPTED, shape_run(run, output))
 }
 

@@ -118,12 +118,12 @@ pub async fn show_run(app: &App, caller: &Caller, id: RunId) -> Result<(RunRow, 
 pub async fn cancel_run(app: &App, caller: &Caller, id: RunId) -> Result<()> {
     let mut tx = app.store.begin().await?;
     let run = owned_run(caller, runs::find_of_backup(&mut tx, id).await?)?;
+    if !run.is_live() {
+        return Err(AppError::Conflict("This run has ended; there is nothing to cancel.".into()));
+    }
     if let Some(task) = run.task_id {
         drop(tx);
         return crate::tasks::cancel(app, caller, holdfast_core::ids::TaskId(task)).await;
-    }
-    if !run.is_live() {
-        return Err(AppError::Conflict("This run has ended; there is nothing to cancel.".into()));
     }
     if !runs::cancel_queued(&mut tx, id, app.now()).await? {
         runs::request_cancel(&mut tx, id, app.now()).await?;

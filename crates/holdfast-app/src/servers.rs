@@ -62,6 +62,11 @@ pub async fn delete(app: &App, caller: &Caller, id: ServerId) -> Result<()> {
     if tasks > 0 {
         return Err(AppError::Conflict(crate::tasks::still_used("remote server", tasks)));
     }
+    if servers::count_restores(&mut tx, id).await? > 0 {
+        return Err(AppError::Conflict(
+            "A backup is being restored to this remote server. Wait for its end first.".into(),
+        ));
+    }
     if servers::count_behind(&mut tx, id).await? > 0 {
         return Err(AppError::Conflict("Other remote servers are reached through this one. Change them first.".into()));
     }

@@ -3,8 +3,8 @@
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD};
 use ed25519_dalek::SigningKey;
-use holdfast_core::{Secret, random};
 use holdfast_core::ids::UserId;
+use holdfast_core::{Secret, random};
 use holdfast_store::{Tx, ssh_keys};
 use sha2::{Digest, Sha256};
 

@@ -58,8 +58,7 @@ impl Content {
     }
 
     pub fn parse(text: &str) -> Option<Self> {
-        let all =
-            [Self::Files, Self::PostgresDatabase, Self::PostgresCluster, Self::MysqlDatabase, Self::MysqlServer];
+        let all = [Self::Files, Self::PostgresDatabase, Self::PostgresCluster, Self::MysqlDatabase, Self::MysqlServer];
         all.into_iter().find(|content| content.as_str() == text)
     }
 
@@ -211,12 +210,7 @@ impl RestoreDraft {
     }
 }
 
-fn check_database(
-    e: &mut Errors,
-    input: &RestoreInput,
-    content: Content,
-    overwrite: bool,
-) -> Option<RestoreTarget> {
+fn check_database(e: &mut Errors, input: &RestoreInput, content: Content, overwrite: bool) -> Option<RestoreTarget> {
     if input.entries.value().is_some_and(|entries| !entries.is_empty()) {
         e.add("entries", "The entries field is for backups of files alone.");
     }
@@ -248,7 +242,9 @@ fn check_entries(e: &mut Errors, input: &Field<Vec<String>>) -> Vec<String> {
             e.add(NAME, format!("The entries field must not have more than {} items.", limits::RESTORE_ENTRIES));
             Vec::new()
         }
-        Field::Value(paths) => paths.iter().filter_map(|path| rules::line(e, NAME, path, limits::PATH_CHARS)).collect(),
+        Field::Value(paths) => {
+            paths.iter().filter_map(|path| rules::exact_line(e, NAME, path, limits::PATH_CHARS)).collect()
+        }
     }
 }
 

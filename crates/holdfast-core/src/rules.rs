@@ -41,6 +41,13 @@ pub fn line(errors: &mut Errors, field: &str, value: &str, max_chars: usize) -> 
     text(errors, field, value, max_chars, |c| c.is_control())
 }
 
+/// A name of somebody else's, taken as it is: blanks at its ends belong to it.
+pub fn exact_line(errors: &mut Errors, field: &str, value: &str, max_chars: usize) -> Checked<String> {
+    let trimmed = text(errors, field, value, max_chars, |c| c.is_control())?;
+    let is_short = value.chars().count() <= max_chars && !value.chars().any(char::is_control);
+    Some(if is_short { value.to_owned() } else { trimmed })
+}
+
 /// Text that may run over several lines.
 pub fn paragraph(errors: &mut Errors, field: &str, value: &str, max_chars: usize) -> Checked<String> {
     text(errors, field, value, max_chars, |c| c.is_control() && !matches!(c, '\n' | '\r' | '\t'))

@@ -100,18 +100,24 @@ impl FailureCode {
     /// What a person can do about it.
     pub fn advice(self) -> &'static str {
         match self {
-            Self::Connect => "Check that the server runs, that host and port are right, and that no firewall is in between.",
+            Self::Connect => {
+                "Check that the server runs, that host and port are right, and that no firewall is in between."
+            }
             Self::Dns => "Check the spelling of the host name.",
             Self::Timeout => "The server did not answer in time. Check that it runs and can be reached from here.",
             Self::HostKeyChanged => {
                 "The server shows another host key than before. If you know why, accept the new key; if not, somebody may be in between."
             }
-            Self::Auth => "Install your public SSH key on the server for this user; GET /api/ssh-key shows the command.",
+            Self::Auth => {
+                "Install your public SSH key on the server for this user; GET /api/ssh-key shows the command."
+            }
             Self::Lost => "The connection broke. Nothing counts as backed up by this run.",
             Self::Stalled => "Nothing came for too long. Check the server's load and the network.",
             Self::SourceMissing => "Check the source path of the task.",
             Self::SourceUnreadable => "Give the SSH user the right to read these files, or exclude them.",
-            Self::ToolMissing => "Install the tool on the server, and see that it is on the path of a non-interactive shell.",
+            Self::ToolMissing => {
+                "Install the tool on the server, and see that it is on the path of a non-interactive shell."
+            }
             Self::DatabaseAuth => "Check database user and password of the remote server.",
             Self::DatabaseMissing => "Check the database name.",
             Self::DatabaseUnreachable => "Check that the database server runs on the remote server.",
@@ -125,10 +131,16 @@ impl FailureCode {
             Self::BucketMissing => "Check the bucket's name and region.",
             Self::ClockSkew => "Set the clock of this machine.",
             Self::DestinationFull => "Free some space, or keep fewer backups.",
-            Self::DestinationReadOnly => "The destination cannot be written to. Check how it is mounted and its permissions.",
-            Self::DestinationUnmounted => "The destination's folder is there, but it is not the one used before. Mount it again.",
+            Self::DestinationReadOnly => {
+                "The destination cannot be written to. Check how it is mounted and its permissions."
+            }
+            Self::DestinationUnmounted => {
+                "The destination's folder is there, but it is not the one used before. Mount it again."
+            }
             Self::DestinationFailed => "The log shows what the destination said.",
-            Self::ForbiddenAddress => "The operator decides which addresses may be reached, with HOLDFAST_EGRESS_ALLOW.",
+            Self::ForbiddenAddress => {
+                "The operator decides which addresses may be reached, with HOLDFAST_EGRESS_ALLOW."
+            }
             Self::TooLarge => "Split the source into several tasks.",
             Self::Missing => "The object is gone from the destination. Run the task again to have a backup.",
             Self::Corrupt => "Do not rely on this backup. Run the task again, and look into the destination's health.",

@@ -19,7 +19,12 @@ use crate::ssh::Connection;
 impl Engine {
     /// Runs a backup to its end. What it reports is stored and confirmed; on any error nothing is left behind that the
     /// journal does not know of.
-    pub async fn back_up(&self, plan: &BackupPlan, context: &Context, journal: Arc<dyn Journal>) -> Result<BackupReport> {
+    pub async fn back_up(
+        &self,
+        plan: &BackupPlan,
+        context: &Context,
+        journal: Arc<dyn Journal>,
+    ) -> Result<BackupReport> {
         // The destination first: a backup that has nowhere to go need not disturb the server.
         let (store, marker) = self.settings.destination.open(&plan.destination).await?;
         let connection = connect(&plan.server, &self.settings.remote, context).await?;
@@ -39,6 +44,7 @@ impl Engine {
             expected_bytes: plan.last.map_or(0, |(bytes, _)| bytes),
             memory: self.memory.clone(),
             journal,
+            cancel: context.cancel.clone(),
         };
         if let Some((bytes, files)) = plan.last {
             context.progress.set_total(bytes, files);

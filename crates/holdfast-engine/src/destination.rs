@@ -114,7 +114,7 @@ impl Default for DestinationSettings {
             egress_allow: Vec::new(),
             ca_pem: None,
             retry: RetryPolicy::default(),
-            request_timeout: Duration::from_secs(900),
+            request_timeout: Duration::from_secs(1800),
             bytes_per_second: 0,
         }
     }

@@ -6,13 +6,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use holdfast_core::network::Network;
 use holdfast_core::run::FailureCode;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
 use crate::error::EngineError;
-
 
 /// The setting that opens networks; refusals name it so that an operator knows where to look.
 pub const SETTING: &str = "HOLDFAST_EGRESS_ALLOW";
@@ -68,14 +67,7 @@ impl Egress {
     }
 
     fn check(&self, host: &str, address: IpAddr) -> Result<(), Refused> {
-        if self.permits(address) {
-            Ok(())
-        } else {
-            Err(Refused {
-                host: host.to_owned(),
-                address,
-            })
-        }
+        if self.permits(address) { Ok(()) } else { Err(Refused { host: host.to_owned(), address }) }
     }
 
     /// Judges a URL's host when it is a literal address, because the HTTP client does not ask the resolver then.
@@ -215,9 +207,7 @@ pub fn client(
             ));
         }
     };
-    egress
-        .check_url(url)
-        .map_err(|e| EngineError::new(FailureCode::ForbiddenAddress, e.to_string()))?;
+    egress.check_url(url).map_err(|e| EngineError::new(FailureCode::ForbiddenAddress, e.to_string()))?;
     let mut builder = reqwest::Client::builder()
         .dns_resolver(GuardedResolver::new(egress.clone()))
         .redirect(reqwest::redirect::Policy::none())
@@ -240,8 +230,12 @@ pub fn client(
         builder = builder.tls_certs_merge(certs);
     }
     builder.build().map_err(|e| {
-        classify(&e)
-            .unwrap_or_else(|| EngineError::new(FailureCode::DestinationFailed, "the TLS client cannot be set up: no usable CA certificates"))
+        classify(&e).unwrap_or_else(|| {
+            EngineError::new(
+                FailureCode::DestinationFailed,
+                "the TLS client cannot be set up: no usable CA certificates",
+            )
+        })
     })
 }
 
@@ -280,11 +274,7 @@ pub fn classify(error: &(dyn StdError + 'static)) -> Option<EngineError> {
         }
     }
     if timeout || io == Some(std::io::ErrorKind::TimedOut) {
-        let what = if connect {
-            "connecting timed out"
-        } else {
-            "the answer did not arrive in time"
-        };
+        let what = if connect { "connecting timed out" } else { "the answer did not arrive in time" };
         return Some(EngineError::new(FailureCode::DestinationUnavailable, what));
     }
     if dns {

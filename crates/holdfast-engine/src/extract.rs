@@ -34,9 +34,8 @@ pub fn extract(path: &Path, password: Option<&Secret>, folder: &Path, only: &[St
     let mut target = Folder { root, path: folder.to_owned(), folders: Vec::new(), left_out: Vec::new() };
     let wanted: Vec<&str> = only.iter().map(|path| path.trim_matches('/')).collect();
     let is_wanted = |path: &str| {
-        let covers = |wanted: &&str| {
-            path.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
+        let covers =
+            |wanted: &&str| path.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         wanted.is_empty() || wanted.iter().any(covers)
     };
     let count = unpack(&mut archive.plain()?, &mut |entry| is_wanted(&entry.path), &mut target)?;

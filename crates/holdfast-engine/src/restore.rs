@@ -24,7 +24,7 @@ use crate::plan::{RestorePlan, RestoreReport, RestoreTarget, StoredBackup};
 use crate::remote::{self, connect, ended, stalled};
 use crate::source::database::{self, Login, MYSQL_CLIENT, mysql, mysql_text, pg_name, pg_text, postgres};
 use crate::source::sftp::{self, SftpTarget};
-use crate::ssh::{Connection, Exit, Process, SshError, Stdin};
+use crate::ssh::{Connection, Control, Exit, Process, SshError, Stdin};
 use crate::stored::Whole;
 
 /// Pieces on their way to the server.
@@ -106,7 +106,16 @@ impl Engine {
         let files = context.progress.clone();
         let (report, exit, lines) = self
             .feed(process, String::new(), plan, context, move |plain, out| {
-                forward(plain, &mut |entry| chooser(entry) && { files.add_file(); true }, out)
+                forward(
+                    plain,
+                    &mut |entry| {
+                        chooser(entry) && {
+                            files.add_file();
+                            true
+                        }
+                    },
+                    out,
+                )
             })
             .await?;
         judge_extract(&exit, &lines, context)?;
@@ -125,7 +134,8 @@ command -v tar >/dev/null 2>&1 || exit 98
 case $(tar --version 2>&1) in *'GNU tar'*) echo gnu ;; *bsdtar*) echo bsd ;; *) echo other ;; esac
 "#;
         let no_tar = || EngineError::new(FailureCode::ToolMissing, "The server runs no tar for this user.");
-        let asked = remote::ask(connection, &self.settings.remote, context, &remote::command(SCRIPT, &[path]), "").await;
+        let asked =
+            remote::ask(connection, &self.settings.remote, context, &remote::command(SCRIPT, &[path]), "").await;
         let answer = asked.map_err(|error| if error.message.contains("refused to run") { no_tar() } else { error })?;
         let text = String::from_utf8_lossy(&answer.stdout).into_owned();
         let mut words = text.lines();
@@ -165,13 +175,15 @@ case $(tar --version 2>&1) in *'GNU tar'*) echo gnu ;; *bsdtar*) echo bsd ;; *) 
         let (root, overwrite, runtime) = (path.to_owned(), plan.overwrite, Handle::current());
         crate::stored::on_thread(move || {
             let mut whole = Whole::open(reader, &backup, &turn, context.clone())?;
-            let mut target =
-                SftpTarget { session, root, overwrite, runtime, context: &context, folders: Vec::new() };
+            let mut target = SftpTarget { session, root, overwrite, runtime, context: &context, folders: Vec::new() };
             let entries = unpack(
                 &mut whole.plain,
                 &mut |entry| {
                     let is_chosen = !entry.path.is_empty() && chooser(entry);
-                    is_chosen && { context.progress.add_file(); true }
+                    is_chosen && {
+                        context.progress.add_file();
+                        true
+                    }
                 },
                 &mut target,
             )?;
@@ -219,7 +231,7 @@ case $(tar --version 2>&1) in *'GNU tar'*) echo gnu ;; *bsdtar*) echo bsd ;; *) 
             let read = reading.await.map_err(EngineError::internal)?;
             match &read {
                 Ok(_) => stdin.close().await?,
-                Err(_) => control.terminate().await,
+                Err(_) => end_process(&control).await,
             }
             read
         };
@@ -231,8 +243,8 @@ case $(tar --version 2>&1) in *'GNU tar'*) echo gnu ;; *bsdtar*) echo bsd ;; *) 
                     fed = feeding => fed,
                 };
                 if fed.is_err() {
-                    control.terminate().await;
                     given_up.cancel();
+                    end_process(&control).await;
                 }
                 fed
             },
@@ -240,6 +252,10 @@ case $(tar --version 2>&1) in *'GNU tar'*) echo gnu ;; *bsdtar*) echo bsd ;; *) 
             async {
                 tokio::select! {
                     exit = stdout.wait() => exit,
+                    // All is fed, and the process takes its time; somebody does not want to wait for it.
+                    () = async { cancel.cancelled().await; end_process(&control).await } => {
+                        Err(SshError::Lost("cancelled".to_owned()))
+                    }
                     // The reason is known; the server may take its time to say goodbye, but not for ever.
                     () = async { given_up.cancelled().await; tokio::time::sleep(GOODBYE).await } => {
                         Err(SshError::Lost("given up".to_owned()))
@@ -248,6 +264,9 @@ case $(tar --version 2>&1) in *'GNU tar'*) echo gnu ;; *bsdtar*) echo bsd ;; *) 
             }
         );
         let lines = remote::lines(stdout.stderr());
+        if context.cancel.is_cancelled() {
+            return Err(EngineError::cancelled());
+        }
         match (fed, exit) {
             (Ok(report), Ok(exit)) => Ok((report, exit, lines)),
             // A process that ended early explains a write that failed, not the other way round.
@@ -279,28 +298,23 @@ case $(tar --version 2>&1) in *'GNU tar'*) echo gnu ;; *bsdtar*) echo bsd ;; *) 
                 (DatabaseEngine::Postgresql, postgres(script, &[&pg_name(name), clean]))
             }
             (Content::PostgresCluster, None) => {
-                let script = "command -v psql >/dev/null 2>&1 || exit 98\nexec psql --no-psqlrc --no-password --quiet \
-                    --output=/dev/null --dbname=\"$1\"";
+                // Errors are told apart by their words, which must be the ones we know.
+                let script = "command -v psql >/dev/null 2>&1 || exit 98\nPGOPTIONS='-c lc_messages=C'; export PGOPTIONS\n\
+                    exec psql --no-psqlrc --no-password --quiet --output=/dev/null --dbname=\"$1\"";
                 (DatabaseEngine::Postgresql, postgres(script, &[&pg_name("postgres")]))
             }
             (Content::MysqlDatabase, Some(name)) => {
                 self.prepare_mysql(connection, name, plan.overwrite, login, context).await?;
                 (DatabaseEngine::Mysql, mysql(MYSQL_CLIENT, MYSQL_RESTORE, "3", &[name]))
             }
-            (Content::MysqlServer, None) => {
-                (DatabaseEngine::Mysql, mysql(MYSQL_CLIENT, MYSQL_RESTORE_ALL, "3", &[]))
-            }
+            (Content::MysqlServer, None) => (DatabaseEngine::Mysql, mysql(MYSQL_CLIENT, MYSQL_RESTORE_ALL, "3", &[])),
             _ => return Err(EngineError::internal("the target does not fit what is in the backup")),
         };
         let is_psql = plan.backup.content == Content::PostgresCluster;
         let process = connection.exec(&command).await?;
         let (report, exit, lines) = self
             .feed(process, login.lines(engine), plan, context, move |plain, out| {
-                let copied = if is_psql {
-                    io::copy(&mut PsqlGuard::new(plain), out)
-                } else {
-                    io::copy(plain, out)
-                };
+                let copied = if is_psql { io::copy(&mut PsqlGuard::new(plain), out) } else { io::copy(plain, out) };
                 copied.map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged")).map(|_| 0)
             })
             .await?;
@@ -350,8 +364,7 @@ case $(tar --version 2>&1) in *'GNU tar'*) echo gnu ;; *bsdtar*) echo bsd ;; *) 
         const ENGINE: DatabaseEngine = DatabaseEngine::Mysql;
         let settings = &self.settings.remote;
         let create = format!("CREATE DATABASE IF NOT EXISTS `{}`", name.replace('`', "``"));
-        let count =
-            format!("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = {}", mysql_text(name));
+        let count = format!("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = {}", mysql_text(name));
         let sql = format!("{create}; {count}");
         let answer = database::query(connection, ENGINE, "", &sql, login, settings, context).await?;
         if !answer.exit.success() {
@@ -385,7 +398,9 @@ case $(tar --version 2>&1) in *'GNU tar'*) echo gnu ;; *bsdtar*) echo bsd ;; *) 
                 || (line.contains("role \"") && (line.contains("already exists") || line.contains("cannot be dropped")))
                 || line.contains("current user cannot be dropped")
         };
-        let (expected, errors): (Vec<&String>, Vec<&String>) = lines.iter().partition(is_expected);
+        let is_unseen = |line: &&String| line.ends_with("further lines)");
+        let (expected, errors): (Vec<&String>, Vec<&String>) =
+            lines.iter().partition(|line| is_expected(line) && !is_unseen(line));
         for line in expected {
             context.log.line(line);
         }
@@ -443,6 +458,13 @@ fn judge_extract(exit: &Exit, lines: &[String], context: &Context) -> Result<()>
     let is_target = lines.iter().any(|line| signs.iter().any(|sign| line.contains(sign)));
     let code = if is_target { FailureCode::TargetUnwritable } else { FailureCode::RemoteFailed };
     Err(EngineError::new(code, format!("tar {}{said}", ended(exit))))
+}
+
+/// Ends a remote process, or at least does not wait for it any longer.
+async fn end_process(control: &Control) {
+    if tokio::time::timeout(GOODBYE, control.terminate()).await.is_err() {
+        tracing::debug!("a remote process did not take note of its end");
+    }
 }
 
 async fn write(stdin: &mut Stdin, piece: Bytes, stall: std::time::Duration) -> Result<()> {

@@ -71,6 +71,8 @@ impl Default for Timeouts {
     }
 }
 
+/// How long a server may take to open a channel and start a command on it.
+const OPEN_LIMIT: Duration = Duration::from_secs(20);
 /// Measured: at 20 ms round trip a window this large keeps a gigabit line full. It is credit, not memory.
 const WINDOW_BYTES: u32 = 32 << 20;
 /// The largest that russh takes; OpenSSH sends half of it anyway.
@@ -301,11 +303,7 @@ impl Connection {
             .unwrap_or(Err(SshError::Timeout))
     }
 
-    async fn establish(
-        target: &Target,
-        jump: Option<&Target>,
-        config: Arc<client::Config>,
-    ) -> Result<Self, SshError> {
+    async fn establish(target: &Target, jump: Option<&Target>, config: Arc<client::Config>) -> Result<Self, SshError> {
         let Some(jump) = jump else {
             let (stream, latency) = dial(target).await?;
             let session = Session::start(stream, target, config, Vec::new()).await?;
@@ -352,6 +350,10 @@ impl Connection {
 
     /// Runs a command through the account's shell and returns once the server has accepted it.
     pub async fn exec(&self, command: &str) -> Result<Process, SshError> {
+        tokio::time::timeout(OPEN_LIMIT, self.start(command)).await.unwrap_or(Err(SshError::Timeout))
+    }
+
+    async fn start(&self, command: &str) -> Result<Process, SshError> {
         let shared = &self.session.shared;
         let mut channel = self.channel().await?;
         let (alive, gone) = watch::channel(true);
@@ -378,6 +380,10 @@ impl Connection {
 
     /// A byte stream to the server's SFTP subsystem. The connection must be kept while it is used.
     pub async fn sftp_channel(&self) -> Result<ChannelStream<Msg>, SshError> {
+        tokio::time::timeout(OPEN_LIMIT, self.open_sftp()).await.unwrap_or(Err(SshError::Timeout))
+    }
+
+    async fn open_sftp(&self) -> Result<ChannelStream<Msg>, SshError> {
         let shared = &self.session.shared;
         let mut channel = self.channel().await?;
         channel.request_subsystem(true, "sftp").await.map_err(|error| shared.failure(error))?;
@@ -636,7 +642,6 @@ pub struct Stderr {
     tail: VecDeque<Vec<u8>>,
     partial: Vec<u8>,
     dropped: u64,
-    sink: Option<Box<dyn FnMut(&[u8]) + Send + Sync>>,
 }
 
 impl Stderr {
@@ -665,9 +670,6 @@ impl Stderr {
 
     fn line(&mut self) {
         let line = std::mem::take(&mut self.partial);
-        if let Some(sink) = &mut self.sink {
-            sink(&line);
-        }
         if self.head.len() < HEAD {
             self.head.push(line);
             return;
@@ -683,12 +685,5 @@ impl Stderr {
         if !self.partial.is_empty() {
             self.line();
         }
-    }
-}
-
-impl Stdout {
-    /// Calls `sink` for every further stderr line (cut at 4 KiB).
-    pub fn on_stderr(&mut self, sink: impl FnMut(&[u8]) + Send + Sync + 'static) {
-        self.stderr.sink = Some(Box::new(sink));
     }
 }

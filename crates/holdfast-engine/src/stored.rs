@@ -112,10 +112,18 @@ impl Engine {
     }
 
     /// Clears away what an unfinished run may have left: its upload, and an object nobody recorded.
-    pub async fn discard(&self, destination: &crate::DestinationSpec, key: &str, upload_id: Option<&str>) -> Result<()> {
+    pub async fn discard(
+        &self,
+        destination: &crate::DestinationSpec,
+        key: &str,
+        upload_id: Option<&str>,
+    ) -> Result<()> {
         let (store, _) = self.settings.destination.open(destination).await?;
-        if let Some(upload_id) = upload_id {
-            store.abort(key, upload_id).await?;
+        match (upload_id, destination) {
+            (Some(upload_id), _) => store.abort(key, upload_id).await?,
+            // A folder knows the part file by its key alone.
+            (None, crate::DestinationSpec::Local { .. }) => store.abort(key, "").await?,
+            (None, crate::DestinationSpec::S3 { .. }) => {}
         }
         store.remove(key).await
     }

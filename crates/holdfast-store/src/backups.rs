@@ -144,24 +144,25 @@ pub async fn find_last_size(tx: &mut Tx, task: TaskId) -> Result<Option<(i64, i6
 #[derive(sqlx::FromRow)]
 struct StoredRow {
     id: i64,
-    created_at: At,
     verification: String,
     is_in_use: bool,
 }
 
 /// What retention looks at: the backups of a task that are not deleted, at its present destination or an earlier one.
+/// They are locked first: whoever asks for a restore of one waits, or has made it one in use.
 pub async fn list_of_task(tx: &mut Tx, task: TaskId) -> Result<Vec<Stored>> {
+    let lock = "UPDATE backups SET verification = verification WHERE task_id = $1 AND deleted_at IS NULL";
+    execute!(tx, lock, task.0)?;
     let rows = fetch_all!(
         tx,
         StoredRow,
-        "SELECT b.id, b.created_at, b.verification,
+        "SELECT b.id, b.verification,
              EXISTS (SELECT 1 FROM runs r WHERE r.backup_id = b.id AND r.status IN ('queued', 'running')) AS is_in_use
          FROM backups b WHERE b.task_id = $1 AND b.deleted_at IS NULL",
         task.0
     )?;
     let stored = |row: StoredRow| Stored {
         id: BackupId(row.id),
-        created_at: row.created_at.0,
         is_damaged: matches!(
             Verification::parse(&row.verification),
             Some(Verification::Corrupt | Verification::Missing)

@@ -1,11 +1,11 @@
 //! Backup destinations.
 
-use holdfast_core::{Secret, Timestamp};
 use holdfast_core::destination::{CurrentDestination, DestinationDraft, DestinationKind, S3Settings};
 use holdfast_core::ids::{DestinationId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::rules::search_form;
 use holdfast_core::run::{self, FailureCode};
+use holdfast_core::{Secret, Timestamp};
 
 use crate::{At, Listing, Result, StoreError, Tx};
 
@@ -162,9 +162,16 @@ pub async fn open_keys(tx: &mut Tx, row: &DestinationRow) -> Result<(Option<Secr
     Ok((access, secret))
 }
 
-/// How many backups are stored there, including those whose objects are still to be removed.
+/// How many backups are stored there, including those whose objects are still to be removed and those that are being
+/// written or cleared away.
 pub async fn count_backups(tx: &mut Tx, id: DestinationId) -> Result<i64> {
-    fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM backups WHERE destination_id = $1 AND removed_at IS NULL", id.0)
+    fetch_scalar!(
+        tx,
+        i64,
+        "SELECT (SELECT COUNT(*) FROM backups WHERE destination_id = $1 AND removed_at IS NULL)
+             + (SELECT COUNT(*) FROM uploads WHERE destination_id = $1)",
+        id.0
+    )
 }
 
 /// How many tasks store there.

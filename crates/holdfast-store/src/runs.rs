@@ -332,30 +332,41 @@ pub async fn is_cancel_requested(tx: &mut Tx, id: RunId) -> Result<bool> {
     fetch_scalar!(tx, bool, "SELECT cancel_requested_at IS NOT NULL FROM runs WHERE id = $1", id.0)
 }
 
-/// A run whose worker went away, under the epoch of whoever took it over.
+/// A run whose worker went away.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct LostRun {
     pub id: i64,
     pub task_id: Option<i64>,
-    pub lease_epoch: i64,
 }
 
-/// Takes runs away from workers whose lease has run out and ends them. The new epoch shuts the old worker out.
-pub async fn fail_lost(tx: &mut Tx, now: Timestamp) -> Result<Vec<LostRun>> {
-    fetch_all!(
+pub async fn list_lost(tx: &mut Tx, now: Timestamp) -> Result<Vec<LostRun>> {
+    let sql = "SELECT id, task_id FROM runs WHERE status = 'running' AND lease_expires_at < $1 ORDER BY id LIMIT 100";
+    fetch_all!(tx, LostRun, sql, At(now))
+}
+
+/// Takes a run away from a worker whose lease has run out and ends it. The new epoch, which is given back, shuts the old
+/// worker out; `None` when somebody else was faster.
+pub async fn fail_lost(tx: &mut Tx, id: RunId, now: Timestamp) -> Result<Option<i64>> {
+    let row = fetch_optional!(
         tx,
-        LostRun,
+        (i64,),
         "UPDATE runs SET status = 'failed', error_code = $1, finished_at = $2, lease_epoch = lease_epoch + 1,
              lease_expires_at = NULL
-         WHERE status = 'running' AND lease_expires_at < $2 RETURNING id, task_id, lease_epoch",
+         WHERE id = $3 AND status = 'running' AND lease_expires_at < $2 RETURNING lease_epoch",
         FailureCode::WorkerLost.as_str(),
-        At(now)
-    )
+        At(now),
+        id.0
+    )?;
+    Ok(row.map(|(epoch,)| epoch))
 }
 
 /// Forgets checks and tests that ended long ago; what they found is noted elsewhere.
 pub async fn delete_old_checks(tx: &mut Tx, before: Timestamp) -> Result<u64> {
-    execute!(tx, "DELETE FROM runs WHERE kind IN ('check-server', 'check-destination', 'test-stream') AND finished_at < $1", At(before))
+    execute!(
+        tx,
+        "DELETE FROM runs WHERE kind IN ('check-server', 'check-destination', 'test-stream') AND finished_at < $1",
+        At(before)
+    )
 }
 
 /// What there is to do at the moment, from a few index look-ups; costs next to nothing when there is nothing.

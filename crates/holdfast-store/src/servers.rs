@@ -1,11 +1,11 @@
 //! Remote servers.
 
-use holdfast_core::{Secret, Timestamp};
 use holdfast_core::ids::{ServerId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::rules::search_form;
 use holdfast_core::run::{self, FailureCode};
 use holdfast_core::server::{CurrentServer, ServerDraft};
+use holdfast_core::{Secret, Timestamp};
 
 use crate::{At, Listing, Result, Tx};
 
@@ -135,6 +135,12 @@ pub async fn update_offered_host_key(tx: &mut Tx, id: ServerId, fingerprint: &st
     Ok(())
 }
 
+/// Whether the server is still at this address: what was learnt there says nothing about another one.
+pub async fn is_at(tx: &mut Tx, id: ServerId, host: &str, port: i64) -> Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM remote_servers WHERE id = $1 AND host = $2 AND port = $3)";
+    fetch_scalar!(tx, bool, sql, id.0, host, port)
+}
+
 /// Pins the key of a first contact. A server that has one keeps it.
 pub async fn pin_host_key(tx: &mut Tx, id: ServerId, fingerprint: &str) -> Result<()> {
     execute!(
@@ -144,6 +150,17 @@ pub async fn pin_host_key(tx: &mut Tx, id: ServerId, fingerprint: &str) -> Resul
         id.0
     )?;
     Ok(())
+}
+
+/// How many restores to this server are waiting or under way.
+pub async fn count_restores(tx: &mut Tx, id: ServerId) -> Result<i64> {
+    fetch_scalar!(
+        tx,
+        i64,
+        "SELECT COUNT(*) FROM restores s JOIN runs r ON r.id = s.run_id
+         WHERE s.server_id = $1 AND r.status IN ('queued', 'running')",
+        id.0
+    )
 }
 
 /// The server let us in.
@@ -174,7 +191,8 @@ pub async fn update_offline(tx: &mut Tx, id: ServerId, code: FailureCode, error:
 
 /// What the server offers, as the last check found it.
 pub async fn update_tools(tx: &mut Tx, id: ServerId, tools: &[(String, String)]) -> Result<()> {
-    let lines: Vec<String> = tools.iter().map(|(tool, version)| run::stored_line(&format!("{tool} {version}"))).collect();
+    let lines: Vec<String> =
+        tools.iter().map(|(tool, version)| run::stored_line(&format!("{tool} {version}"))).collect();
     execute!(tx, "UPDATE remote_servers SET tools = $1 WHERE id = $2", lines.join("\n"), id.0)?;
     Ok(())
 }

@@ -18,7 +18,8 @@ pub async fn insert(
         tx,
         "INSERT INTO uploads (run_id, user_id, destination_id, object_key, retry_after, created_at)
          SELECT r.id, r.user_id, $1, $2, $3, $3 FROM runs r
-         WHERE r.id = $4 AND r.lease_epoch = $5 AND r.status = 'running'",
+         WHERE r.id = $4 AND r.lease_epoch = $5 AND r.status = 'running'
+         ON CONFLICT (run_id) DO UPDATE SET object_key = excluded.object_key",
         destination.0,
         key,
         At(now),
@@ -47,6 +48,7 @@ pub struct AbandonedRow {
     pub destination_id: i64,
     pub object_key: String,
     pub upload_id: Option<String>,
+    pub created_at: At,
 }
 
 impl AbandonedRow {
@@ -59,7 +61,7 @@ pub async fn list_abandoned(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<V
     fetch_all!(
         tx,
         AbandonedRow,
-        "SELECT u.run_id, u.user_id, u.destination_id, u.object_key, u.upload_id FROM uploads u
+        "SELECT u.run_id, u.user_id, u.destination_id, u.object_key, u.upload_id, u.created_at FROM uploads u
          WHERE u.retry_after <= $1
            AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = u.run_id AND r.status = 'running')
            AND NOT EXISTS (SELECT 1 FROM backups b

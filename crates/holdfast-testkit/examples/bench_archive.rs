@@ -94,11 +94,15 @@ impl Bench {
         let bucket = json!({"label": "bucket", "type": "custom_s3", "s3_access_key": S3Server::ACCESS_KEY,
             "s3_secret_key": S3Server::SECRET_KEY, "s3_bucket_name": BUCKET, "custom_s3_endpoint": self.s3.endpoint()});
         let bucket = self.service.post("/api/backup-destinations", bucket).await;
-        for (what, rtt, port) in
-            [("small", 0, self.near), ("large", 0, self.near), ("small", 20, self.far.port()), ("large", 20, self.far.port())]
-        {
+        for (what, rtt, port) in [
+            ("small", 0, self.near),
+            ("large", 0, self.near),
+            ("small", 20, self.far.port()),
+            ("large", 20, self.far.port()),
+        ] {
             let rival = self.rival(what, port);
-            let server = json!({"label": what, "ip_address": "127.0.0.1", "port": port, "username": self.ssh.username()});
+            let server =
+                json!({"label": what, "ip_address": "127.0.0.1", "port": port, "username": self.ssh.username()});
             let server = self.service.post("/api/remote-servers", server).await;
             for (to, destination) in [("folder", folder), ("S3", bucket)] {
                 for password in [None, Some("correct horse battery")] {
@@ -184,7 +188,12 @@ impl Bench {
         let cost = costs[costs.len() / 2];
         report.line(&format!(
             "| restore of {what} | 0 ms | server | {} | {:.2} | {:.2} (its backup) | {:.2} | {:.2} | | {:.0} |",
-            yes(encrypted), cost.wall, backup.wall, cost.wall / backup.wall, cost.cpu, cost.peak_mib
+            yes(encrypted),
+            cost.wall,
+            backup.wall,
+            cost.wall / backup.wall,
+            cost.cpu,
+            cost.peak_mib
         ));
     }
 
@@ -194,7 +203,8 @@ impl Bench {
 
     /// Memory must not follow the size of the source.
     async fn sizes(&self, report: &mut Report, destination: i64) {
-        let server = json!({"label": "sizes", "ip_address": "127.0.0.1", "port": self.near, "username": self.ssh.username()});
+        let server =
+            json!({"label": "sizes", "ip_address": "127.0.0.1", "port": self.near, "username": self.ssh.username()});
         let server = self.service.post("/api/remote-servers", server).await;
         let sparse = self.source("sparse");
         std::fs::create_dir(&sparse).expect("a folder");
@@ -202,7 +212,10 @@ impl Bench {
         for (what, size) in [("small", "178 MB in 20,000 files"), ("large", "1 GiB"), ("sparse", "8 GiB of holes")] {
             let task = self.task(server, destination, what, Some("correct horse battery")).await;
             let cost = self.ours(task).await;
-            report.line(&format!("| memory at {size} | 0 ms | folder | yes | {:.2} | | | {:.2} | | {:.0} |", cost.wall, cost.cpu, cost.peak_mib));
+            report.line(&format!(
+                "| memory at {size} | 0 ms | folder | yes | {:.2} | | | {:.2} | | {:.0} |",
+                cost.wall, cost.cpu, cost.peak_mib
+            ));
             self.forget(task).await;
         }
     }
@@ -214,7 +227,8 @@ impl Bench {
             std::fs::create_dir(&source).expect("a folder");
             std::fs::write(source.join("file"), random(9, 40_000_000)).expect("a file");
         }
-        let server = json!({"label": "many", "ip_address": "127.0.0.1", "port": self.near, "username": self.ssh.username()});
+        let server =
+            json!({"label": "many", "ip_address": "127.0.0.1", "port": self.near, "username": self.ssh.username()});
         let server = self.service.post("/api/remote-servers", server).await;
         let mut tasks = Vec::new();
         for _ in 0..50 {
@@ -240,7 +254,8 @@ impl Bench {
         }
         report.line(&format!(
             "| 50 runs of 40 MB ({most} at once) | 0 ms | {to} | no | {:.2} | | | | | {:.0} |",
-            started.elapsed().as_secs_f64(), self.service.peak_mib()
+            started.elapsed().as_secs_f64(),
+            self.service.peak_mib()
         ));
         for task in tasks {
             self.forget(task).await;
@@ -261,7 +276,13 @@ impl Report {
     fn row(&mut self, what: &str, rtt: u32, to: &str, encrypted: bool, ours: Cost, rival: Cost) {
         self.line(&format!(
             "| {what} | {rtt} ms | {to} | {} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.0} |",
-            yes(encrypted), ours.wall, rival.wall, rival.wall / ours.wall, ours.cpu, rival.cpu, ours.peak_mib
+            yes(encrypted),
+            ours.wall,
+            rival.wall,
+            rival.wall / ours.wall,
+            ours.cpu,
+            rival.cpu,
+            ours.peak_mib
         ));
         let name = format!("{what}, {rtt} ms, {to}{}", if encrypted { ", encrypted" } else { "" });
         self.rows.push(Row { name, ours: ours.wall, rival: rival.wall });
@@ -355,7 +376,8 @@ impl Drop for Service {
 }
 
 fn make_sources(folder: &Path) {
-    let text = |number: usize| format!("{number} some text as it is in logs and pages, with numbers {}\n", number * 7919);
+    let text =
+        |number: usize| format!("{number} some text as it is in logs and pages, with numbers {}\n", number * 7919);
     for number in 0..SMALL_FILES {
         let parent = folder.join("small").join(format!("{:03}", number % 200));
         std::fs::create_dir_all(&parent).expect("a folder");
@@ -391,7 +413,9 @@ fn chart(rows: &[Row]) -> String {
          <text x=\"10\" y=\"20\" font-size=\"14\">Seconds to back up; shorter is better</text>\n\
          <rect class=\"ours\" x=\"{LEFT}\" y=\"30\" width=\"12\" height=\"10\"/><text x=\"{}\" y=\"40\">Holdfast</text>\n\
          <rect class=\"rival\" x=\"{}\" y=\"30\" width=\"12\" height=\"10\"/><text x=\"{}\" y=\"40\">ssh tar | zstd -3 &gt; file</text>\n",
-        LEFT + 18, LEFT + 100, LEFT + 118
+        LEFT + 18,
+        LEFT + 100,
+        LEFT + 118
     );
     for (number, row) in rows.iter().enumerate() {
         let y = number * ROW + 52;
@@ -402,7 +426,9 @@ fn chart(rows: &[Row]) -> String {
                 svg,
                 "<rect class=\"{class}\" x=\"{LEFT}\" y=\"{}\" width=\"{width:.1}\" height=\"11\"/>\
                  <text x=\"{:.1}\" y=\"{}\" font-size=\"10\">{seconds:.2}</text>",
-                y + offset, LEFT as f64 + width + 5.0, y + offset + 9
+                y + offset,
+                LEFT as f64 + width + 5.0,
+                y + offset + 9
             )
             .expect("writing to a string");
         }

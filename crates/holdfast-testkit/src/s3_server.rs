@@ -67,12 +67,7 @@ impl S3Server {
         let address = listener.local_addr()?;
         let hook: Arc<Mutex<Option<Arc<Hook>>>> = Arc::default();
         let task = tokio::spawn(accept(listener, service, hook.clone()));
-        Ok(Self {
-            address,
-            root,
-            hook,
-            task,
-        })
+        Ok(Self { address, root, hook, task })
     }
 
     /// For path style.
@@ -156,10 +151,7 @@ async fn answer(
 }
 
 async fn apply(service: &S3Service, request: http::Request<Incoming>) -> Result<HttpResponse, io::Error> {
-    service
-        .call(request.map(Body::from))
-        .await
-        .map_err(|e| io::Error::other(format!("{e:?}")))
+    service.call(request.map(Body::from)).await.map_err(|e| io::Error::other(format!("{e:?}")))
 }
 
 fn error_xml(status: u16, code: &str) -> Result<HttpResponse, io::Error> {

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use holdfast_app::{AppError, Archives, Download, EntryItem, Result};
@@ -16,6 +17,7 @@ use crate::plans::Planner;
 
 /// Backups read for requests at once; each takes a few megabytes and a thread.
 const READERS: usize = 16;
+const CLIENT_PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct StoredArchives {
     engine: Engine,
@@ -40,9 +42,10 @@ impl StoredArchives {
 fn refused(error: EngineError) -> AppError {
     match error.code {
         FailureCode::EntryMissing => AppError::Missing("There is no such entry in this backup."),
-        FailureCode::Missing | FailureCode::Corrupt | FailureCode::WrongPassword | FailureCode::DestinationUnmounted => {
-            AppError::Conflict(error.message)
-        }
+        FailureCode::Missing
+        | FailureCode::Corrupt
+        | FailureCode::WrongPassword
+        | FailureCode::DestinationUnmounted => AppError::Conflict(error.message),
         FailureCode::Internal => AppError::Internal(error.message),
         _ => AppError::Unavailable(error.message),
     }
@@ -99,7 +102,8 @@ fn with_turn(
     let (sender, pieces) = mpsc::channel(1);
     tokio::spawn(async move {
         while let Some(piece) = source.recv().await {
-            if sender.send(piece).await.is_err() {
+            // A client that takes nothing for so long has gone, or holds up others who wait for their turn.
+            if !matches!(tokio::time::timeout(CLIENT_PATIENCE, sender.send(piece)).await, Ok(Ok(()))) {
                 break;
             }
         }

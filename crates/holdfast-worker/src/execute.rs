@@ -12,7 +12,7 @@ use holdfast_core::run::{FailureCode, RunKind, RunStatus};
 use holdfast_core::task::TaskSettings;
 use holdfast_core::{Timestamp, random};
 use holdfast_engine::{
-    BackupReport, Contact, Context, Engine, EngineError, Journal, RestoreReport, ServerReport,
+    BackupReport, Contact, Context, DestinationSpec, Engine, EngineError, Journal, RestoreReport, Server, ServerReport,
 };
 use holdfast_store::backups::{self, NewBackup};
 use holdfast_store::runs::{self, RunRow};
@@ -28,19 +28,47 @@ const END_AGAIN: Duration = Duration::from_millis(500);
 
 /// What a run did, for its end to write down.
 enum Done {
-    Backup { report: BackupReport, settings: Box<TaskSettings>, password: Option<holdfast_core::Secret>, source: String },
+    Backup(Box<BackupDone>),
     Restored(RestoreReport),
     Verified,
     ServerChecked(ServerReport),
     DestinationChecked { marker: Option<String> },
 }
 
+/// A backup that is stored, and what is recorded with it.
+struct BackupDone {
+    report: BackupReport,
+    settings: TaskSettings,
+    password: Option<holdfast_core::Secret>,
+    source: String,
+    destination: DestinationSpec,
+}
+
 /// Whom a run had to do with, learnt on the way.
 #[derive(Default)]
 struct Involved {
-    server: Option<ServerId>,
-    jump: Option<ServerId>,
+    server: Option<Contacted>,
+    jump: Option<Contacted>,
     destination: Option<DestinationId>,
+}
+
+/// A server, at the address where the run met it.
+struct Contacted {
+    id: ServerId,
+    host: String,
+    port: i64,
+}
+
+impl Involved {
+    fn note(&mut self, server: &Server, id: ServerId, jump: Option<ServerId>) {
+        let at = |id: ServerId, target: &holdfast_engine::ssh::Target| Contacted {
+            id,
+            host: target.host.clone(),
+            port: target.port.into(),
+        };
+        self.server = Some(at(id, &server.target));
+        self.jump = jump.zip(server.jump.as_ref()).map(|(id, target)| at(id, target));
+    }
 }
 
 /// What workers share.
@@ -76,9 +104,20 @@ impl Executor {
             tracing::error!(%error, run = id, "a run broke its worker");
             (Err(EngineError::internal("This run met a fault of Holdfast itself.")), Involved::default())
         });
-        let Some((run, context, lines)) = lease.finish().await else { return };
+        let Some((run, context, lines)) = lease.finish().await else { return self.discard(&done).await };
         let end = End { executor: self, run: &run, context: &context, lines, done, involved };
-        end.write().await;
+        if let Some(unwritten) = end.write().await {
+            self.discard(&unwritten).await;
+        }
+    }
+
+    /// Takes away what a run stored that is not ours to record any more: nobody else knows of it.
+    async fn discard(&self, done: &Result<Done, EngineError>) {
+        let Ok(Done::Backup(backup)) = done else { return };
+        let key = &backup.report.key;
+        if let Err(error) = self.engine.discard(&backup.destination, key, None).await {
+            tracing::warn!(key, %error, "an object that belongs to no run was left behind");
+        }
     }
 
     async fn work(&self, run: &RunRow, context: &Context, involved: &mut Involved) -> Result<Done, EngineError> {
@@ -96,7 +135,7 @@ impl Executor {
                 let id = ServerId(run.server_id.unwrap_or_default());
                 let planned = self.planner.server(&self.app, UserId(run.user_id), id).await;
                 let (server, row) = planned.map_err(internal)?;
-                (involved.server, involved.jump) = (Some(id), row.jump_server_id.map(ServerId));
+                involved.note(&server, id, row.jump_server_id.map(ServerId));
                 self.engine.check_server(&server, context).await.map(Done::ServerChecked)
             }
             Some(RunKind::CheckDestination) => {
@@ -118,8 +157,7 @@ impl Executor {
         let task = TaskId(run.task_id.unwrap_or_default());
         let planned = self.planner.backup(&self.app, task).await;
         let planned = planned.map_err(|error| EngineError::internal(format!("{error:?}")))?;
-        involved.server = Some(planned.settings.server);
-        involved.jump = planned.jump;
+        involved.note(&planned.plan.server, planned.settings.server, planned.jump);
         involved.destination = Some(planned.settings.destination);
         let source = planned.plan.source.text();
         context.log.line(format!("Backing up {source}."));
@@ -130,7 +168,13 @@ impl Executor {
             destination: planned.settings.destination,
         };
         let report = self.engine.back_up(&planned.plan, context, Arc::new(journal)).await?;
-        Ok(Done::Backup { report, settings: Box::new(planned.settings), password: planned.plan.password, source })
+        Ok(Done::Backup(Box::new(BackupDone {
+            report,
+            settings: planned.settings,
+            password: planned.plan.password,
+            source,
+            destination: planned.plan.destination,
+        })))
     }
 
     async fn restore(&self, run: &RunRow, context: &Context, involved: &mut Involved) -> Result<Done, EngineError> {
@@ -140,8 +184,8 @@ impl Executor {
         let draft = restores::find(&mut tx, RunId(run.id)).await.map_err(|error| internal(error.into()))?;
         drop(tx);
         let draft = draft.ok_or_else(|| EngineError::internal("what this restore was asked to do is gone"))?;
-        involved.server = Some(draft.server);
-        let plan = self.planner.restore(&self.app, &backup, &draft).await.map_err(internal)?;
+        let (plan, jump) = self.planner.restore(&self.app, &backup, &draft).await.map_err(internal)?;
+        involved.note(&plan.server, draft.server, jump);
         context.log.line(format!("Restoring {}.", plan.backup.key));
         self.engine.restore(&plan, context).await.map(Done::Restored)
     }
@@ -155,15 +199,21 @@ impl Executor {
     /// Ends the runs of workers that went away.
     pub(crate) async fn fail_lost(&self) -> Result<()> {
         let now = self.app.now();
-        let mut tx = self.app.store.begin().await?;
-        for lost in runs::fail_lost(&mut tx, now).await? {
-            runs::append_line(&mut tx, RunId(lost.id), lost.lease_epoch, LOST, now).await?;
-            if let Some(task) = lost.task_id {
-                tasks::update_last_run(&mut tx, TaskId(task), now).await?;
+        let lost = runs::list_lost(&mut self.app.store.read().await?, now).await?;
+        for lost in lost {
+            let (id, task) = (RunId(lost.id), lost.task_id.map(TaskId));
+            let mut tx = self.app.store.begin().await?;
+            if let Some(task) = task {
+                tasks::find_locked(&mut tx, task).await?;
             }
+            let Some(epoch) = runs::fail_lost(&mut tx, id, now).await? else { continue };
+            runs::append_line(&mut tx, id, epoch, LOST, now).await?;
+            if let Some(task) = task {
+                tasks::update_last_run(&mut tx, task, now).await?;
+            }
+            tx.commit().await?;
             tracing::warn!(run = lost.id, "the worker of this run went away; the run is ended as failed");
         }
-        tx.commit().await?;
         Ok(())
     }
 }
@@ -234,8 +284,9 @@ struct End<'a> {
 }
 
 impl End<'_> {
-    /// Tries until it is written or the lease would be anybody's.
-    async fn write(mut self) {
+    /// Tries until it is written or the lease would be anybody's. Gives back what was done when that could not be
+    /// recorded.
+    async fn write(mut self) -> Option<Result<Done, EngineError>> {
         let words = self.last_words();
         self.lines.push(words);
         let status = self.status();
@@ -243,17 +294,31 @@ impl End<'_> {
         loop {
             match self.try_write(status).await {
                 Ok(true) => break,
-                Ok(false) => return tracing::warn!(run = self.run.id, "lost the lease; another worker ends this run"),
+                Ok(false) => {
+                    tracing::warn!(run = self.run.id, "lost the lease; another worker ends this run");
+                    return Some(self.done);
+                }
                 Err(AppError::Unavailable(reason)) if tokio::time::Instant::now() < deadline => {
                     tracing::warn!(run = self.run.id, reason, "the end of a run is not written yet; trying again");
                     tokio::time::sleep(END_AGAIN).await;
                 }
-                Err(error) => return tracing::error!(run = self.run.id, ?error, "the end of a run was not written"),
+                Err(error) => {
+                    tracing::error!(run = self.run.id, ?error, "the end of a run was not written");
+                    // What was meant to be recorded cannot be; that it failed can.
+                    let failed = EngineError::internal("What this run did could not be recorded.");
+                    let done = std::mem::replace(&mut self.done, Err(failed));
+                    self.lines = vec![self.last_words()];
+                    if let Err(error) = self.try_write(RunStatus::Failed).await {
+                        tracing::error!(run = self.run.id, ?error, "nor that it failed");
+                    }
+                    return Some(done);
+                }
             }
         }
         metrics::counter!("holdfast_runs_ended_total", "status" => status.as_str()).increment(1);
         let code = self.done.as_ref().err().map(|error| error.code.as_str());
         tracing::info!(run = self.run.id, kind = self.run.kind, status = status.as_str(), code, "run ended");
+        None
     }
 
     fn status(&self) -> RunStatus {
@@ -266,10 +331,13 @@ impl End<'_> {
 
     fn last_words(&self) -> String {
         match &self.done {
-            Ok(Done::Backup { report, .. }) => format!(
-                "Stored {} bytes as {} (SHA-256 {}), from {} bytes in {} entries. The destination confirmed it.",
-                report.stored_bytes, report.key, report.stored_sha256, report.plain_bytes, report.entries
-            ),
+            Ok(Done::Backup(backup)) => {
+                let BackupReport { stored_bytes, key, stored_sha256, plain_bytes, entries, .. } = &backup.report;
+                format!(
+                    "Stored {stored_bytes} bytes as {key} (SHA-256 {stored_sha256}), from {plain_bytes} bytes in \
+                     {entries} entries. The destination confirmed it."
+                )
+            }
             Ok(Done::Restored(report)) => {
                 format!("Restored {} entries from {} bytes.", report.entries, report.plain_bytes)
             }
@@ -309,17 +377,15 @@ impl End<'_> {
     async fn note_outcome(&self, tx: &mut Tx, now: Timestamp) -> Result<(), StoreError> {
         let kind = RunKind::parse(&self.run.kind);
         match &self.done {
-            Ok(Done::Backup { report, settings, password, source }) => {
-                self.record(tx, report, settings, password.as_ref(), source, now).await?;
-            }
+            Ok(Done::Backup(backup)) => self.record(tx, backup, now).await?,
             Ok(Done::Verified) => self.note_verification(tx, Verification::Verified, now).await?,
             Ok(Done::ServerChecked(report)) => {
-                if let Some(server) = self.involved.server {
+                if let Some(server) = &self.involved.server {
                     let mut tools = report.tools.clone();
                     if report.has_sftp {
                         tools.push(("sftp".to_owned(), "available".to_owned()));
                     }
-                    servers::update_tools(tx, server, &tools).await?;
+                    servers::update_tools(tx, server.id, &tools).await?;
                 }
             }
             Ok(Done::DestinationChecked { marker }) => self.note_destination(tx, marker.as_deref(), now).await?,
@@ -365,19 +431,26 @@ impl End<'_> {
 
     /// Keys are pinned on first contact; a server is online when it let us in.
     async fn note_contact(&self, tx: &mut Tx, now: Timestamp) -> Result<(), StoreError> {
-        let Some(server) = self.involved.server else { return Ok(()) };
+        let Some(server) = &self.involved.server else { return Ok(()) };
+        if !servers::is_at(tx, server.id, &server.host, server.port).await? {
+            return Ok(());
+        }
         let contact: Contact = self.context.contact.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
         let seen = [
             (Some(server), &contact.host_key, &contact.changed_host_key),
-            (self.involved.jump, &contact.jump_host_key, &contact.changed_jump_host_key),
+            (self.involved.jump.as_ref(), &contact.jump_host_key, &contact.changed_jump_host_key),
         ];
-        for (server, key, changed) in seen.into_iter().filter_map(|(server, key, changed)| Some((server?, key, changed)))
+        for (server, key, changed) in
+            seen.into_iter().filter_map(|(server, key, changed)| Some((server?, key, changed)))
         {
+            if !servers::is_at(tx, server.id, &server.host, server.port).await? {
+                continue;
+            }
             if let Some(key) = key {
-                servers::pin_host_key(tx, server, key).await?;
+                servers::pin_host_key(tx, server.id, key).await?;
             }
             if let Some(changed) = changed {
-                servers::update_offered_host_key(tx, server, changed).await?;
+                servers::update_offered_host_key(tx, server.id, changed).await?;
             }
         }
         const UNREACHABLE: &[FailureCode] = &[
@@ -390,25 +463,18 @@ impl End<'_> {
         match &self.done {
             _ if contact.host_key.is_some() => {
                 let latency = contact.latency_micros.and_then(|micros| i64::try_from(micros).ok());
-                servers::update_online(tx, server, latency, now).await
+                servers::update_online(tx, server.id, latency, now).await
             }
             Err(error) if UNREACHABLE.contains(&error.code) => {
-                servers::update_offline(tx, server, error.code, &error.message).await
+                servers::update_offline(tx, server.id, error.code, &error.message).await
             }
             _ => Ok(()),
         }
     }
 
     /// Records the backup and, now that it is there, lets go of what it supersedes.
-    async fn record(
-        &self,
-        tx: &mut Tx,
-        report: &BackupReport,
-        settings: &TaskSettings,
-        password: Option<&holdfast_core::Secret>,
-        source: &str,
-        now: Timestamp,
-    ) -> Result<(), StoreError> {
+    async fn record(&self, tx: &mut Tx, backup: &BackupDone, now: Timestamp) -> Result<(), StoreError> {
+        let BackupDone { report, settings, password, source, .. } = backup;
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         let task = TaskId(self.run.task_id.unwrap_or_default());
         let new = NewBackup {
@@ -416,7 +482,7 @@ impl End<'_> {
             destination: settings.destination,
             run: RunId(self.run.id),
             task_label: settings.label.clone(),
-            source: source.to_owned(),
+            source: source.clone(),
             content: report.content,
             key: report.key.clone(),
             size_bytes: number(report.stored_bytes),
@@ -424,7 +490,7 @@ impl End<'_> {
             plain_bytes: number(report.plain_bytes),
             plain_sha256: report.plain_sha256.clone(),
             entries: number(report.entries),
-            password: password.cloned(),
+            password: password.clone(),
         };
         backups::insert(tx, UserId(self.run.user_id), &new, now).await?;
         uploads::delete(tx, RunId(self.run.id)).await?;

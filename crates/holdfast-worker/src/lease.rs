@@ -20,6 +20,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const LEASE_SECS: i64 = 60;
 /// How often progress is written; also how fast a cancellation is noticed.
 const BEAT: Duration = Duration::from_secs(1);
+/// A database that hangs must not keep a worker from giving up.
+const BEAT_LIMIT: Duration = Duration::from_secs(15);
 /// Given up this long before the lease runs out, so that two workers never have the same run.
 const MARGIN_SECS: u64 = 10;
 
@@ -117,14 +119,17 @@ impl Heart {
             while let Ok(line) = lines.received.try_recv() {
                 lines.waiting.push(line);
             }
-            match self.beat(&mut lines.waiting).await {
-                Ok(Beat::GoOn) => self.renewed = Instant::now(),
-                Ok(Beat::Cancel) => {
-                    self.renewed = Instant::now();
+            // The lease counts from before the beat, however long the database took.
+            let begun = Instant::now();
+            match tokio::time::timeout(BEAT_LIMIT, self.beat(&mut lines.waiting)).await {
+                Ok(Ok(Beat::GoOn)) => self.renewed = begun,
+                Ok(Ok(Beat::Cancel)) => {
+                    self.renewed = begun;
                     self.context.cancel.cancel();
                 }
-                Ok(Beat::Lost) => self.give_up("another worker has this run"),
-                Err(error) => tracing::warn!(%error, run = self.id.0, "the lease was not renewed"),
+                Ok(Ok(Beat::Lost)) => self.give_up("another worker has this run"),
+                Ok(Err(error)) => tracing::warn!(%error, run = self.id.0, "the lease was not renewed"),
+                Err(_) => tracing::warn!(run = self.id.0, "the lease was not renewed in time"),
             }
             if self.renewed.elapsed() > Duration::from_secs(LEASE_SECS.unsigned_abs() - MARGIN_SECS) {
                 self.give_up("the database has been away for too long");

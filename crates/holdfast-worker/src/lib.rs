@@ -86,7 +86,8 @@ impl Worker {
         let queued = self.app().run_queued();
         let mut tidy = tokio::time::interval(TIDY_EVERY);
         let mut flush = tokio::time::interval(FLUSH_EVERY);
-        let mut under_way = JoinSet::new();
+        // Dropped at the end, which ends what is not done: it is on record, and goes on with the next start.
+        let (mut under_way, mut clearing) = (JoinSet::new(), JoinSet::new());
         while !stop.is_cancelled() {
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -96,7 +97,7 @@ impl Worker {
                 _ = tidy.tick() => self.report("tidying up", self.tidy().await).await,
                 _ = flush.tick() => self.report("writing token uses", self.app().flush_token_use().await).await,
             }
-            let worked = self.start_runs(&mut under_way, &stop).await;
+            let worked = self.start_runs(&mut under_way, &mut clearing, &stop).await;
             self.report("working", worked).await;
         }
         while under_way.join_next().await.is_some() {}
@@ -106,9 +107,15 @@ impl Worker {
     }
 
     /// Does what is due, and starts runs as long as there is room.
-    async fn start_runs(&self, under_way: &mut JoinSet<()>, stop: &CancellationToken) -> Result<()> {
+    async fn start_runs(
+        &self,
+        under_way: &mut JoinSet<()>,
+        clearing: &mut JoinSet<()>,
+        stop: &CancellationToken,
+    ) -> Result<()> {
         while !stop.is_cancelled() {
             let waiting = self.do_chores().await?;
+            self.start_clearing(clearing, waiting);
             while under_way.try_join_next().is_some() {}
             if !waiting.has_queued_run || under_way.len() >= self.runs_at_once {
                 return Ok(());
@@ -124,6 +131,7 @@ impl Worker {
     pub async fn run_until_idle(&self, stop: &CancellationToken) -> Result<()> {
         loop {
             let waiting = self.do_chores().await?;
+            Self::clear_away(&self.executor, waiting).await?;
             let run = if waiting.has_queued_run { self.executor.claim(&self.name).await? } else { None };
             let has_run = run.is_some();
             if let Some(run) = run {
@@ -145,13 +153,31 @@ impl Worker {
         if waiting.has_lost_run {
             self.executor.fail_lost().await?;
         }
+        Ok(waiting)
+    }
+
+    /// Removes what is not wanted any more. Destinations may be slow to answer, so nothing else waits for this.
+    async fn clear_away(executor: &Executor, waiting: runs::Waiting) -> Result<()> {
         if waiting.has_removal {
-            removal::remove_deleted(app, &self.executor.engine, &self.executor.planner).await?;
+            removal::remove_deleted(&executor.app, &executor.engine, &executor.planner).await?;
         }
         if waiting.has_upload {
-            removal::clear_uploads(app, &self.executor.engine, &self.executor.planner).await?;
+            removal::clear_uploads(&executor.app, &executor.engine, &executor.planner).await?;
         }
-        Ok(waiting)
+        Ok(())
+    }
+
+    /// Starts to clear away, unless that is under way.
+    fn start_clearing(&self, clearing: &mut JoinSet<()>, waiting: runs::Waiting) {
+        while clearing.try_join_next().is_some() {}
+        if clearing.is_empty() && (waiting.has_removal || waiting.has_upload) {
+            let executor = self.executor.clone();
+            clearing.spawn(async move {
+                if let Err(error) = Self::clear_away(&executor, waiting).await {
+                    tracing::error!(?error, "clearing away goes on later");
+                }
+            });
+        }
     }
 
     async fn tidy(&self) -> Result<()> {

@@ -72,7 +72,13 @@ impl Planner {
         Ok(Backup { plan, settings, jump: server_row.jump_server_id.map(ServerId) })
     }
 
-    pub(crate) async fn restore(&self, app: &App, backup: &BackupRow, draft: &RestoreDraft) -> Result<RestorePlan> {
+    /// The plan, and the jump host on the way if there is one.
+    pub(crate) async fn restore(
+        &self,
+        app: &App,
+        backup: &BackupRow,
+        draft: &RestoreDraft,
+    ) -> Result<(RestorePlan, Option<ServerId>)> {
         let stored = self.stored(&app.store, backup).await?;
         let (server, row) = self.server(app, UserId(backup.user_id), draft.server).await?;
         let target = match &draft.target {
@@ -83,7 +89,8 @@ impl Planner {
                 holdfast_engine::RestoreTarget::Database { name: name.clone(), login: self.login(app, &row).await? }
             }
         };
-        Ok(RestorePlan { backup: stored, server, overwrite: draft.overwrite, target })
+        let plan = RestorePlan { backup: stored, server, overwrite: draft.overwrite, target };
+        Ok((plan, row.jump_server_id.map(ServerId)))
     }
 
     pub(crate) async fn stored(&self, store: &Store, backup: &BackupRow) -> Result<StoredBackup> {

@@ -1,12 +1,12 @@
 //! Takes away what is not wanted any more: objects of deleted backups, and what lost or failed runs left behind. By
 //! exact key, only what is on record as ours, again and again until it is gone.
 
-use holdfast_app::{App, Result};
+use holdfast_app::{App, AppError, Result};
 use holdfast_core::ids::{BackupId, DestinationId, RunId};
 use holdfast_core::{Timestamp, clock};
 use holdfast_engine::Engine;
-use holdfast_store::backups;
-use holdfast_store::uploads;
+use holdfast_store::backups::{self, BackupRow};
+use holdfast_store::uploads::{self, AbandonedRow};
 
 use crate::plans::Planner;
 
@@ -17,6 +17,8 @@ const FIRST_WAIT_SECS: i64 = 60;
 const LONGEST_WAIT_SECS: i64 = 4 * 3600;
 /// Between two tries to clear away an upload.
 const UPLOAD_WAIT_SECS: i64 = 300;
+/// A worker that does not know yet that it lost its run has stopped writing by then: its lease, its retries, and some.
+const LATE_WORKER_SECS: i64 = 600;
 
 fn later(now: Timestamp, seconds: i64) -> Timestamp {
     clock::from_micros(now.as_microsecond() + seconds * 1_000_000)
@@ -24,23 +26,31 @@ fn later(now: Timestamp, seconds: i64) -> Timestamp {
 
 /// Removes the objects of deleted backups that are due.
 pub(crate) async fn remove_deleted(app: &App, engine: &Engine, planner: &Planner) -> Result<()> {
-    let now = app.now();
-    let due = backups::list_to_remove(&mut app.store.read().await?, now, BATCH).await?;
+    let due = backups::list_to_remove(&mut app.store.read().await?, app.now(), BATCH).await?;
     for id in due {
+        let now = app.now();
         let mut tx = app.store.begin().await?;
         let Some(backup) = backups::find(&mut tx, id).await? else { continue };
         let wait = (FIRST_WAIT_SECS << backup.remove_attempts.clamp(0, 16)).min(LONGEST_WAIT_SECS);
         if !backups::claim_removal(&mut tx, id, now, later(now, wait)).await? {
             continue;
         }
-        let destination = planner.destination(&mut tx, DestinationId(backup.destination_id)).await?;
         tx.commit().await?;
-        match engine.remove(&destination, &backup.object_key).await {
-            Ok(()) => note_removed(app, id, &backup.object_key).await?,
-            Err(error) => tracing::warn!(backup = id.0, %error, "an object was not removed; trying again later"),
+        // From here on it is somebody's turn later, whatever goes wrong now.
+        if let Err(error) = remove_object(app, engine, planner, &backup).await {
+            tracing::warn!(backup = id.0, %error, "an object was not removed; trying again later");
+            continue;
         }
+        note_removed(app, id, &backup.object_key).await?;
     }
     Ok(())
+}
+
+async fn remove_object(app: &App, engine: &Engine, planner: &Planner, backup: &BackupRow) -> Result<()> {
+    let mut tx = app.store.read().await?;
+    let destination = planner.destination(&mut tx, DestinationId(backup.destination_id)).await?;
+    drop(tx);
+    engine.remove(&destination, &backup.object_key).await.map_err(|error| AppError::Unavailable(error.message))
 }
 
 async fn note_removed(app: &App, id: BackupId, key: &str) -> Result<()> {
@@ -51,21 +61,30 @@ async fn note_removed(app: &App, id: BackupId, key: &str) -> Result<()> {
     Ok(())
 }
 
+async fn discard(app: &App, engine: &Engine, planner: &Planner, upload: &AbandonedRow) -> Result<()> {
+    let mut tx = app.store.read().await?;
+    let destination = planner.destination(&mut tx, DestinationId(upload.destination_id)).await?;
+    drop(tx);
+    let discarded = engine.discard(&destination, &upload.object_key, upload.upload_id.as_deref()).await;
+    discarded.map_err(|error| AppError::Unavailable(error.message))
+}
+
 /// Clears away uploads whose runs ended without a backup.
 pub(crate) async fn clear_uploads(app: &App, engine: &Engine, planner: &Planner) -> Result<()> {
-    let now = app.now();
-    let abandoned = uploads::list_abandoned(&mut app.store.read().await?, now, BATCH).await?;
+    let abandoned = uploads::list_abandoned(&mut app.store.read().await?, app.now(), BATCH).await?;
     for upload in abandoned {
-        let run = RunId(upload.run_id);
+        let (now, run) = (app.now(), RunId(upload.run_id));
         let mut tx = app.store.begin().await?;
         if !uploads::claim(&mut tx, run, now, later(now, UPLOAD_WAIT_SECS)).await? {
             continue;
         }
-        let destination = planner.destination(&mut tx, DestinationId(upload.destination_id)).await?;
         tx.commit().await?;
-        let cleared = engine.discard(&destination, &upload.object_key, upload.upload_id.as_deref()).await;
-        if let Err(error) = cleared {
+        if let Err(error) = discard(app, engine, planner, &upload).await {
             tracing::warn!(run = run.0, %error, "an unfinished upload is still there; trying again later");
+            continue;
+        }
+        // A worker that lost its run may wake up and still write; it is cleared after once more.
+        if now < later(upload.created_at.0, LATE_WORKER_SECS) {
             continue;
         }
         let mut tx = app.store.begin().await?;

@@ -58,7 +58,11 @@ pub const TABLE: &[Setting] = &[
     plain("HOLDFAST_STALL_SECS", "600", "Silence in the middle of a run after which it has failed"),
     plain("HOLDFAST_EGRESS_ALLOW", "", "Private networks that everybody's S3 endpoints may be in, comma-separated"),
     plain("HOLDFAST_CA_FILE", "", "Certificates (PEM) to trust in addition to the system's"),
-    plain("HOLDFAST_DESTINATION_RATE", "0", "Bytes per second that a run moves to or from its destination; 0 is no limit"),
+    plain(
+        "HOLDFAST_DESTINATION_RATE",
+        "0",
+        "Bytes per second that a run moves to or from its destination; 0 is no limit",
+    ),
     plain("HOLDFAST_DESTINATION_RETRY_SECS", "120", "How long a destination that fails in passing is tried again"),
     plain("HOLDFAST_RATE_PER_SECOND", "50", "API requests per second and token, on average"),
     plain("HOLDFAST_RATE_BURST", "500", "API requests of a token at once"),

@@ -26,7 +26,7 @@ on_both_engines! {
         assert!(!keys(&custom).contains(&"s3_region"));
         let local = post(json!({"label": "disk", "type": "local", "s3_bucket_name": "ignored"})).await;
         assert_eq!(local["type_human"], "Local");
-        let own = ["created_at", "id", "label", "last_checked_at", "last_error", "status", "type", "type_human",
+        let own = ["created_at", "error_code", "id", "label", "last_checked_at", "last_error", "status", "type", "type_human",
             "updated_at", "user_id"];
         assert_eq!(keys(&local), own);
         for destination in [&s3, &custom, &local] {

@@ -1,5 +1,5 @@
 use holdfast_app::{Limits, Origin, accounts, tokens};
-use holdfast_testkit::{Settings, Engine, PASSWORD, TestApp, on_both_engines};
+use holdfast_testkit::{Engine, PASSWORD, Settings, TestApp, on_both_engines};
 use serde_json::json;
 
 const PATH: &str = "/api/device-auth/token";

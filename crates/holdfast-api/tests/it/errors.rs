@@ -1,7 +1,7 @@
 use holdfast_app::{Limits, Origin, tokens};
 use holdfast_core::rate::Quota;
 use holdfast_core::scope::ScopeSet;
-use holdfast_testkit::{Settings, Engine, TestApp, on_both_engines};
+use holdfast_testkit::{Engine, Settings, TestApp, on_both_engines};
 use reqwest::Method;
 use serde_json::json;
 

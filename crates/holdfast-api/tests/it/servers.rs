@@ -13,10 +13,11 @@ on_both_engines! {
         let connection = json!({
             "host": "web-1.example.org", "ip_address": "web-1.example.org", "username": "backup", "port": 2222,
             "database_username": "dump", "is_database_password_set": true, "host_key_fingerprint": null,
-            "offered_host_key_fingerprint": null,
+            "offered_host_key_fingerprint": null, "jump_server_id": null,
         });
         assert_eq!(server["connection"], connection);
-        let status = json!({"connectivity": "unknown", "last_connected_at": null, "last_error": null});
+        let status = json!({"connectivity": "unknown", "last_connected_at": null, "last_error": null, "error_code": null,
+            "latency_ms": null, "tools": []});
         assert_eq!(server["status"], status);
         let path = format!("/api/remote-servers/{}", server["id"]);
         let cleared = user.client.put(&path, json!({"database_password": null})).await.data(200);

@@ -10,7 +10,7 @@ use holdfast_core::backup::name_text;
 use holdfast_core::run::FailureCode;
 
 use super::index::Entry;
-use super::inspect::describe;
+use super::inspect::{HeaderLimit, describe, effective_path};
 use crate::error::{EngineError, Result, classify};
 
 /// More links than any honest tree; they are remembered to keep anything from being written through one.
@@ -32,11 +32,13 @@ fn forward_members(
     out: &mut dyn Write,
 ) -> io::Result<u64> {
     let state = Rc::new(RefCell::new(State { held: Vec::new(), mode: Mode::Hold, out }));
-    let mut recorder = Recorder { reader, state: state.clone() };
+    let limit = HeaderLimit::default();
+    let mut recorder = limit.bound(Recorder { reader, state: state.clone() });
     let mut archive = tar::Archive::new(&mut recorder);
     let (mut start, mut passed, mut is_open) = (0, 0, false);
     let mut guard = Guard::default();
-    for entry in archive.entries()? {
+    let mut entries = archive.entries()?;
+    while let Some(entry) = limit.next(&mut entries) {
         let mut entry = entry?;
         let headers_end = entry.raw_file_position();
         let end = headers_end + entry.size().next_multiple_of(512);
@@ -47,7 +49,7 @@ fn forward_members(
             state.borrow_mut().out.write_all(&held)?;
         }
         let described = describe(&mut entry, start, end)?;
-        guard.check(&entry)?;
+        guard.check(&mut entry)?;
         is_open = described.is_some_and(|described| chosen(&described));
         if is_open {
             passed += 1;
@@ -58,7 +60,6 @@ fn forward_members(
         state.borrow_mut().mode = Mode::Hold;
         start = end;
     }
-    drop(archive);
     let mut state = state.borrow_mut();
     // The last member's padding came together with the first of the zeros that end the archive.
     let padding = state.held.len().saturating_sub(512);
@@ -67,7 +68,8 @@ fn forward_members(
         state.out.write_all(&held[..padding])?;
     }
     state.out.write_all(&[0; 1024])?;
-    io::copy(recorder.reader, &mut io::sink())?;
+    drop(state);
+    io::copy(recorder.into_inner().reader, &mut io::sink())?;
     Ok(passed)
 }
 
@@ -110,8 +112,8 @@ pub(super) struct Guard {
 
 impl Guard {
     /// The member's path, made plain.
-    pub(super) fn check<R: Read>(&mut self, entry: &tar::Entry<'_, R>) -> io::Result<Vec<u8>> {
-        let path = entry.path_bytes();
+    pub(super) fn check<R: Read>(&mut self, entry: &mut tar::Entry<'_, R>) -> io::Result<Vec<u8>> {
+        let path = effective_path(entry)?;
         let refuse = |what: &str| {
             let message = format!("The archive holds {what}: {}", name_text(&path));
             Err(EngineError::new(FailureCode::HostileArchive, message).into())
@@ -223,7 +225,15 @@ mod tests {
             assert_eq!(names, [(format!("./{chosen}"), text.to_owned())]);
         }
         let mut seen = Vec::new();
-        forward(&mut whole.as_slice(), &mut |entry| { seen.push(entry.kind); false }, &mut Vec::new()).unwrap();
+        forward(
+            &mut whole.as_slice(),
+            &mut |entry| {
+                seen.push(entry.kind);
+                false
+            },
+            &mut Vec::new(),
+        )
+        .unwrap();
         assert_eq!(seen[2..4], [EntryKind::Symlink, EntryKind::Hardlink]);
     }
 

@@ -1,7 +1,9 @@
 //! Reads a plain stream to its end and proves that it is whole. A backup runs this while it copies, a verification
 //! while it reads back: what counts as complete is written once.
 
+use std::cell::Cell;
 use std::io::{self, Read};
+use std::rc::Rc;
 
 use holdfast_core::backup::{Content, name_text};
 use holdfast_core::run::FailureCode;
@@ -40,26 +42,85 @@ const BLOCK: u64 = 512;
 const END_BLOCKS: u64 = 2;
 
 fn tar(reader: &mut dyn Read, on_entry: &mut dyn FnMut(&Entry) -> io::Result<()>) -> io::Result<Inspected> {
-    let mut counted = Counted { reader, bytes: 0 };
-    let mut archive = tar::Archive::new(&mut counted);
+    let limit = HeaderLimit::default();
+    let mut bounded = limit.bound(Counted { reader, bytes: 0 });
+    let mut archive = tar::Archive::new(&mut bounded);
     let (mut inspected, mut start) = (Inspected::default(), 0);
-    for entry in archive.entries()? {
+    let mut entries = archive.entries()?;
+    while let Some(entry) = limit.next(&mut entries) {
         let mut entry = entry?;
         let end = entry.raw_file_position() + archived_size(&entry)?.next_multiple_of(BLOCK);
         if let Some(entry) = describe(&mut entry, start, end)? {
             inspected.entries += 1;
             on_entry(&entry)?;
         }
+        io::copy(&mut entry, &mut io::sink())?;
         start = end;
     }
-    drop(archive);
     // The library takes a stream that stops between two members for a whole one; two blocks of zeros tell.
+    let counted = bounded.into_inner();
     let read = counted.bytes;
     let zeros = drain_zeros(counted.reader)? + read.saturating_sub(start);
     if zeros < END_BLOCKS * BLOCK {
         return Err(io::Error::other("the tar archive stops before its end"));
     }
     Ok(inspected)
+}
+
+/// What stands before a member's content, long names and all; a stream that claims more wants our memory.
+const HEADER_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Bounds what the library reads, and keeps, to find the next member. Contents must be read before that.
+#[derive(Default)]
+pub(super) struct HeaderLimit {
+    left: Rc<Cell<Option<u64>>>,
+}
+
+impl HeaderLimit {
+    pub(super) fn bound<R: Read>(&self, reader: R) -> Bounded<R> {
+        Bounded { reader, left: self.left.clone() }
+    }
+
+    pub(super) fn next<'a, R: Read>(&self, entries: &mut tar::Entries<'a, R>) -> Option<io::Result<tar::Entry<'a, R>>> {
+        self.left.set(Some(HEADER_BYTES));
+        let entry = entries.next();
+        self.left.set(None);
+        entry
+    }
+}
+
+pub(super) struct Bounded<R> {
+    reader: R,
+    left: Rc<Cell<Option<u64>>>,
+}
+
+impl<R> Bounded<R> {
+    pub(super) fn into_inner(self) -> R {
+        self.reader
+    }
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        if let Some(left) = self.left.get() {
+            let left = left.checked_sub(read as u64);
+            self.left.set(Some(left.ok_or_else(|| io::Error::other("a header of the tar archive is too long"))?));
+        }
+        Ok(read)
+    }
+}
+
+/// The name that tar gives a member: that of a file with holes is not where others have it.
+pub(super) fn effective_path<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<Vec<u8>> {
+    let mut path = entry.path_bytes().into_owned();
+    for extension in entry.pax_extensions()?.into_iter().flatten() {
+        let extension = extension?;
+        if extension.key_bytes() == SPARSE_NAME {
+            path = extension.value_bytes().to_vec();
+        }
+    }
+    Ok(path)
 }
 
 fn archived_size<R: Read>(entry: &tar::Entry<'_, R>) -> io::Result<u64> {

@@ -16,7 +16,9 @@ const CUSTOM_FORMAT: u8 = 1;
 const DATA_BLOCK: u8 = 1;
 const BLOBS_BLOCK: u8 = 3;
 /// The text of one object's definition; views of a megabyte have been seen.
-const TEXT_BYTES: usize = 256 * 1024 * 1024;
+const TEXT_BYTES: usize = 64 * 1024 * 1024;
+/// Items with data; each is remembered until it is met.
+const ITEMS: usize = 2_000_000;
 
 pub(super) fn inspect(reader: &mut dyn Read) -> io::Result<Inspected> {
     let mut dump = Dump { reader, int_bytes: 4, offset_bytes: 8, version: (0, 0) };
@@ -154,6 +156,9 @@ impl Dump<'_> {
             }
             if has_data {
                 with_data.insert(id);
+                if with_data.len() > ITEMS {
+                    return Err(bad("the dump has more items than can be"));
+                }
             }
         }
         Ok(with_data)

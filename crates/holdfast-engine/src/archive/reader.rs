@@ -7,7 +7,7 @@ use holdfast_core::Secret;
 use holdfast_core::run::FailureCode;
 
 use super::index::{Ending, Entry, FOOTER_BYTES, IndexReader, index_length};
-use super::inspect::describe;
+use super::inspect::{HeaderLimit, describe};
 use super::{FRAME_BYTES, KeyTurn};
 use crate::error::{EngineError, Result, classify};
 
@@ -157,9 +157,11 @@ impl<S: Read + Seek> Archive<S> {
 
     /// Entries that begin at `from` or later, by reading the archive itself.
     fn scan(&mut self, from: u64, visitor: &mut dyn FnMut(&Entry) -> Result<bool>) -> Result<()> {
-        let mut archive = tar::Archive::new(self.plain()?);
+        let limit = HeaderLimit::default();
+        let mut archive = tar::Archive::new(limit.bound(self.plain()?));
         let mut start = 0;
-        for entry in archive.entries().map_err(|error| damaged(&error))? {
+        let mut entries = archive.entries().map_err(|error| damaged(&error))?;
+        while let Some(entry) = limit.next(&mut entries) {
             let mut entry = entry.map_err(|error| damaged(&error))?;
             let end = entry.raw_file_position() + entry.size().next_multiple_of(512);
             let found = describe(&mut entry, start, end).map_err(|error| damaged(&error))?;
@@ -168,6 +170,7 @@ impl<S: Read + Seek> Archive<S> {
             {
                 return Ok(());
             }
+            io::copy(&mut entry, &mut io::sink()).map_err(|error| damaged(&error))?;
             start = end;
         }
         Ok(())

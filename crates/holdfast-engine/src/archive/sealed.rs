@@ -40,9 +40,8 @@ impl KeyTurn {
     pub(super) fn open<R: Read>(&self, input: R, password: &Secret) -> Result<StreamReader<R>> {
         let mut identity = scrypt::Identity::new(SecretString::from(password.reveal().to_owned()));
         identity.set_max_work_factor(MAX_WORK_FACTOR);
-        let opened = Decryptor::new(input).and_then(|decryptor| {
-            self.take(|| decryptor.decrypt(std::iter::once(&identity as &dyn age::Identity)))
-        });
+        let opened = Decryptor::new(input)
+            .and_then(|decryptor| self.take(|| decryptor.decrypt(std::iter::once(&identity as &dyn age::Identity))));
         opened.map_err(|error| match error {
             DecryptError::DecryptionFailed | DecryptError::NoMatchingKeys | DecryptError::KeyDecryptionFailed => {
                 EngineError::new(FailureCode::WrongPassword, "The password does not open this backup.")

@@ -71,7 +71,8 @@ fn read_map(input: &mut impl Read) -> io::Result<Vec<(u64, u64)>> {
             match byte {
                 b'0'..=b'9' => {
                     let digit = u64::from(byte - b'0');
-                    number = Some(number.unwrap_or(0).checked_mul(10).and_then(|n| n.checked_add(digit)).ok_or_else(bad)?);
+                    number =
+                        Some(number.unwrap_or(0).checked_mul(10).and_then(|n| n.checked_add(digit)).ok_or_else(bad)?);
                 }
                 b'\n' => numbers.push(number.take().ok_or_else(bad)?),
                 _ => return Err(bad()),

@@ -8,7 +8,7 @@ use holdfast_core::run::FailureCode;
 
 use super::forward::Guard;
 use super::index::Entry;
-use super::inspect::{describe, sparse_size};
+use super::inspect::{HeaderLimit, describe, sparse_size};
 use super::sparse::Expanded;
 use crate::error::{Result, classify};
 
@@ -50,18 +50,24 @@ fn unpack_members(
     target: &mut dyn Target,
 ) -> io::Result<u64> {
     let mut guard = Guard::default();
-    let mut archive = tar::Archive::new(&mut *reader);
+    let limit = HeaderLimit::default();
+    let mut archive = tar::Archive::new(limit.bound(&mut *reader));
     let mut count = 0;
-    for entry in archive.entries()? {
+    let mut entries = archive.entries()?;
+    while let Some(entry) = limit.next(&mut entries) {
         let mut entry = entry?;
-        let parts = guard.check(&entry)?;
-        let Some(described) = describe(&mut entry, 0, 0)? else { continue };
-        if !chosen(&described) {
+        let parts = guard.check(&mut entry)?;
+        let described = describe(&mut entry, 0, 0)?.filter(|described| chosen(described));
+        let Some(described) = described else {
+            io::copy(&mut entry, &mut io::sink())?;
             continue;
-        }
+        };
         count += 1;
-        place(&mut entry, &described, &parts, target)
-            .map_err(|error| crate::error::carried(&error).map_or_else(|| named(&described, &error), io::Error::from))?;
+        place(&mut entry, &described, &parts, target).map_err(|error| {
+            crate::error::carried(&error).map_or_else(|| named(&described, &error), io::Error::from)
+        })?;
+        // What is left where it was is read all the same.
+        io::copy(&mut entry, &mut io::sink())?;
     }
     drop(archive);
     io::copy(reader, &mut io::sink())?;

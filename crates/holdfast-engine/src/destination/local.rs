@@ -63,7 +63,11 @@ fn open_marked(folder: &Path, expected: Option<&str>) -> Result<(Dir, String)> {
     };
     if expected.is_none() {
         let mut builder = std::fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(folder).map_err(|error| failed(&error, "cannot create the folder"))?;
+        builder
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(|error| failed(&error, "cannot create the folder"))?;
     }
     let root = match Dir::open_ambient_dir(folder, ambient_authority()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(unmounted()),

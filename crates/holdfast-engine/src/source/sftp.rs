@@ -152,7 +152,13 @@ impl Walk<'_> {
         Ok(names)
     }
 
-    async fn file(&mut self, path: &str, member: &str, meta: &FileAttributes, unreadable: &mut Vec<String>) -> Result<()> {
+    async fn file(
+        &mut self,
+        path: &str,
+        member: &str,
+        meta: &FileAttributes,
+        unreadable: &mut Vec<String>,
+    ) -> Result<()> {
         let mut file = match self.session.open(path).await {
             Err(error) if is_status(&error, StatusCode::PermissionDenied) => {
                 unreadable.push(member.to_owned());

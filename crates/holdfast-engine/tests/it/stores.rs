@@ -147,13 +147,13 @@ async fn decorators_conform_too() {
     conforms(&Retrying::new(Faulty::new(s3(&server.endpoint(), "bucket", true)), patient())).await;
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_keeps_failing_is_given_up_and_what_is_refused_is_not_tried_again() {
     for (code, tries) in [(FailureCode::DestinationUnavailable, 5..100), (FailureCode::DestinationDenied, 1..2)] {
         let folder = tempfile::tempdir().unwrap();
         let count = Arc::new(AtomicUsize::new(0));
         let broken = Faulty { inner: local(folder.path()).await, fails: Fails::Always(code), calls: count.clone() };
-        let retrying = Retrying::new(broken, RetryPolicy::default());
+        let retrying = Retrying::new(broken, RetryPolicy { give_up_after: Duration::from_millis(200), ..patient() });
         assert_eq!(retrying.stat("x").await.unwrap_err().code, code);
         assert!(tries.contains(&count.load(Ordering::SeqCst)), "{code:?}");
     }

@@ -37,7 +37,7 @@ CREATE INDEX backups_to_remove ON backups (remove_after) WHERE deleted_at IS NOT
 CREATE TABLE uploads (
     run_id BIGINT PRIMARY KEY,
     user_id BIGINT NOT NULL REFERENCES users (id) ON DELETE CASCADE,
-    destination_id BIGINT NOT NULL REFERENCES backup_destinations (id) ON DELETE CASCADE,
+    destination_id BIGINT NOT NULL REFERENCES backup_destinations (id),
     object_key TEXT NOT NULL,
     upload_id TEXT,
     retry_after BIGINT NOT NULL,

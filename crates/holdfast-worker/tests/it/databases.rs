@@ -165,8 +165,16 @@ async fn passwords_are_in_no_command_line_and_reach_the_tools() {
     login(&bench, "ada", Some(PASSWORD)).await;
     let seen = shims.path().join("seen");
     // Shows what any user of the server could see, and what the tool got.
-    let look = format!("tr '\\0' ' ' < /proc/$PPID/cmdline > {0}; tr '\\0' ' ' < /proc/$$/cmdline >> {0}", seen.display());
-    shim(&shims, "pg_dump", &format!("{look}; printf '%s|%s' \"$PGUSER\" \"$PGPASSWORD\" > {}.got; echo \"wrong $PGPASSWORD\" >&2; exit 1", seen.display()));
+    let look =
+        format!("tr '\\0' ' ' < /proc/$PPID/cmdline > {0}; tr '\\0' ' ' < /proc/$$/cmdline >> {0}", seen.display());
+    shim(
+        &shims,
+        "pg_dump",
+        &format!(
+            "{look}; printf '%s|%s' \"$PGUSER\" \"$PGPASSWORD\" > {}.got; echo \"wrong $PGPASSWORD\" >&2; exit 1",
+            seen.display()
+        ),
+    );
     let log = bench.run(task(&bench, json!({"database_name": "x", "database_engine": "postgresql"})).await).await;
     assert_failed(&log, "remote_failed");
     assert!(log["output"].as_str().unwrap().contains("wrong [secret]"), "{log}");
@@ -188,7 +196,8 @@ async fn a_name_is_neither_an_option_nor_a_connection_string() {
     let quoted = "it's a \"name\" \\ $(id)";
     psql("postgres", &format!("CREATE DATABASE \"{}\"", quoted.replace('"', "\"\"")));
     psql_in(quoted, "CREATE TABLE t (a int); INSERT INTO t VALUES (7)");
-    let backup = bench.back_up(task(&bench, json!({"database_name": quoted, "database_engine": "postgresql"})).await).await;
+    let backup =
+        bench.back_up(task(&bench, json!({"database_name": quoted, "database_engine": "postgresql"})).await).await;
     let run = bench.restore(&backup, json!({"database_name": format!("{quoted} 2")})).await;
     assert_eq!(run["status"], "successful", "{run}");
 }
@@ -197,7 +206,10 @@ async fn a_name_is_neither_an_option_nor_a_connection_string() {
 fn psql_in(database: &str, sql: &str) {
     let port = PostgresServer::shared().port().to_string();
     let name = format!("dbname='{}'", database.replace('\\', "\\\\").replace('\'', "\\'"));
-    let output = Command::new("psql").args(["-XAtq", "-h", "127.0.0.1", "-p", &port, "-U", "holdfast", "-d", &name, "-c", sql]).output().unwrap();
+    let output = Command::new("psql")
+        .args(["-XAtq", "-h", "127.0.0.1", "-p", &port, "-U", "holdfast", "-d", &name, "-c", sql])
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 

@@ -113,7 +113,10 @@ async fn what_tar_says_decides() {
         assert_untouched(&bench, task, &good).await;
     }
     // Files that changed meanwhile are named, and the backup counts.
-    shim(&shims, "case $1 in --version) exec /usr/bin/tar --version;; esac; /usr/bin/tar \"$@\"; echo 'tar: ./log: file changed as we read it' >&2; exit 1");
+    shim(
+        &shims,
+        "case $1 in --version) exec /usr/bin/tar --version;; esac; /usr/bin/tar \"$@\"; echo 'tar: ./log: file changed as we read it' >&2; exit 1",
+    );
     bench.back_up(task).await;
     let log = bench.latest_log(task).await;
     assert_eq!(log["warnings"], 1);
@@ -128,14 +131,22 @@ async fn a_cancelled_run_ends_the_remote_process_and_leaves_nothing() {
     let bench = Bench::with(sqlite(Settings::default()).await, ssh).await;
     let pid_file = shims.path().join("pid");
     // Sends for ever: only being told to stop ends it.
-    shim(&shims, &format!("case $1 in --version) exec /usr/bin/tar --version;; esac; echo $$ > {}; exec cat /dev/zero", pid_file.display()));
+    shim(
+        &shims,
+        &format!(
+            "case $1 in --version) exec /usr/bin/tar --version;; esac; echo $$ > {}; exec cat /dev/zero",
+            pid_file.display()
+        ),
+    );
     let task = bench.task(json!({})).await;
     bench.user.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
     let worker = bench.app.worker();
     let stop = tokio_util::sync::CancellationToken::new();
     let stopped = stop.clone();
     let working = tokio::spawn(async move { worker.run(stopped).await });
-    let log = wait_for(async || Some(bench.latest_log(task).await).filter(|log| log["progress"]["bytes"].as_i64() > Some(0))).await;
+    let log =
+        wait_for(async || Some(bench.latest_log(task).await).filter(|log| log["progress"]["bytes"].as_i64() > Some(0)))
+            .await;
     assert_eq!(log["status"], "running");
     assert!(log["progress"]["bytes_per_second"].is_i64());
     let pid = std::fs::read_to_string(&pid_file).unwrap().trim().to_owned();
@@ -173,7 +184,8 @@ impl SmallDisk {
     }
 
     fn remount(&self, options: &str) {
-        let done = std::process::Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(&self.0).status();
+        let done =
+            std::process::Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(&self.0).status();
         assert!(done.unwrap().success());
     }
 }
@@ -211,7 +223,7 @@ async fn a_full_a_read_only_and_an_unmounted_disk_have_their_classes() {
 async fn a_lost_worker_leaves_nothing_behind() {
     let (bench, proxy, task) = behind_proxy().await;
     let good = bench.back_up(task).await;
-    proxy.silence_after(4_000_000);
+    proxy.silence_after(7_500_000);
     bench.user.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
     let worker = bench.app.worker();
     // A runtime of its own, whose end takes everything with it, without a word, as the end of a process does.
@@ -223,6 +235,39 @@ async fn a_lost_worker_leaves_nothing_behind() {
     bench.app.clock.advance_secs(3600);
     bench.app.run_until_idle().await;
     assert_failed(&bench.latest_log(task).await, "worker_lost");
-    wait_for(async || { bench.app.clock.advance_secs(600); bench.app.run_until_idle().await; (bench.stored_names().len() == 1).then_some(()) }).await;
+    wait_for(async || {
+        bench.app.clock.advance_secs(600);
+        bench.app.run_until_idle().await;
+        (bench.stored_names().len() == 1).then_some(())
+    })
+    .await;
     assert_untouched(&bench, task, &good).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_hostile_server_sent_is_not_written_outside_of_the_target() {
+    let shims = tempfile::tempdir().unwrap();
+    let ssh = SshServer::builder().with_path_shims(shims.path()).start();
+    let bench = Bench::with(sqlite(Settings::default()).await, ssh).await;
+    std::fs::write(bench.source().join("file"), "evil").unwrap();
+    std::os::unix::fs::symlink(bench.folder.path(), bench.source().join("way-out")).unwrap();
+    let version = "case $1 in --version) exec /usr/bin/tar --version;; esac";
+    let hostile = [
+        "exec /usr/bin/tar -cPf - --transform='s,file,../evil,' ./file",
+        "exec /usr/bin/tar -cPf - --transform='s,./file,/tmp/holdfast-evil,' ./file",
+        "exec /usr/bin/tar -cPf - --transform='flags=r;s,./file,way-out/evil,' ./way-out ./file",
+    ];
+    for script in hostile {
+        shim(&shims, &format!("{version}; {script}"));
+        let backup = bench.back_up(bench.task(json!({})).await).await;
+        std::fs::remove_file(shims.path().join("tar")).unwrap();
+        let target = bench.folder.path().join("deep/target");
+        let run = bench.restore(&backup, json!({"path": target, "overwrite": true})).await;
+        assert_failed(&run, "hostile_archive");
+        for evil in
+            [bench.folder.path().join("evil"), bench.folder.path().join("deep/evil"), "/tmp/holdfast-evil".into()]
+        {
+            assert!(!evil.exists(), "{script}");
+        }
+    }
 }

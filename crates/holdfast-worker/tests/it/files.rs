@@ -88,7 +88,8 @@ async fn accounts_that_may_only_use_sftp_are_backed_up_and_restored() {
     let backup = bench.back_up(task).await;
     std::fs::remove_file(bench.source().join("skip.log")).unwrap();
     let target = bench.restore_all(&backup).await;
-    let ignore = Ignore { hard_links: true, nanoseconds: true, holes: true, link_times: true, owners: true, folder_times: true, ..Ignore::default() };
+    let ignore =
+        Ignore { hard_links: true, nanoseconds: true, holes: true, link_times: true, owners: true, folder_times: true };
     assert_same_but(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target), ignore);
 }
 
@@ -98,7 +99,8 @@ fn remove_what_sftp_cannot_name(folder: &Path) {
         let (path, kind) = (entry.path(), entry.file_type().unwrap());
         let meta = std::fs::symlink_metadata(&path).unwrap();
         let is_odd_time = !(0..=i64::from(u32::MAX)).contains(&std::os::unix::fs::MetadataExt::mtime(&meta));
-        if entry.file_name().to_str().is_none() || kind.is_fifo() || kind.is_socket() || (is_odd_time && !kind.is_dir()) {
+        if entry.file_name().to_str().is_none() || kind.is_fifo() || kind.is_socket() || (is_odd_time && !kind.is_dir())
+        {
             std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir_all(&path)).unwrap();
         } else if kind.is_dir() {
             remove_what_sftp_cannot_name(&path);
@@ -117,12 +119,23 @@ fn with_tar(folder: &Path, script: &str) -> SshServer {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn busybox_tar_is_enough() {
     let shims = tempfile::tempdir().unwrap();
-    let bench = bench(with_tar(shims.path(), r#"[ "$1" != --version ] || exec echo "tar (busybox) 1.35.0"; exec busybox tar "$@""#)).await;
+    let bench = bench(with_tar(
+        shims.path(),
+        r#"[ "$1" != --version ] || exec echo "tar (busybox) 1.35.0"; exec busybox tar "$@""#,
+    ))
+    .await;
     SampleTree::create(&bench.source());
     remove_what_sftp_cannot_name(&bench.source());
     let backup = bench.back_up(bench.task(json!({})).await).await;
     let target = bench.restore_all(&backup).await;
-    let ignore = Ignore { nanoseconds: true, holes: true, link_times: true, owners: true, folder_times: true, ..Ignore::default() };
+    let ignore = Ignore {
+        nanoseconds: true,
+        holes: true,
+        link_times: true,
+        owners: true,
+        folder_times: true,
+        ..Ignore::default()
+    };
     assert_same_but(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target), ignore);
 }
 

@@ -1,4 +1,5 @@
 //! Runs from end to end: real servers, real destinations, both databases; each backup restored and compared.
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 // What all of them start from: a user, a server that knows their key, a destination, a task.
 mod bench;

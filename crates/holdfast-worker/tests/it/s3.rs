@@ -98,7 +98,11 @@ async fn buckets_as_host_names_work_too_and_checks_tell_what_is_wrong() {
     for (changes, code) in wrong {
         let destination = destination(&bench, &s3.endpoint(), true, changes.clone()).await;
         let shown = checked(&bench, destination).await;
-        assert_eq!((&shown["status"], &shown["error_code"]), (&json!("unreachable"), &json!(code)), "{changes} {shown}");
+        assert_eq!(
+            (&shown["status"], &shown["error_code"]),
+            (&json!("unreachable"), &json!(code)),
+            "{changes} {shown}"
+        );
         let log = bench.run(bench.task(json!({"backup_destination_id": destination})).await).await;
         assert_failed(&log, code);
     }
@@ -145,7 +149,8 @@ async fn a_store_that_stays_broken_fails_the_run_and_keeps_the_old_backup() {
     let task = bench.task(json!({"maximum_backups_to_keep": 1})).await;
     let good = bench.back_up(task).await;
     // Each step of an upload in turn, with one backup to keep: the good one stays, whatever breaks.
-    let steps: [(&str, fn(&http::Method, &str) -> bool); 4] = [
+    type IsHit = fn(&http::Method, &str) -> bool;
+    let steps: [(&str, IsHit); 4] = [
         ("begin", |method, query| method == "POST" && query.contains("uploads")),
         ("part", |method, query| method == "PUT" && query.contains("partNumber=2")),
         ("complete", |method, query| method == "POST" && query.contains("uploadId")),
@@ -178,10 +183,17 @@ async fn clock_skew_and_denials_fail_at_once() {
     let (bench, s3) = bench(sqlite().await, true).await;
     fill(&bench);
     let task = bench.task(json!({})).await;
-    for (status, code, class) in [(403, "RequestTimeTooSkewed", "clock_skew"), (403, "AccessDenied", "destination_denied")] {
+    for (status, code, class) in
+        [(403, "RequestTimeTooSkewed", "clock_skew"), (403, "AccessDenied", "destination_denied")]
+    {
         let count = Arc::new(AtomicUsize::new(0));
         let seen = count.clone();
-        s3.set_hook(move |method, _, _| (method == "POST").then(|| { seen.fetch_add(1, Ordering::SeqCst); Fault::Status(status, code) }));
+        s3.set_hook(move |method, _, _| {
+            (method == "POST").then(|| {
+                seen.fetch_add(1, Ordering::SeqCst);
+                Fault::Status(status, code)
+            })
+        });
         assert_failed(&bench.run(task).await, class);
         assert_eq!(count.load(Ordering::SeqCst), 1, "tried once");
     }

@@ -77,7 +77,10 @@ async fn a_server_is_reached_through_another() {
     bench.user.client.put(&path, json!({"jump_server_id": bench.server})).await.error_of("jump_server_id");
     let foreign = bench.app.user("bob").await.server().await;
     bench.user.client.put(&path, json!({"jump_server_id": foreign})).await.error_of("jump_server_id");
-    let lone = bench.user.client.post("/api/remote-servers", json!({"label": "x", "ip_address": "127.0.0.1", "username": "x", "jump_server_id": inner}));
+    let lone = bench.user.client.post(
+        "/api/remote-servers",
+        json!({"label": "x", "ip_address": "127.0.0.1", "username": "x", "jump_server_id": inner}),
+    );
     lone.await.error_of("jump_server_id");
 }
 

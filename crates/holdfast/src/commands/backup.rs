@@ -27,6 +27,7 @@ pub fn run(command: BackupCommand) -> Result<(), Failure> {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "as map_err hands it over")]
 fn explain(error: EngineError) -> Failure {
     Failure::other(format!("{} {}", error.message, error.code.advice()))
 }

@@ -122,13 +122,23 @@ impl Demo {
         step("Sample tree", || make_sample(&source))?;
         let before = step("Fingerprint", || fingerprint(&source))?;
         let address = endpoint.address();
-        let server = self.post("/api/remote-servers", json!({"label": "this machine", "ip_address": address.ip().to_string(),
-            "port": address.port(), "username": "demo"})).await?;
+        let server = self
+            .post(
+                "/api/remote-servers",
+                json!({"label": "this machine", "ip_address": address.ip().to_string(),
+            "port": address.port(), "username": "demo"}),
+            )
+            .await?;
         let destination = self.post("/api/backup-destinations", json!({"label": "a folder", "type": "local"})).await?;
-        let task = self.post("/api/backup-tasks", json!({"label": "Sample tree", "type": "files",
+        let task = self
+            .post(
+                "/api/backup-tasks",
+                json!({"label": "Sample tree", "type": "files",
             "remote_server_id": server["data"]["id"], "backup_destination_id": destination["data"]["id"],
             "source_path": source, "frequency": "daily", "time_to_run_at": "03:00",
-            "encryption_password": PASSWORD_OF_BACKUP})).await?;
+            "encryption_password": PASSWORD_OF_BACKUP}),
+            )
+            .await?;
         let task = &task["data"]["id"];
 
         self.post(&format!("/api/backup-tasks/{task}/run"), json!({})).await?;
@@ -164,7 +174,12 @@ impl Demo {
             match run["status"].as_str() {
                 Some("successful") => return Ok(run),
                 Some("queued" | "running") => {}
-                _ => return Err(Failure::other(format!("a run of the demo failed:\n{}", run["output"].as_str().unwrap_or_default()))),
+                _ => {
+                    return Err(Failure::other(format!(
+                        "a run of the demo failed:\n{}",
+                        run["output"].as_str().unwrap_or_default()
+                    )));
+                }
             }
             tokio::select! {
                 () = self.stop.cancelled() => return Err(Failure::other("stopped")),
@@ -203,7 +218,8 @@ fn megabytes(bytes: &Value) -> String {
 }
 
 fn tell(what: &str, run: &Value, note: &str) {
-    let (bytes, millis) = (run["bytes_read"].as_f64().unwrap_or_default(), run["duration_ms"].as_f64().unwrap_or_default());
+    let (bytes, millis) =
+        (run["bytes_read"].as_f64().unwrap_or_default(), run["duration_ms"].as_f64().unwrap_or_default());
     let rate = bytes / 1e6 / (millis / 1e3).max(0.001);
     println!("{what:<12} {:>7.2} s  {:>9}  {rate:>7.0} MB/s  {note}", millis / 1e3, megabytes(&run["bytes_read"]));
 }

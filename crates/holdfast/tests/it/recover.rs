@@ -35,7 +35,9 @@ fn follow(commands: &str, environment: &[(&str, &str)]) {
 
 /// `age` reads passwords from a terminal alone, so it gets one.
 fn follow_on_terminal(commands: &str, environment: &[(&str, &str)]) {
-    let typed = format!("(sleep 0.5; printf '%s\\n' '{PASSWORD}') | script --quiet --return --command \"bash -c \\\"\\$COMMANDS\\\"\" /dev/null");
+    let typed = format!(
+        "(sleep 0.5; printf '%s\\n' '{PASSWORD}') | script --quiet --return --command \"bash -c \\\"\\$COMMANDS\\\"\" /dev/null"
+    );
     let mut all = environment.to_vec();
     all.push(("COMMANDS", commands));
     follow(&typed, &all);
@@ -65,7 +67,8 @@ impl Place {
             assert!(Instant::now() < deadline, "{log}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        let backup = self.client.get(&format!("/api/backups?backup_task_id={task}")).await.expect(200)["data"][0].clone();
+        let backup =
+            self.client.get(&format!("/api/backups?backup_task_id={task}")).await.expect(200)["data"][0].clone();
         let folder = self.installation.data_dir().join("destinations").join(backup["user_id"].to_string());
         folder.join(self.destination.to_string()).join(backup["key"].as_str().unwrap())
     }
