@@ -6,19 +6,20 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use zstd::bulk::Compressor;
-use zstd::zstd_safe::CParameter;
+use zstd::zstd_safe::{CParameter, compress_bound};
 
 use super::LEVEL;
 
 struct Job {
-    plain: Vec<u8>,
+    frame: Frame,
     done: SyncSender<io::Result<Frame>>,
 }
 
-/// A compressed frame, and the buffer it was made from for the next one.
+/// A frame before and after. Both buffers serve for the next one: fresh memory for each costs more than compressing.
+#[derive(Default)]
 pub(crate) struct Frame {
+    pub plain: Vec<u8>,
     pub packed: Vec<u8>,
-    pub buffer: Vec<u8>,
 }
 
 /// The threads end when the last clone is dropped.
@@ -48,10 +49,10 @@ impl Pool {
     }
 
     /// Hands a frame in; the result comes through the receiver.
-    pub(crate) fn compress(&self, plain: Vec<u8>) -> io::Result<Receiver<io::Result<Frame>>> {
+    pub(crate) fn compress(&self, frame: Frame) -> io::Result<Receiver<io::Result<Frame>>> {
         let (done, result) = sync_channel(1);
         self.outstanding.fetch_add(1, Ordering::Relaxed);
-        self.jobs.send(Job { plain, done }).map_err(|_| io::Error::other("the compressing threads are gone"))?;
+        self.jobs.send(Job { frame, done }).map_err(|_| io::Error::other("the compressing threads are gone"))?;
         Ok(result)
     }
 }
@@ -60,15 +61,15 @@ fn work(queue: &Mutex<Receiver<Job>>, outstanding: &AtomicUsize) {
     let mut compressor = None;
     loop {
         let job = queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).recv();
-        let Ok(Job { plain, done }) = job else { return };
-        let frame = compress(&mut compressor, &plain).map(|packed| Frame { packed, buffer: plain });
+        let Ok(Job { mut frame, done }) = job else { return };
+        let frame = compress(&mut compressor, &mut frame).map(|()| frame);
         outstanding.fetch_sub(1, Ordering::Relaxed);
         // Nobody waits any more when a run was cancelled; that is no matter of ours.
         let _gone = done.send(frame);
     }
 }
 
-fn compress(compressor: &mut Option<Compressor<'static>>, plain: &[u8]) -> io::Result<Vec<u8>> {
+fn compress(compressor: &mut Option<Compressor<'static>>, frame: &mut Frame) -> io::Result<()> {
     let compressor = match compressor {
         Some(compressor) => compressor,
         None => {
@@ -78,8 +79,8 @@ fn compress(compressor: &mut Option<Compressor<'static>>, plain: &[u8]) -> io::R
             compressor.insert(fresh)
         }
     };
-    let mut packed = compressor.compress(plain)?;
-    // Made for the worst case; what waits to be written need not hold that.
-    packed.shrink_to_fit();
-    Ok(packed)
+    frame.packed.clear();
+    frame.packed.reserve(compress_bound(frame.plain.len()));
+    compressor.compress_to_buffer(&frame.plain, &mut frame.packed)?;
+    Ok(())
 }

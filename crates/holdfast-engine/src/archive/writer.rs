@@ -148,9 +148,9 @@ struct Framer<W: Write> {
     out: Out<W>,
     hash: Sha256,
     plain_bytes: u64,
-    filling: Vec<u8>,
+    filling: Frame,
     in_work: VecDeque<Receiver<io::Result<Frame>>>,
-    spare: Vec<Vec<u8>>,
+    spare: Vec<Frame>,
     sizes: Vec<u32>,
 }
 
@@ -161,7 +161,7 @@ impl<W: Write> Framer<W> {
             out,
             hash: Sha256::new(),
             plain_bytes: 0,
-            filling: Vec::with_capacity(FRAME_BYTES),
+            filling: Frame::default(),
             in_work: VecDeque::new(),
             spare: Vec::new(),
             sizes: Vec::new(),
@@ -172,11 +172,12 @@ impl<W: Write> Framer<W> {
         self.hash.update(bytes);
         self.plain_bytes += bytes.len() as u64;
         while !bytes.is_empty() {
-            let room = FRAME_BYTES - self.filling.len();
-            let (now, later) = bytes.split_at(room.min(bytes.len()));
-            self.filling.extend_from_slice(now);
+            let plain = &mut self.filling.plain;
+            plain.reserve_exact(FRAME_BYTES - plain.len());
+            let (now, later) = bytes.split_at((FRAME_BYTES - plain.len()).min(bytes.len()));
+            plain.extend_from_slice(now);
             bytes = later;
-            if self.filling.len() == FRAME_BYTES {
+            if plain.len() == FRAME_BYTES {
                 self.send_off()?;
             }
         }
@@ -189,7 +190,7 @@ impl<W: Write> Framer<W> {
         while self.in_work.len() >= at_once {
             self.write_oldest()?;
         }
-        let next = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(FRAME_BYTES));
+        let next = self.spare.pop().unwrap_or_default();
         let frame = std::mem::replace(&mut self.filling, next);
         self.in_work.push_back(self.pool.compress(frame)?);
         Ok(())
@@ -197,19 +198,16 @@ impl<W: Write> Framer<W> {
 
     fn write_oldest(&mut self) -> io::Result<()> {
         let Some(oldest) = self.in_work.pop_front() else { return Ok(()) };
-        let frame = oldest.recv().map_err(|_| io::Error::other("a compressing thread is gone"))??;
+        let mut frame = oldest.recv().map_err(|_| io::Error::other("a compressing thread is gone"))??;
         self.out.write_all(&frame.packed)?;
         self.sizes.push(u32::try_from(frame.packed.len()).map_err(io::Error::other)?);
-        let mut buffer = frame.buffer;
-        buffer.clear();
-        if self.spare.is_empty() {
-            self.spare.push(buffer);
-        }
+        frame.plain.clear();
+        self.spare.push(frame);
         Ok(())
     }
 
     fn finish(mut self, index: IndexWriter, entries: u64) -> io::Result<Packed> {
-        if !self.filling.is_empty() {
+        if !self.filling.plain.is_empty() {
             self.send_off()?;
         }
         while !self.in_work.is_empty() {
