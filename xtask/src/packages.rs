@@ -20,6 +20,8 @@ pub const MARIADB: Package = Package { name: "mariadb-server", is_there: || Path
 pub const BUSYBOX: Package = Package { name: "busybox-static", is_there: || on_path("busybox") };
 pub const AGE: Package = Package { name: "age", is_there: || on_path("age") };
 pub const ZSTD: Package = Package { name: "zstd", is_there: || on_path("zstd") };
+pub const BSDTAR: Package = Package { name: "libarchive-tools", is_there: || on_path("bsdtar") };
+pub const OPENSSL: Package = Package { name: "openssl", is_there: || on_path("openssl") };
 pub const WRK: Package = Package { name: "wrk", is_there: || on_path("wrk") };
 
 /// Pinned: another version may check other things.

@@ -28,6 +28,6 @@ pub(crate) use writer::{Packed, Packing, Received, pack};
 
 /// Plain bytes per frame. Small enough that fifty runs at once stay within their memory and that one file costs one
 /// frame; large enough that starting afresh costs a per cent or two of size.
-pub const FRAME_BYTES: usize = 2 * 1024 * 1024;
+pub const FRAME_BYTES: usize = 1024 * 1024;
 /// What `zstd` itself uses when nothing is said.
 pub(crate) const LEVEL: i32 = 3;

@@ -9,12 +9,13 @@ use holdfast_core::run::FailureCode;
 use crate::Engine;
 use crate::archive::{FRAME_BYTES, Manifest, Packed, Packing, Received, pack};
 use crate::context::Context;
-use crate::destination::{BlobStore, Journal, Metered, Sink, Upload};
+use crate::destination::{BlobStore, Journal, Metered, Sink, Upload, Uploaded};
 use crate::error::{EngineError, Result};
 use crate::plan::{BackupPlan, BackupReport, Source};
-use crate::remote::connect;
+use crate::remote::{connect, leave};
 use crate::source::{Outlet, database, files};
 use crate::ssh::Connection;
+use crate::stored::read_back;
 
 impl Engine {
     /// Runs a backup to its end. What it reports is stored and confirmed; on any error nothing is left behind that the
@@ -50,7 +51,7 @@ impl Engine {
             context.progress.set_total(bytes, files);
         }
         let packed = self.stream(&connection, plan, content, upload, context).await?;
-        connection.close().await;
+        leave(connection, context).await;
         for note in &packed.notes {
             context.log.line(note);
         }
@@ -87,6 +88,7 @@ impl Engine {
         context: &Context,
     ) -> Result<Packed> {
         let (mut outlet, batches) = Outlet::new();
+        let (store, key) = (upload.store.clone(), upload.key.clone());
         let (sink, uploading) = upload.start();
         let packing = self.start_packing(plan, content, Received::new(batches), sink, context);
         let pumped = self.pump(connection, plan, content, context, &mut outlet).await;
@@ -97,8 +99,14 @@ impl Engine {
             return Err(EngineError::cancelled());
         }
         match (packed, uploaded) {
-            (Ok(packed), Ok(size)) if size == packed.stored_bytes => Ok(packed),
-            (Ok(packed), Ok(size)) => Err(EngineError::new(
+            (Ok(packed), Ok(Uploaded { size, is_proven })) if size == packed.stored_bytes => {
+                if !is_proven {
+                    context.log.line("The destination's checksum is of another kind, so the backup is read back.");
+                    read_back(store, &key, size, &packed.stored_sha256, context).await?;
+                }
+                Ok(packed)
+            }
+            (Ok(packed), Ok(Uploaded { size, .. })) => Err(EngineError::new(
                 FailureCode::DestinationFailed,
                 format!("{size} bytes were stored of {}.", packed.stored_bytes),
             )),

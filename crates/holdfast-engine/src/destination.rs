@@ -22,7 +22,7 @@ pub use local::Local;
 pub use object::ObjectReader;
 pub use s3::{S3, S3Config};
 pub use upload::Journal;
-pub(crate) use upload::{PERMIT_BYTES, Sink, Upload};
+pub(crate) use upload::{PERMIT_BYTES, Sink, Upload, Uploaded};
 
 use crate::egress::Egress;
 use crate::error::{EngineError, Result};
@@ -43,6 +43,8 @@ pub struct Shape {
     pub parallel: usize,
     /// A store that knows no more parts than this cannot take a larger object.
     pub max_parts: usize,
+    /// Asked for an object, it tells a checksum. A folder does not: once flushed, it answers for its bytes.
+    pub has_tags: bool,
 }
 
 /// One bucket or folder of objects. No method retries: a decorator does that for all stores alike. An object appears

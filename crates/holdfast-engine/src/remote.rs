@@ -66,7 +66,6 @@ pub(crate) async fn connect(server: &Server, settings: &RemoteSettings, context:
             context.with_contact(|contact| {
                 contact.host_key = Some(connection.host_key().to_owned());
                 contact.jump_host_key = connection.jump_host_key().map(str::to_owned);
-                contact.latency_micros = u64::try_from(connection.latency().as_micros()).ok();
             });
             Ok(connection)
         }
@@ -79,6 +78,14 @@ pub(crate) async fn connect(server: &Server, settings: &RemoteSettings, context:
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Says goodbye, after a last question: how far away is the server? The next connection is shaped by it.
+pub(crate) async fn leave(connection: Connection, context: &Context) {
+    if let Some(time) = connection.round_trip().await {
+        context.with_contact(|contact| contact.latency_micros = u64::try_from(time.as_micros()).ok());
+    }
+    connection.close().await;
 }
 
 /// The next chunk of a stream, unless the run is cancelled or nothing comes for too long.

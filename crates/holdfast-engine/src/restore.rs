@@ -40,13 +40,13 @@ impl Engine {
                 let choice = self.choose(&plan.backup, entries).await?;
                 let connection = connect(&plan.server, &self.settings.remote, context).await?;
                 let report = self.restore_files(&connection, plan, path, choice, context).await?;
-                connection.close().await;
+                remote::leave(connection, context).await;
                 Ok(report)
             }
             (RestoreTarget::Database { name, login }, content) if content != Content::Files => {
                 let connection = connect(&plan.server, &self.settings.remote, context).await?;
                 let report = self.restore_database(&connection, plan, name.as_deref(), login, context).await?;
-                connection.close().await;
+                remote::leave(connection, context).await;
                 Ok(report)
             }
             _ => Err(EngineError::internal("the target does not fit what is in the backup")),

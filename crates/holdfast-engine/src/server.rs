@@ -32,7 +32,7 @@ impl Engine {
             report.tools = lines.map(|(tool, version)| (tool.to_owned(), version.trim().to_owned())).collect();
         }
         report.has_sftp = sftp::open(&connection, settings).await.is_ok();
-        connection.close().await;
+        remote::leave(connection, context).await;
         Ok(report)
     }
 }

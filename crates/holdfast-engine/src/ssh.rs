@@ -42,6 +42,8 @@ pub struct Target {
     pub key_seed: KeySeed,
     /// `SHA256:` and unpadded base64; `None` accepts any key (first contact; read it from [`Connection::host_key`]).
     pub pinned_host_key: Option<String>,
+    /// One round trip, as it was measured before; `None` is unknown.
+    pub round_trip: Option<Duration>,
 }
 
 /// The private half of a user's key; wiped when dropped, never printed.
@@ -73,8 +75,16 @@ impl Default for Timeouts {
 
 /// How long a server may take to open a channel and start a command on it.
 const OPEN_LIMIT: Duration = Duration::from_secs(20);
-/// Measured: at 20 ms round trip a window this large keeps a gigabit line full. It is credit, not memory.
-const WINDOW_BYTES: u32 = 32 << 20;
+/// It only measures; who takes longer is not measured.
+const PING_LIMIT: Duration = Duration::from_secs(5);
+/// What a server may send before we answer. Too little and a distant one waits for us; too much and OpenSSH, whose
+/// buffer grows up to it in small steps and is copied at each, takes more processor time for it than for the rest.
+const MIN_WINDOW_BYTES: u64 = 2 << 20;
+const MAX_WINDOW_BYTES: u64 = 32 << 20;
+/// Measured: with this much for each microsecond of the way, no round trip is felt.
+const WINDOW_BYTES_A_MICROSECOND: u64 = 400;
+/// Before the first measurement: neither much of a wait nor much of a burden.
+const UNKNOWN_ROUND_TRIP: Duration = Duration::from_millis(15);
 /// The largest that russh takes; OpenSSH sends half of it anyway.
 const PACKET_BYTES: u32 = 65_535;
 /// Packets that may wait for a slow reader; this times the packet size bounds a channel's memory.
@@ -292,12 +302,11 @@ impl Session {
 pub struct Connection {
     session: Session,
     jump: Option<Session>,
-    latency: Duration,
 }
 
 impl Connection {
     pub async fn open(target: &Target, jump: Option<&Target>, timeouts: Timeouts) -> Result<Self, SshError> {
-        let config = Arc::new(config(timeouts));
+        let config = Arc::new(config(timeouts, target.round_trip));
         tokio::time::timeout(timeouts.connect, Self::establish(target, jump, config))
             .await
             .unwrap_or(Err(SshError::Timeout))
@@ -305,13 +314,11 @@ impl Connection {
 
     async fn establish(target: &Target, jump: Option<&Target>, config: Arc<client::Config>) -> Result<Self, SshError> {
         let Some(jump) = jump else {
-            let (stream, latency) = dial(target).await?;
-            let session = Session::start(stream, target, config, Vec::new()).await?;
-            return Ok(Self { session, jump: None, latency });
+            let session = Session::start(dial(target).await?, target, config, Vec::new()).await?;
+            return Ok(Self { session, jump: None });
         };
-        let (stream, _) = dial(jump).await?;
+        let stream = dial(jump).await?;
         let outer = Session::start(stream, jump, config.clone(), Vec::new()).await.map_err(SshError::of_jump)?;
-        let begun = Instant::now();
         let channel = outer
             .handle
             .channel_open_direct_tcpip(target.host.as_str(), target.port.into(), "127.0.0.1", 0)
@@ -320,9 +327,8 @@ impl Connection {
                 russh::Error::ChannelOpenFailure(reason) => SshError::Connect(format!("jump host: {reason:?}")),
                 other => outer.shared.failure(other),
             })?;
-        let latency = begun.elapsed();
         let inner = Session::start(channel.into_stream(), target, config, outer.lifelines.clone()).await?;
-        Ok(Self { session: inner, jump: Some(outer), latency })
+        Ok(Self { session: inner, jump: Some(outer) })
     }
 
     /// Fingerprint of the key that the server showed.
@@ -335,9 +341,11 @@ impl Connection {
         self.jump.as_ref().map(|jump| jump.host_key.as_str())
     }
 
-    /// Time of one TCP round trip to the target (over the jump host, if there is one).
-    pub fn latency(&self) -> Duration {
-        self.latency
+    /// Time of one round trip to the server's SSH, over everything that is between. For a connection at rest.
+    pub async fn round_trip(&self) -> Option<Duration> {
+        let begun = Instant::now();
+        let answered = tokio::time::timeout(PING_LIMIT, self.session.handle.send_ping()).await;
+        (matches!(answered, Ok(Ok(()))) && !self.is_closed()).then(|| begun.elapsed())
     }
 
     pub fn is_closed(&self) -> bool {
@@ -416,18 +424,16 @@ async fn accepted(channel: &mut Channel<Msg>, shared: &Shared) -> Result<(), Ssh
     }
 }
 
-async fn dial(target: &Target) -> Result<(TcpStream, Duration), SshError> {
+async fn dial(target: &Target) -> Result<TcpStream, SshError> {
     let addresses = tokio::net::lookup_host((target.host.as_str(), target.port))
         .await
         .map_err(|error| SshError::Dns(error.to_string()))?;
     let mut failure = SshError::Dns("no address".into());
     for address in addresses {
-        let begun = Instant::now();
         match TcpStream::connect(address).await {
             Ok(stream) => {
-                let latency = begun.elapsed();
                 stream.set_nodelay(true).map_err(|error| SshError::Connect(error.to_string()))?;
-                return Ok((stream, latency));
+                return Ok(stream);
             }
             Err(error) => failure = SshError::Connect(format!("{address}: {error}")),
         }
@@ -435,7 +441,13 @@ async fn dial(target: &Target) -> Result<(TcpStream, Duration), SshError> {
     Err(failure)
 }
 
-fn config(timeouts: Timeouts) -> client::Config {
+fn window(round_trip: Option<Duration>) -> u32 {
+    let micros = u64::try_from(round_trip.unwrap_or(UNKNOWN_ROUND_TRIP).as_micros()).unwrap_or(u64::MAX);
+    let wanted = MIN_WINDOW_BYTES.saturating_add(micros.saturating_mul(WINDOW_BYTES_A_MICROSECOND));
+    u32::try_from(wanted.min(MAX_WINDOW_BYTES)).unwrap_or(u32::MAX)
+}
+
+fn config(timeouts: Timeouts, round_trip: Option<Duration>) -> client::Config {
     let ciphers = vec![
         cipher::AES_256_GCM,
         cipher::AES_128_GCM,
@@ -445,7 +457,7 @@ fn config(timeouts: Timeouts) -> client::Config {
         cipher::AES_128_CTR,
     ];
     client::Config {
-        window_size: WINDOW_BYTES,
+        window_size: window(round_trip),
         maximum_packet_size: PACKET_BYTES,
         channel_buffer_size: BUFFERED_PACKETS,
         keepalive_interval: Some(timeouts.keepalive),

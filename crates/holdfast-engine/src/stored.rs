@@ -140,6 +140,36 @@ async fn stat(store: &dyn BlobStore, backup: &StoredBackup) -> Result<()> {
     }
 }
 
+/// Reads an object from its first to its last byte: the hash must be the one of what was sent.
+pub(crate) async fn read_back(
+    store: Arc<dyn BlobStore>,
+    key: &str,
+    size: u64,
+    sha256: &str,
+    context: &Context,
+) -> Result<()> {
+    let hash = Arc::new(std::sync::Mutex::new(Sha256::new()));
+    let reader = ObjectReader::new(store, key, size);
+    // What is read here was counted when it came from the server.
+    let context = Context { progress: Arc::default(), ..context.clone() };
+    let mut counting = Counting { reader, hash: hash.clone(), context };
+    on_thread(move || {
+        io::copy(&mut counting, &mut io::sink())
+            .map_err(|error| classify(&error, FailureCode::DestinationFailed, "The backup cannot be read back"))?;
+        Ok(())
+    })
+    .await?;
+    if finished(&hash) != sha256 {
+        let message = "The destination has other bytes than it was given.";
+        return Err(EngineError::new(FailureCode::DestinationFailed, message));
+    }
+    Ok(())
+}
+
+fn finished(hash: &std::sync::Mutex<Sha256>) -> String {
+    random::hex(&hash.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone().finalize())
+}
+
 pub(crate) async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(EngineError::internal)?
 }
@@ -170,8 +200,7 @@ impl<R: Read> Whole<R> {
     pub(crate) fn finish(mut self, backup: &StoredBackup) -> Result<()> {
         io::copy(&mut self.plain, &mut io::sink())
             .map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))?;
-        let stored = self.stored.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone().finalize();
-        if random::hex(&stored) != backup.sha256 {
+        if finished(&self.stored) != backup.sha256 {
             return Err(EngineError::corrupt("The stored bytes are not the ones that were written."));
         }
         if random::hex(&self.plain.hash.finalize()) != backup.plain_sha256 {

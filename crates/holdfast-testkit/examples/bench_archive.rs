@@ -90,6 +90,7 @@ impl Bench {
         let mut report = Report::default();
         report.line("| what | round trip | to | encrypted | Holdfast s | pipeline s | ratio | CPU s | pipeline CPU s | peak MiB |");
         report.line("|---|---|---|---|---|---|---|---|---|---|");
+        report.line(&format!("| nothing yet | | | | | | | | | {:.0} |", self.service.memory_mib("VmRSS:")));
         let folder = self.service.post("/api/backup-destinations", json!({"label": "folder", "type": "local"})).await;
         let bucket = json!({"label": "bucket", "type": "custom_s3", "s3_access_key": S3Server::ACCESS_KEY,
             "s3_secret_key": S3Server::SECRET_KEY, "s3_bucket_name": BUCKET, "custom_s3_endpoint": self.s3.endpoint()});
@@ -342,8 +343,12 @@ impl Service {
     }
 
     fn peak_mib(&self) -> f64 {
+        self.memory_mib("VmHWM:")
+    }
+
+    fn memory_mib(&self, of: &str) -> f64 {
         let status = self.proc("status");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+        let line = status.lines().find_map(|line| line.strip_prefix(of)).expect("a line of memory");
         line.trim().trim_end_matches(" kB").parse::<f64>().expect("a number") * 1024.0 / MIB
     }
 

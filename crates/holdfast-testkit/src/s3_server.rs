@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -18,8 +19,14 @@ use s3s::path::S3Path;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{Body, HttpResponse, S3Result, s3_error};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// What goes wrong with one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +41,8 @@ pub enum Fault {
     DelayThenApply,
     /// The request is carried out, then the connection closes without an answer.
     ApplyThenReset,
+    /// The answer's entity tag is no digest of the content, as with some kinds of encryption.
+    ForeignTag,
 }
 
 /// Looks at method, (encoded) path and query of every request before it is served.
@@ -42,6 +51,7 @@ pub type Hook = dyn Fn(&http::Method, &str, &str) -> Option<Fault> + Send + Sync
 pub struct S3Server {
     address: SocketAddr,
     root: TempDir,
+    certificate: Option<Vec<u8>>,
     hook: Arc<Mutex<Option<Arc<Hook>>>>,
     task: JoinHandle<()>,
 }
@@ -52,6 +62,15 @@ impl S3Server {
 
     /// Starts a server with these buckets; must be called inside a tokio runtime.
     pub async fn start(buckets: &[&str]) -> io::Result<Self> {
+        Self::serve(buckets, None).await
+    }
+
+    /// The same over TLS, with a certificate that nobody knows.
+    pub async fn start_tls(buckets: &[&str]) -> io::Result<Self> {
+        Self::serve(buckets, Some(Identity::make(buckets)?)).await
+    }
+
+    async fn serve(buckets: &[&str], identity: Option<Identity>) -> io::Result<Self> {
         let root = tempfile::tempdir()?;
         for bucket in buckets {
             std::fs::create_dir(root.path().join(bucket))?;
@@ -66,18 +85,28 @@ impl S3Server {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let hook: Arc<Mutex<Option<Arc<Hook>>>> = Arc::default();
-        let task = tokio::spawn(accept(listener, service, hook.clone()));
-        Ok(Self { address, root, hook, task })
+        let tls = identity.as_ref().map(Identity::acceptor).transpose()?;
+        let task = tokio::spawn(accept(listener, tls, service, hook.clone()));
+        Ok(Self { address, root, certificate: identity.map(|identity| identity.certificate), hook, task })
+    }
+
+    /// What a client must trust.
+    pub fn certificate(&self) -> Option<&[u8]> {
+        self.certificate.as_deref()
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.certificate.is_some() { "https" } else { "http" }
     }
 
     /// For path style.
     pub fn endpoint(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", self.scheme(), self.address)
     }
 
     /// For virtual host style: buckets are `<bucket>.localhost`.
     pub fn host_endpoint(&self) -> String {
-        format!("http://localhost:{}", self.address.port())
+        format!("{}://localhost:{}", self.scheme(), self.address.port())
     }
 
     /// The folder holding the bucket folders, and s3s-fs's dot files for uploads.
@@ -100,21 +129,75 @@ impl Drop for S3Server {
     }
 }
 
-async fn accept(listener: TcpListener, service: S3Service, hook: Arc<Mutex<Option<Arc<Hook>>>>) {
+/// A key and its own certificate, as PEM.
+struct Identity {
+    key: Vec<u8>,
+    certificate: Vec<u8>,
+}
+
+impl Identity {
+    fn make(buckets: &[&str]) -> io::Result<Self> {
+        let names: String = buckets.iter().map(|bucket| format!(",DNS:{bucket}.localhost")).collect();
+        let folder = tempfile::tempdir()?;
+        let (key, certificate) = (folder.path().join("key"), folder.path().join("certificate"));
+        let made = Command::new("openssl")
+            .args("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test".split(' '))
+            .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+            .args(["-addext", &format!("subjectAltName=IP:127.0.0.1,DNS:localhost{names}")])
+            .arg("-keyout")
+            .arg(&key)
+            .arg("-out")
+            .arg(&certificate)
+            .output()?;
+        if !made.status.success() {
+            return Err(io::Error::other(String::from_utf8_lossy(&made.stderr).into_owned()));
+        }
+        Ok(Self { key: std::fs::read(key)?, certificate: std::fs::read(certificate)? })
+    }
+
+    fn acceptor(&self) -> io::Result<TlsAcceptor> {
+        let certificate = CertificateDer::from_pem_slice(&self.certificate).map_err(io::Error::other)?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(io::Error::other)?;
+        let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .and_then(|config| config.with_no_client_auth().with_single_cert(vec![certificate], key))
+            .map_err(io::Error::other)?;
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+}
+
+trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
+
+async fn wire(socket: TcpStream, tls: Option<TlsAcceptor>) -> io::Result<Box<dyn Wire>> {
+    Ok(match tls {
+        Some(tls) => Box::new(tls.accept(socket).await?),
+        None => Box::new(socket),
+    })
+}
+
+async fn accept(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    service: S3Service,
+    hook: Arc<Mutex<Option<Arc<Hook>>>>,
+) {
     // Dropped with this task, which ends the connections too.
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let Ok((socket, _)) = listener.accept().await else {
             continue;
         };
-        let (service, hook) = (service.clone(), hook.clone());
+        let (tls, service, hook) = (tls.clone(), service.clone(), hook.clone());
         connections.spawn(async move {
+            // A client that does not trust us says so itself.
+            let Ok(wire) = wire(socket, tls).await else { return };
             let serve = service_fn(move |request| {
                 let hook = hook.lock().unwrap_or_else(|e| e.into_inner()).clone();
                 answer(service.clone(), hook, request)
             });
             let http = auto::Builder::new(TokioExecutor::new()).http1_only();
-            let _ = http.serve_connection(TokioIo::new(socket), serve).await;
+            let _ = http.serve_connection(TokioIo::new(wire), serve).await;
         });
         while connections.try_join_next().is_some() {}
     }
@@ -146,6 +229,12 @@ async fn answer(
         Some(Fault::ApplyThenReset) => {
             apply(&service, request).await?;
             Err(io::ErrorKind::ConnectionReset.into())
+        }
+        Some(Fault::ForeignTag) => {
+            let mut answer = apply(&service, request).await?;
+            let tag = http::HeaderValue::from_static("\"0123456789abcdef0123456789abcdef-1\"");
+            answer.headers_mut().insert(http::header::ETAG, tag);
+            Ok(answer)
         }
     }
 }

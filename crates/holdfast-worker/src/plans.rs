@@ -147,7 +147,9 @@ fn local_folder(root: &Path, user: i64, destination: i64) -> PathBuf {
 }
 
 fn target(row: &ServerRow, key: &Secret) -> Target {
+    let micros = row.latency_micros.and_then(|micros| u64::try_from(micros).ok());
     Target {
+        round_trip: micros.map(std::time::Duration::from_micros),
         host: row.host.clone(),
         port: u16::try_from(row.port).unwrap_or(22),
         username: row.username.clone(),

@@ -249,7 +249,7 @@ impl Inner {
 #[async_trait]
 impl BlobStore for Local {
     fn shape(&self, _expected_bytes: u64) -> Shape {
-        Shape { part_bytes: PART_BYTES, parallel: 1, max_parts: usize::MAX }
+        Shape { part_bytes: PART_BYTES, parallel: 1, max_parts: usize::MAX, has_tags: false }
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<()> {

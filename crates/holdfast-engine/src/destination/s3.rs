@@ -138,7 +138,8 @@ impl BlobStore for S3 {
         let needed = (expected_bytes * 2).div_ceil(MAX_PARTS as u64).next_multiple_of(1024 * 1024);
         let part_bytes = needed.clamp(PART_BYTES, MAX_PART_BYTES);
         let parallel = usize::try_from((PARALLEL_PARTS as u64 * PART_BYTES / part_bytes).max(1)).unwrap_or(1);
-        Shape { part_bytes: usize::try_from(part_bytes).unwrap_or(usize::MAX), parallel, max_parts: MAX_PARTS }
+        let part_bytes = usize::try_from(part_bytes).unwrap_or(usize::MAX);
+        Shape { part_bytes, parallel, max_parts: MAX_PARTS, has_tags: true }
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<(), EngineError> {

@@ -94,6 +94,14 @@ const ABORT_LIMIT: Duration = Duration::from_secs(20);
 /// A permit of the memory bound stands for this much.
 pub(crate) const PERMIT_BYTES: usize = 1024 * 1024;
 
+/// What the destination said when it was asked for the new object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Uploaded {
+    pub size: u64,
+    /// Its checksum is that of what was sent. Without it only reading back can tell.
+    pub is_proven: bool,
+}
+
 struct Part {
     chunks: Vec<Bytes>,
     bytes: usize,
@@ -101,14 +109,14 @@ struct Part {
 }
 
 impl Upload {
-    /// The sink to write to, and the task that takes from it. The task gives the size that was stored.
-    pub(crate) fn start(self) -> (Sink, JoinHandle<Result<u64>>) {
+    /// The sink to write to, and the task that takes from it.
+    pub(crate) fn start(self) -> (Sink, JoinHandle<Result<Uploaded>>) {
         let (sender, receiver) = mpsc::channel(WAITING_CHUNKS);
         let sink = Sink { chunks: sender, filling: Vec::with_capacity(CHUNK_BYTES) };
         (sink, tokio::spawn(self.run(receiver)))
     }
 
-    async fn run(self, mut chunks: mpsc::Receiver<Message>) -> Result<u64> {
+    async fn run(self, mut chunks: mpsc::Receiver<Message>) -> Result<Uploaded> {
         let begun = OnceLock::new();
         let stored = tokio::select! {
             stored = self.store_all(&mut chunks, &begun) => stored,
@@ -121,12 +129,12 @@ impl Upload {
         stored
     }
 
-    async fn store_all(&self, chunks: &mut mpsc::Receiver<Message>, begun: &OnceLock<String>) -> Result<u64> {
+    async fn store_all(&self, chunks: &mut mpsc::Receiver<Message>, begun: &OnceLock<String>) -> Result<Uploaded> {
         let shape = self.store.shape(self.expected_bytes);
         self.journal.upload_begins(&self.key).await?;
         let first = match self.next_part(chunks, shape).await? {
             // Small enough for one request, which is whole or not at all.
-            (part, true) => return self.put_whole(part).await,
+            (part, true) => return self.put_whole(part, shape).await,
             (part, false) => part,
         };
         let upload_id = self.store.begin(&self.key).await?;
@@ -167,20 +175,12 @@ impl Upload {
         Ok((part, is_last))
     }
 
-    async fn put_whole(&self, part: Part) -> Result<u64> {
+    async fn put_whole(&self, part: Part, shape: Shape) -> Result<Uploaded> {
         let body: Bytes = part.chunks.concat().into();
         let digest = random::hex(&Md5::digest(&body));
         let size = body.len() as u64;
-        self.store.put(&self.key, body.clone()).await?;
-        if self.confirm(size).await?.is_some_and(|etag| etag != digest)
-            && self.store.read(&self.key, 0..size).await? != body
-        {
-            return Err(EngineError::new(
-                FailureCode::DestinationFailed,
-                "The destination has other bytes than it was given.",
-            ));
-        }
-        Ok(size)
+        self.store.put(&self.key, body).await?;
+        self.confirm(size, Some(digest), shape).await
     }
 
     async fn put_parts(
@@ -189,7 +189,7 @@ impl Upload {
         first: Part,
         chunks: &mut mpsc::Receiver<Message>,
         shape: Shape,
-    ) -> Result<u64> {
+    ) -> Result<Uploaded> {
         let mut under_way: VecDeque<AbortOnDropHandle<Result<String>>> = VecDeque::new();
         let mut ids = Vec::new();
         let (mut size, mut index, mut part, mut is_last) = (0_u64, 0, first, false);
@@ -227,12 +227,7 @@ impl Upload {
             }
             Err(error) => return Err(error),
         }
-        let etag = self.confirm(size).await?;
-        if etag.is_some() && expected.is_some() && etag != expected {
-            // Some kinds of encryption make tags of another sort. Each part's own hash was part of its request.
-            tracing::debug!(key = self.key, ?etag, ?expected, "the destination's tag is not the digest of the parts");
-        }
-        Ok(size)
+        self.confirm(size, expected, shape).await
     }
 
     fn send_part(&self, upload_id: &str, index: usize, part: Part) -> JoinHandle<Result<String>> {
@@ -245,8 +240,9 @@ impl Upload {
         })
     }
 
-    /// Asks the destination for what it has now: the size must be right, and its tag, where it is one, is given back.
-    async fn confirm(&self, size: u64) -> Result<Option<String>> {
+    /// Asks the destination for what it has now. The size must be right. A tag that is not the digest proves nothing
+    /// either way: some kinds of encryption make tags of another sort.
+    async fn confirm(&self, size: u64, digest: Option<String>, shape: Shape) -> Result<Uploaded> {
         let failed = |what: String| Err(EngineError::new(FailureCode::DestinationFailed, what));
         let Some(stat) = self.store.stat(&self.key).await? else {
             return failed("The destination took the backup, but does not have it.".to_owned());
@@ -254,7 +250,8 @@ impl Upload {
         if stat.size != size {
             return failed(format!("The destination has {} bytes of a backup of {size}.", stat.size));
         }
-        Ok(stat.etag.map(|etag| etag.trim_matches('"').to_lowercase()))
+        let tag = stat.etag.map(|etag| etag.trim_matches('"').to_lowercase());
+        Ok(Uploaded { size, is_proven: !shape.has_tags || (tag.is_some() && tag == digest) })
     }
 }
 

@@ -51,8 +51,10 @@ case $(tar --version 2>&1) in
   shift "$n"
   exec tar -c -f - --format pax "$@" "$m" ;;
 *)
-  echo "holdfast: tar other" >&2
   shift "$n"
+  # Small builds of BusyBox know no excludes; then SFTP has to do it.
+  [ $# -eq 0 ] || tar --exclude=x -c -f - /dev/null >/dev/null 2>&1 || { echo "holdfast: tar none" >&2; exit 98; }
+  echo "holdfast: tar other" >&2
   exec tar -c -f - "$@" "$m" ;;
 esac
 "#;

@@ -116,14 +116,12 @@ fn with_tar(folder: &Path, script: &str) -> SshServer {
     SshServer::builder().with_path_shims(folder).start()
 }
 
+const BUSYBOX: &str = r#"[ "$1" != --version ] || exec echo "tar (busybox) 1.35.0"; exec busybox tar "$@""#;
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn busybox_tar_is_enough() {
     let shims = tempfile::tempdir().unwrap();
-    let bench = bench(with_tar(
-        shims.path(),
-        r#"[ "$1" != --version ] || exec echo "tar (busybox) 1.35.0"; exec busybox tar "$@""#,
-    ))
-    .await;
+    let bench = bench(with_tar(shims.path(), BUSYBOX)).await;
     SampleTree::create(&bench.source());
     remove_what_sftp_cannot_name(&bench.source());
     let backup = bench.back_up(bench.task(json!({})).await).await;
@@ -137,6 +135,34 @@ async fn busybox_tar_is_enough() {
         ..Ignore::default()
     };
     assert_same_but(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target), ignore);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tar_without_excludes_gives_way_to_sftp() {
+    let shims = tempfile::tempdir().unwrap();
+    let bench = bench(with_tar(shims.path(), BUSYBOX)).await;
+    for name in ["keep", "skip.log"] {
+        std::fs::write(bench.source().join(name), name).unwrap();
+    }
+    let backup = bench.back_up(bench.task(json!({"excluded_paths": ["*.log"]})).await).await;
+    let target = bench.restore_all(&backup).await;
+    assert_eq!(std::fs::read(target.join("keep")).unwrap(), b"keep");
+    assert!(!target.join("skip.log").exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_tar_of_bsd_is_enough() {
+    let shims = tempfile::tempdir().unwrap();
+    let bench = bench(with_tar(shims.path(), r#"exec bsdtar "$@""#)).await;
+    SampleTree::create(&bench.source());
+    std::fs::write(bench.source().join("skip.log"), "x").unwrap();
+    let backup = bench.back_up(bench.task(json!({"excluded_paths": ["*.log"]})).await).await;
+    let target = bench.restore_all(&backup).await;
+    let (mut expected, mut found) = (Fingerprint::of(&bench.source()), Fingerprint::of(&target));
+    assert!(expected.0.remove(&b"skip.log"[..]).is_some());
+    // It does not set the time of the folder that it unpacks into.
+    assert!(expected.0.remove(&b""[..]).is_some() && found.0.remove(&b""[..]).is_some());
+    assert_same_but(&expected, &found, Ignore { holes: true, ..Ignore::default() });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

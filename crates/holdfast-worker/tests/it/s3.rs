@@ -178,6 +178,71 @@ async fn a_completion_whose_answer_is_lost_is_adopted() {
     assert_eq!(bench.verify(&backup).await["status"], "successful");
 }
 
+/// Small and large ones, since the one goes up in a single request and the other in parts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tag_that_proves_nothing_is_answered_by_reading_back() {
+    let (bench, s3) = bench(sqlite().await, true).await;
+    let task = bench.task(json!({"maximum_backups_to_keep": 1})).await;
+    for is_large in [false, true] {
+        if is_large {
+            fill(&bench);
+        }
+        s3.set_hook(|method, _, _| (method == "HEAD").then_some(Fault::ForeignTag));
+        let good = bench.back_up(task).await;
+        let output = bench.latest_log(task).await["output"].as_str().unwrap().to_owned();
+        assert!(output.contains("read back"), "{output}");
+        // A store that confirms the size and has other bytes.
+        let bucket = s3.root().join(BUCKET);
+        s3.set_hook(move |method, path, _| {
+            let file = bucket.join(path.rsplit('/').next().unwrap());
+            if method == "HEAD"
+                && let Ok(mut bytes) = std::fs::read(&file)
+            {
+                let middle = bytes.len() / 2;
+                bytes[middle] ^= 1;
+                std::fs::write(&file, bytes).unwrap();
+                return Some(Fault::ForeignTag);
+            }
+            None
+        });
+        let log = bench.run(task).await;
+        s3.clear_hook();
+        assert_failed(&log, "destination_failed");
+        assert!(log["output"].as_str().unwrap().contains("other bytes"), "{log}");
+        bench.app.clock.advance_secs(3600);
+        bench.app.run_until_idle().await;
+        assert_eq!(objects(&s3), [good["key"].as_str().unwrap()], "the bad one goes, the good one stays");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_with_a_certificate_of_its_own_is_trusted_when_told_to() {
+    let s3 = S3Server::start_tls(&[BUCKET]).await.unwrap();
+    let trusting = |ca_pem: Option<Vec<u8>>| {
+        let mut settings = holdfast_testkit::Settings::default();
+        settings.engine.destination.ca_pem = ca_pem;
+        TestApp::start_with(holdfast_testkit::Engine::Sqlite, settings)
+    };
+    let app = trusting(None).await;
+    let admin = app.admin("ada").await;
+    let bucket = destination_of(&admin, &s3.endpoint(), true, json!({})).await;
+    let shown = checked_by(&admin, &app, bucket).await;
+    assert_eq!(shown["error_code"], "destination_failed", "{shown}");
+    assert!(shown["last_error"].as_str().unwrap().contains("TLS"), "{shown}");
+
+    let app = trusting(s3.certificate().map(<[u8]>::to_vec)).await;
+    let admin = app.admin("ada").await;
+    let mut bench = Bench::of(app, SshServer::start(), admin).await;
+    fill(&bench);
+    for (endpoint, path_style) in [(s3.endpoint(), true), (s3.host_endpoint(), false)] {
+        bench.destination = destination(&bench, &endpoint, path_style, json!({})).await;
+        let shown = checked(&bench, bench.destination).await;
+        assert_eq!(shown["status"], "reachable", "{shown}");
+        let backup = bench.back_up(bench.task(json!({})).await).await;
+        assert_eq!(bench.verify(&backup).await["status"], "successful");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clock_skew_and_denials_fail_at_once() {
     let (bench, s3) = bench(sqlite().await, true).await;
