@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use holdfast_core::Timestamp;
 use holdfast_core::clock::SharedClock;
-use holdfast_core::ids::UserId;
+use holdfast_core::ids::{RunId, UserId};
 use holdfast_core::rate::Quota;
+use holdfast_core::run::Trigger;
 use holdfast_core::scope::Scope;
+use holdfast_store::runs::{self, NewRun, Subject};
 use holdfast_store::{At, Store, Tx, audit};
 use tokio::sync::Notify;
 
@@ -73,8 +75,22 @@ impl App {
         self.clock.now()
     }
 
-    /// Wakes a worker of this process; those of others look by themselves.
-    pub(crate) fn wake_worker(&self) {
+    /// Queues a run that somebody asked for. Workers of other processes hear of it when this is committed, those of
+    /// this one from `wake_worker`.
+    pub(crate) async fn queue_run(
+        &self,
+        tx: &mut Tx,
+        owner: UserId,
+        subject: Subject,
+        trigger: Trigger,
+    ) -> Result<Option<RunId>> {
+        let queued = runs::insert(tx, &NewRun::asked_for(owner, subject, trigger), self.now()).await?;
+        runs::announce(tx).await?;
+        Ok(queued)
+    }
+
+    /// Wakes a worker of this process.
+    pub fn wake_worker(&self) {
         self.run_queued.notify_one();
     }
 

@@ -81,7 +81,7 @@ pub async fn request_restore(
     app.limit_action(caller.limit_key)?;
     let detail = format!("{id} to server {}", draft.server);
     app.audit(&mut tx, caller, "backup.restore_requested", &detail).await?;
-    queue(app, caller, tx, Subject::Restore(id), Some(&draft)).await
+    queue(app, caller, tx, Subject::Restore(id, draft.server), Some(&draft)).await
 }
 
 /// Deletes a backup; its object goes as soon as a worker gets to it.
@@ -152,8 +152,7 @@ async fn queue(
     subject: Subject,
     restore: Option<&RestoreDraft>,
 ) -> Result<(RunRow, String)> {
-    let id = runs::insert(&mut tx, caller.user, subject, Trigger::Manual, None, app.now()).await?;
-    let id = written(id)?;
+    let id = written(app.queue_run(&mut tx, caller.user, subject, Trigger::Manual).await?)?;
     if let Some(draft) = restore {
         restores::insert(&mut tx, id, draft).await?;
     }

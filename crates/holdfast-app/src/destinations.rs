@@ -5,7 +5,7 @@ use holdfast_core::ids::DestinationId;
 use holdfast_core::page::Page;
 use holdfast_core::run::Trigger;
 use holdfast_store::destinations::{self, DestinationRow};
-use holdfast_store::runs::{self, Subject};
+use holdfast_store::runs::Subject;
 use holdfast_store::{Listing, Tx};
 
 use crate::error::{owned, written};
@@ -68,7 +68,7 @@ pub async fn request_check(app: &App, caller: &Caller, id: DestinationId) -> Res
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     owned(caller, destinations::find_locked(&mut tx, id).await?)?;
-    runs::insert(&mut tx, caller.user, Subject::CheckDestination(id), Trigger::Manual, None, app.now()).await?;
+    app.queue_run(&mut tx, caller.user, Subject::CheckDestination(id), Trigger::Manual).await?;
     tx.commit().await?;
     app.wake_worker();
     Ok(())

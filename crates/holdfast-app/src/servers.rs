@@ -6,7 +6,7 @@ use holdfast_core::page::Page;
 use holdfast_core::rules;
 use holdfast_core::run::Trigger;
 use holdfast_core::server::{ServerDraft, ServerInput};
-use holdfast_store::runs::{self, Subject};
+use holdfast_store::runs::Subject;
 use holdfast_store::servers::{self, ServerRow};
 use holdfast_store::{Listing, Tx};
 
@@ -80,7 +80,7 @@ pub async fn request_check(app: &App, caller: &Caller, id: ServerId) -> Result<(
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     owned(caller, servers::find_locked(&mut tx, id).await?)?;
-    runs::insert(&mut tx, caller.user, Subject::CheckServer(id), Trigger::Manual, None, app.now()).await?;
+    app.queue_run(&mut tx, caller.user, Subject::CheckServer(id), Trigger::Manual).await?;
     tx.commit().await?;
     app.wake_worker();
     Ok(())

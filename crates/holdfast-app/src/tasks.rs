@@ -196,10 +196,10 @@ async fn queue(app: &App, mut tx: Tx, row: &TaskRow, trigger: Trigger) -> Result
         return Err(AppError::Conflict("This backup task is paused. Resume it first.".into()));
     }
     let task = TaskId(row.id);
-    let queued = runs::insert(&mut tx, UserId(row.user_id), Subject::Backup(task), trigger, None, app.now()).await?;
-    if queued.is_none() {
+    if app.queue_run(&mut tx, UserId(row.user_id), Subject::Backup(task), trigger).await?.is_none() {
         return Err(AppError::Conflict("This backup task is already running.".into()));
     }
+    tasks::drop_retry(&mut tx, task).await?;
     tx.commit().await?;
     app.wake_worker();
     Ok(())

@@ -78,6 +78,8 @@ words! {
         // Of the service itself.
         Cancelled = "cancelled",
         WorkerLost = "worker_lost",
+        Missed = "missed",
+        Skipped = "skipped",
         NotSupported = "not_supported",
         Internal = "internal",
     }
@@ -149,6 +151,8 @@ impl FailureCode {
             Self::EntryMissing => "Check the entry's path; GET /api/backups/{id}/entries lists them.",
             Self::Cancelled => "Somebody asked for it.",
             Self::WorkerLost => "The process that had this run went away.",
+            Self::Missed => "See why the service was not running at that time.",
+            Self::Skipped => "Let the task run less often if this happens again and again.",
             Self::NotSupported => "This version cannot do that.",
             Self::Internal => "This is a fault of Holdfast. Its log says more.",
         }

@@ -43,7 +43,7 @@ pub struct Settings {
 }
 
 /// What all uploads of a process may hold in memory together; a run takes at most about 30 MiB of it.
-const UPLOAD_MEMORY_BYTES: usize = 192 * 1024 * 1024;
+const UPLOAD_MEMORY_BYTES: usize = 128 * 1024 * 1024;
 
 /// The engine: what runs share. Cheap to clone.
 #[derive(Clone)]

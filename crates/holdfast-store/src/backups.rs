@@ -233,3 +233,26 @@ pub async fn update_verification(tx: &mut Tx, id: BackupId, found: Verification,
     )?;
     Ok(())
 }
+
+/// Whether an object belongs to a backup, deleted or not.
+pub async fn is_recorded(tx: &mut Tx, destination: DestinationId, key: &str) -> Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM backups WHERE destination_id = $1 AND object_key = $2)";
+    fetch_scalar!(tx, bool, sql, destination.0, key)
+}
+
+/// Stored backups that nobody has read since `before`, the one that waited longest first. One per owner at a time, and
+/// none that is in use: reading them is nobody's first concern.
+pub async fn list_unread(tx: &mut Tx, before: Timestamp, limit: i64) -> Result<Vec<(BackupId, UserId)>> {
+    let rows = fetch_all!(
+        tx,
+        (i64, i64),
+        "SELECT b.id, b.user_id FROM backups b
+         WHERE b.deleted_at IS NULL AND COALESCE(b.verified_at, b.created_at) < $1
+             AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.user_id = b.user_id AND r.kind = 'verify'
+                             AND r.status IN ('queued', 'running'))
+         ORDER BY COALESCE(b.verified_at, b.created_at), b.id LIMIT $2",
+        At(before),
+        limit
+    )?;
+    Ok(rows.into_iter().map(|(id, owner)| (BackupId(id), UserId(owner))).collect())
+}

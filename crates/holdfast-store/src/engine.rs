@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use holdfast_core::clock::SharedClock;
 use sqlx::ConnectOptions as _;
-use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 
 use crate::error::{StartError, StoreError};
@@ -62,6 +62,9 @@ macro_rules! execute {
     };
 }
 
+/// Where PostgreSQL carries the news that a run was queued.
+pub(crate) const QUEUE_CHANNEL: &str = "holdfast_queue";
+
 #[derive(Debug, Clone)]
 pub struct Options {
     /// `sqlite://path` or `postgres://…`.
@@ -92,7 +95,7 @@ pub struct Store {
 #[derive(Clone)]
 enum Pools {
     Sqlite { readers: Pool<SqliteConnectOptions>, writer: Writer },
-    Postgres(Pool<PgConnectOptions>),
+    Postgres { pool: Pool<PgConnectOptions>, connect: Box<PgConnectOptions> },
 }
 
 impl Store {
@@ -115,7 +118,7 @@ impl Store {
     pub async fn read(&self) -> Result<Tx> {
         let inner = match &self.pools {
             Pools::Sqlite { readers, .. } => Inner::SqliteRead(pool::acquire(readers).await?),
-            Pools::Postgres(pool) => Inner::PostgresRead(pool::acquire(pool).await?),
+            Pools::Postgres { pool, .. } => Inner::PostgresRead(pool::acquire(pool).await?),
         };
         Ok(Tx::new(inner, self.sealer.clone()))
     }
@@ -127,6 +130,21 @@ impl Store {
 
     pub fn is_sqlite(&self) -> bool {
         matches!(self.pools, Pools::Sqlite { .. })
+    }
+
+    /// Hears of runs that other processes queue, until the database goes away. On SQLite there are no others, and this
+    /// waits for ever.
+    pub async fn hear_queued(&self, mut heard: impl FnMut()) -> Result<()> {
+        let Pools::Postgres { connect, .. } = &self.pools else { return std::future::pending().await };
+        let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(connect.as_ref().clone());
+        let mut listener = PgListener::connect_with(&pool).await?;
+        listener.listen(QUEUE_CHANNEL).await?;
+        // Whatever was queued before is there to be found.
+        heard();
+        loop {
+            listener.recv().await?;
+            heard();
+        }
     }
 
     /// Answers when the database does.
@@ -141,7 +159,7 @@ impl Store {
                 readers.close();
                 writer.close().await;
             }
-            Pools::Postgres(pool) => pool.close(),
+            Pools::Postgres { pool, .. } => pool.close(),
         }
     }
 }
@@ -165,17 +183,17 @@ impl Pools {
             ("tcp_keepalives_idle", "30"),
         ]);
         let connect = connect.disable_statement_logging();
-        let pool = pool::open(connect, options.max_connections, options.acquire_timeout);
+        let pool = pool::open(connect.clone(), options.max_connections, options.acquire_timeout);
         // Opened here rather than by the first request: a wrong address stops the start.
         let first = pool::acquire(&pool).await;
         first.map(drop).map_err(|error| StartError::Database(format!("cannot reach PostgreSQL: {error}")))?;
-        Ok(Self::Postgres(pool))
+        Ok(Self::Postgres { pool, connect: Box::new(connect) })
     }
 
     async fn begin(&self, sealer: Arc<Sealer>) -> Result<Tx> {
         match self {
             Self::Sqlite { writer, .. } => Ok(Tx::new(Inner::SqliteWrite(writer.begin().await?), sealer)),
-            Self::Postgres(pool) => begin_postgres(pool.clone(), sealer).await,
+            Self::Postgres { pool, .. } => begin_postgres(pool.clone(), sealer).await,
         }
     }
 }
@@ -254,6 +272,10 @@ impl Tx {
             Inner::SqliteWrite(guard) => Engine::Sqlite(guard.connection()),
             Inner::PostgresRead(connection) | Inner::PostgresWrite(connection) => Engine::Postgres(connection),
         }
+    }
+
+    pub(crate) fn is_sqlite(&self) -> bool {
+        matches!(self.inner, Some(Inner::SqliteRead(_) | Inner::SqliteWrite(_)))
     }
 
     /// Sorts a statement's error, and remembers what it means for the connection.

@@ -23,7 +23,8 @@ macro_rules! migration {
     };
 }
 
-const MIGRATIONS: &[Migration] = &[migration!(1, "0001_initial.sql"), migration!(2, "0002_backups.sql")];
+const MIGRATIONS: &[Migration] =
+    &[migration!(1, "0001_initial.sql"), migration!(2, "0002_backups.sql"), migration!(3, "0003_queue.sql")];
 
 /// Applies what is missing. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on
 /// SQLite the transaction itself does.

@@ -1,9 +1,10 @@
 //! Runs: queued, claimed with a lease, ended once. The run is its own queue entry, and a task's log.
 
-use holdfast_core::Timestamp;
 use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
 use holdfast_core::page::Page;
+use holdfast_core::queue::{AtOnce, Chooser, Load};
 use holdfast_core::run::{self, FailureCode, RunKind, RunStatus, Trigger};
+use holdfast_core::{Timestamp, lease};
 use sqlx::QueryBuilder;
 
 use crate::{At, Listing, Result, StoreError, Tx};
@@ -50,7 +51,7 @@ pub enum Subject {
     CheckServer(ServerId),
     CheckDestination(DestinationId),
     TestStream(StreamId),
-    Restore(BackupId),
+    Restore(BackupId, ServerId),
     Verify(BackupId),
 }
 
@@ -61,48 +62,113 @@ impl Subject {
             Self::CheckServer(_) => RunKind::CheckServer,
             Self::CheckDestination(_) => RunKind::CheckDestination,
             Self::TestStream(_) => RunKind::TestStream,
-            Self::Restore(_) => RunKind::Restore,
+            Self::Restore(..) => RunKind::Restore,
             Self::Verify(_) => RunKind::Verify,
         }
     }
+
+    fn task(self) -> Option<i64> {
+        if let Self::Backup(id) = self { Some(id.0) } else { None }
+    }
 }
 
-/// Queues a run. `None` when the task has a live run, or this slot has its run already.
-pub async fn insert(
-    tx: &mut Tx,
-    owner: UserId,
-    subject: Subject,
-    trigger: Trigger,
-    slot: Option<Timestamp>,
-    now: Timestamp,
-) -> Result<Option<RunId>> {
-    let pick = |wanted: RunKind, id: i64| (subject.kind() == wanted).then_some(id);
-    let id = match subject {
-        Subject::Backup(id) => id.0,
-        Subject::CheckServer(id) => id.0,
-        Subject::CheckDestination(id) => id.0,
-        Subject::TestStream(id) => id.0,
-        Subject::Restore(id) | Subject::Verify(id) => id.0,
-    };
+/// What a new run is and why.
+#[derive(Debug, Clone, Copy)]
+pub struct NewRun {
+    pub owner: UserId,
+    pub subject: Subject,
+    pub trigger: Trigger,
+    pub slot: Option<Timestamp>,
+    /// 1, or 2 for the one more try.
+    pub attempt: i64,
+}
+
+impl NewRun {
+    pub fn asked_for(owner: UserId, subject: Subject, trigger: Trigger) -> Self {
+        Self { owner, subject, trigger, slot: None, attempt: 1 }
+    }
+}
+
+/// Queues a run behind its owner's other ones (see the core's queue). `None` when the task has a live run, or this slot
+/// has its run already.
+pub async fn insert(tx: &mut Tx, new: &NewRun, now: Timestamp) -> Result<Option<RunId>> {
+    let NewRun { owner, subject, trigger, slot, attempt } = *new;
+    let (mut server, mut destination, mut stream, mut backup, mut load_server) = (None, None, None, None, None);
+    match subject {
+        Subject::Backup(_) => {}
+        Subject::CheckServer(id) => server = Some(id.0),
+        Subject::CheckDestination(id) => destination = Some(id.0),
+        Subject::TestStream(id) => stream = Some(id.0),
+        Subject::Restore(id, at) => (backup, load_server) = (Some(id.0), Some(at.0)),
+        Subject::Verify(id) => backup = Some(id.0),
+    }
     let row = fetch_optional!(
         tx,
         (i64,),
         "INSERT INTO runs (user_id, kind, task_id, server_id, destination_id, stream_id, backup_id, status,
-             requested_by, slot_at, attempt, lease_epoch, bytes_read, bytes_stored, files, warnings, created_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, 'queued', $8, $9, 1, 0, 0, 0, 0, 0, $10)
+             requested_by, slot_at, attempt, lease_epoch, bytes_read, bytes_stored, files, warnings, created_at,
+             load_server_id, turn)
+         SELECT $1, $2, CAST($3 AS BIGINT), CAST($4 AS BIGINT), CAST($5 AS BIGINT), CAST($6 AS BIGINT),
+             CAST($7 AS BIGINT), 'queued', $8, CAST($9 AS BIGINT), CAST($10 AS BIGINT), 0, 0, 0, 0, 0,
+             CAST($11 AS BIGINT),
+             COALESCE(CAST($12 AS BIGINT), (SELECT t.remote_server_id FROM backup_tasks t WHERE t.id = $3)),
+             CASE WHEN $2 IN ('backup', 'restore', 'verify') AND q.own >= q.served THEN q.own + 1 ELSE q.served END
+         FROM (SELECT COALESCE((SELECT MIN(turn) FROM runs WHERE status = 'queued'), 0) AS served,
+                   COALESCE((SELECT MAX(turn) FROM runs WHERE status = 'queued' AND user_id = $1), -1) AS own) q
+         WHERE TRUE
          ON CONFLICT DO NOTHING RETURNING id",
         owner.0,
         subject.kind().as_str(),
-        pick(RunKind::Backup, id),
-        pick(RunKind::CheckServer, id),
-        pick(RunKind::CheckDestination, id),
-        pick(RunKind::TestStream, id),
-        pick(RunKind::Restore, id).or(pick(RunKind::Verify, id)),
+        subject.task(),
+        server,
+        destination,
+        stream,
+        backup,
         trigger.as_str(),
         slot.map(At),
-        At(now)
+        attempt,
+        At(now),
+        load_server
     )?;
     Ok(row.map(|(id,)| RunId(id)))
+}
+
+/// Puts a slot that got no run on record: it has ended as it began. `None` when the slot has its run.
+pub async fn insert_ended(
+    tx: &mut Tx,
+    owner: UserId,
+    task: TaskId,
+    slot: Timestamp,
+    end: (RunStatus, FailureCode),
+    text: &str,
+    now: Timestamp,
+) -> Result<Option<RunId>> {
+    let row = fetch_optional!(
+        tx,
+        (i64,),
+        "INSERT INTO runs (user_id, kind, task_id, status, requested_by, slot_at, attempt, lease_epoch, bytes_read,
+             bytes_stored, files, warnings, error_code, created_at, finished_at)
+         VALUES ($1, 'backup', $2, $3, 'schedule', $4, 1, 0, 0, 0, 0, 0, $5, $6, $6)
+         ON CONFLICT DO NOTHING RETURNING id",
+        owner.0,
+        task.0,
+        end.0.as_str(),
+        At(slot),
+        end.1.as_str(),
+        At(now)
+    )?;
+    let Some((id,)) = row else { return Ok(None) };
+    append_line(tx, RunId(id), 0, text, now).await?;
+    Ok(Some(RunId(id)))
+}
+
+/// Tells workers of other processes that something is queued, once this is committed.
+pub async fn announce(tx: &mut Tx) -> Result<()> {
+    if let crate::engine::Engine::Postgres(connection) = tx.engine() {
+        let sent = sqlx::query("SELECT pg_notify($1, '')").bind(crate::engine::QUEUE_CHANNEL).execute(connection).await;
+        tx.checked(sent)?;
+    }
+    Ok(())
 }
 
 pub async fn find(tx: &mut Tx, id: RunId) -> Result<Option<RunRow>> {
@@ -114,8 +180,13 @@ pub async fn find_log(tx: &mut Tx, id: RunId) -> Result<Option<RunRow>> {
     find_packed!(tx, "FROM runs r WHERE r.id = $1 AND r.kind = 'backup'", id.0)
 }
 
+/// The newest run of a task. A slot that was skipped because of it is not one.
 pub async fn find_latest(tx: &mut Tx, task: TaskId) -> Result<Option<RunRow>> {
-    find_packed!(tx, "FROM runs r WHERE r.task_id = $1 ORDER BY r.id DESC LIMIT 1", task.0)
+    find_packed!(
+        tx,
+        "FROM runs r WHERE r.task_id = $1 AND COALESCE(r.error_code, '') <> 'skipped' ORDER BY r.id DESC LIMIT 1",
+        task.0
+    )
 }
 
 pub async fn find_live(tx: &mut Tx, task: TaskId) -> Result<Option<RunRow>> {
@@ -184,23 +255,100 @@ pub async fn append_line(tx: &mut Tx, id: RunId, epoch: i64, text: &str, now: Ti
     Ok(appended == 1)
 }
 
-/// Takes the oldest queued run. Of several workers, each gets another one or none.
-pub async fn claim(tx: &mut Tx, worker: &str, lease_until: Timestamp, now: Timestamp) -> Result<Option<RunRow>> {
-    let row = fetch_optional!(
-        tx,
-        (i64,),
-        "UPDATE runs SET status = 'running', worker = $1, lease_epoch = lease_epoch + 1, lease_expires_at = $2,
-             started_at = $3
-         WHERE id = (SELECT id FROM runs WHERE status = 'queued' ORDER BY id LIMIT 1) AND status = 'queued'
-         RETURNING id",
-        worker,
-        At(lease_until),
-        At(now)
-    )?;
-    match row {
-        Some((id,)) => find(tx, RunId(id)).await,
-        None => Ok(None),
+/// Whom a run keeps busy, as the queue counts it: long ones alone.
+#[derive(Debug, Clone, Copy, sqlx::FromRow)]
+struct LoadRow {
+    id: i64,
+    user_id: i64,
+    load_server_id: Option<i64>,
+    turn: i64,
+    is_long: bool,
+}
+
+impl LoadRow {
+    fn load(&self) -> Option<Load> {
+        let load = Load { user: UserId(self.user_id), server: self.load_server_id.map(ServerId) };
+        self.is_long.then_some(load)
     }
+}
+
+/// Whether anything waits; costs next to nothing.
+pub async fn has_queued(tx: &mut Tx) -> Result<bool> {
+    fetch_scalar!(tx, bool, "SELECT EXISTS (SELECT 1 FROM runs WHERE status = 'queued')")
+}
+
+/// Queued runs looked at in one step while runs are chosen.
+const CLAIM_PAGE: i64 = 200;
+/// Further down than this nobody looks at once: it bounds how long others wait for their turn to choose.
+const CLAIM_PAGES: usize = 100;
+
+/// Takes up to `room` queued runs, in the order of their turns, as far as the limits let them start. One worker chooses
+/// at a time, so that limits hold over all of them; the claim itself is one statement that takes only what is queued.
+pub async fn claim(
+    tx: &mut Tx,
+    worker: &str,
+    room: usize,
+    limits: AtOnce,
+    lease_until: Timestamp,
+    now: Timestamp,
+) -> Result<Vec<RunRow>> {
+    if let crate::engine::Engine::Postgres(connection) = tx.engine() {
+        const CLAIMING: i64 = 0x686f_6c64_0001;
+        let locked = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(CLAIMING).execute(connection).await;
+        tx.checked(locked)?;
+    }
+    let running = fetch_all!(
+        tx,
+        LoadRow,
+        "SELECT id, user_id, load_server_id, turn, kind IN ('backup', 'restore', 'verify') AS is_long FROM runs
+         WHERE status = 'running'"
+    )?;
+    let mut chooser = Chooser::new(limits, running.iter().filter_map(LoadRow::load));
+    let (mut chosen, mut after) = (Vec::new(), (i64::MIN, i64::MIN));
+    for _ in 0..CLAIM_PAGES {
+        let page = fetch_all!(
+            tx,
+            LoadRow,
+            "SELECT id, user_id, load_server_id, turn, kind IN ('backup', 'restore', 'verify') AS is_long FROM runs
+             WHERE status = 'queued' AND (turn, id) > ($1, $2) ORDER BY turn, id LIMIT $3",
+            after.0,
+            after.1,
+            CLAIM_PAGE
+        )?;
+        for row in &page {
+            if chosen.len() < room && chooser.may_start(row.load()) {
+                chosen.push(row.id);
+            }
+        }
+        match page.last() {
+            Some(last) if chosen.len() < room && page.len() as i64 == CLAIM_PAGE => after = (last.turn, last.id),
+            _ => break,
+        }
+    }
+    if chosen.is_empty() {
+        return Ok(Vec::new());
+    }
+    let claimed = on!(tx, conn => {
+        let mut query = QueryBuilder::<Db>::new("UPDATE runs SET status = 'running', worker = ");
+        query.push_bind(worker).push(", lease_epoch = lease_epoch + 1, lease_expires_at = ").push_bind(At(lease_until));
+        query.push(", started_at = ").push_bind(At(now)).push(" WHERE status = 'queued' AND id IN (");
+        let mut ids = query.separated(", ");
+        for id in &chosen {
+            ids.push_bind(*id);
+        }
+        query.push(") RETURNING id");
+        query.build_query_as::<(i64,)>().fetch_all(conn).await
+    })?;
+    let lines = on!(tx, conn => {
+        let mut query = QueryBuilder::<Db>::new(concat!("SELECT ", packed_line!(), " FROM runs r WHERE r.id IN ("));
+        let mut ids = query.separated(", ");
+        for (id,) in &claimed {
+            ids.push_bind(*id);
+        }
+        query.push(") ORDER BY r.turn, r.id");
+        query.build_query_as::<(String,)>().fetch_all(conn).await
+    })?;
+    lines.iter().map(|(line,)| crate::packed::unpack(line)).collect()
 }
 
 /// How far a run is; see `update_progress`.
@@ -332,30 +480,39 @@ pub async fn is_cancel_requested(tx: &mut Tx, id: RunId) -> Result<bool> {
     fetch_scalar!(tx, bool, "SELECT cancel_requested_at IS NOT NULL FROM runs WHERE id = $1", id.0)
 }
 
-/// A run whose worker went away.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct LostRun {
-    pub id: i64,
-    pub task_id: Option<i64>,
+#[derive(Debug, Clone, Copy, sqlx::FromRow)]
+struct BeatRow {
+    id: i64,
+    lease_epoch: i64,
+    lease_expires_at: i64,
 }
 
-pub async fn list_lost(tx: &mut Tx, now: Timestamp) -> Result<Vec<LostRun>> {
-    let sql = "SELECT id, task_id FROM runs WHERE status = 'running' AND lease_expires_at < $1 ORDER BY id LIMIT 100";
-    fetch_all!(tx, LostRun, sql, At(now))
+/// Everything that runs, with its worker's last sign.
+pub async fn list_beats(tx: &mut Tx) -> Result<Vec<lease::Beat>> {
+    let sql = "SELECT id, lease_epoch, COALESCE(lease_expires_at, 0) AS lease_expires_at FROM runs
+               WHERE status = 'running'";
+    let rows = fetch_all!(tx, BeatRow, sql)?;
+    Ok(rows
+        .into_iter()
+        .map(|row| lease::Beat { run: RunId(row.id), epoch: row.lease_epoch, sign: row.lease_expires_at })
+        .collect())
 }
 
-/// Takes a run away from a worker whose lease has run out and ends it. The new epoch, which is given back, shuts the old
-/// worker out; `None` when somebody else was faster.
-pub async fn fail_lost(tx: &mut Tx, id: RunId, now: Timestamp) -> Result<Option<i64>> {
+/// Takes a run away from a worker that fell silent and ends it. The new epoch, which is given back, shuts the old
+/// worker out; `None` when it gave a sign after all, or somebody else was faster.
+pub async fn fail_lost(tx: &mut Tx, lost: &lease::Beat, now: Timestamp) -> Result<Option<i64>> {
     let row = fetch_optional!(
         tx,
         (i64,),
         "UPDATE runs SET status = 'failed', error_code = $1, finished_at = $2, lease_epoch = lease_epoch + 1,
              lease_expires_at = NULL
-         WHERE id = $3 AND status = 'running' AND lease_expires_at < $2 RETURNING lease_epoch",
+         WHERE id = $3 AND status = 'running' AND lease_epoch = $4 AND COALESCE(lease_expires_at, 0) = $5
+         RETURNING lease_epoch",
         FailureCode::WorkerLost.as_str(),
         At(now),
-        id.0
+        lost.run.0,
+        lost.epoch,
+        lost.sign
     )?;
     Ok(row.map(|(epoch,)| epoch))
 }
@@ -369,12 +526,26 @@ pub async fn delete_old_checks(tx: &mut Tx, before: Timestamp) -> Result<u64> {
     )
 }
 
+/// Forgets logs that ended long ago. The newest of each task stays, and so does whatever made a backup that is there.
+pub async fn delete_old_logs(tx: &mut Tx, before: Timestamp, limit: i64) -> Result<u64> {
+    execute!(
+        tx,
+        "DELETE FROM runs WHERE id IN (SELECT r.id FROM runs r
+             WHERE r.finished_at < $1 AND r.kind IN ('backup', 'restore', 'verify')
+                 AND NOT EXISTS (SELECT 1 FROM backups b WHERE b.run_id = r.id AND b.deleted_at IS NULL)
+                 AND (r.task_id IS NULL OR EXISTS (SELECT 1 FROM runs n WHERE n.task_id = r.task_id AND n.id > r.id))
+             ORDER BY r.finished_at LIMIT $2)",
+        At(before),
+        limit
+    )
+}
+
 /// What there is to do at the moment, from a few index look-ups; costs next to nothing when there is nothing.
 #[derive(Debug, Clone, Copy, sqlx::FromRow)]
 pub struct Waiting {
     pub has_due_task: bool,
     pub has_queued_run: bool,
-    pub has_lost_run: bool,
+    pub has_running_run: bool,
     pub has_removal: bool,
     pub has_upload: bool,
 }
@@ -383,9 +554,10 @@ pub async fn find_waiting(tx: &mut Tx, now: Timestamp) -> Result<Waiting> {
     let row = fetch_optional!(
         tx,
         Waiting,
-        "SELECT EXISTS (SELECT 1 FROM backup_tasks WHERE next_run_at <= $1) AS has_due_task,
+        "SELECT EXISTS (SELECT 1 FROM backup_tasks WHERE next_run_at <= $1)
+                 OR EXISTS (SELECT 1 FROM backup_tasks WHERE retry_at <= $1) AS has_due_task,
              EXISTS (SELECT 1 FROM runs WHERE status = 'queued') AS has_queued_run,
-             EXISTS (SELECT 1 FROM runs WHERE status = 'running' AND lease_expires_at < $1) AS has_lost_run,
+             EXISTS (SELECT 1 FROM runs WHERE status = 'running') AS has_running_run,
              EXISTS (SELECT 1 FROM backups WHERE deleted_at IS NOT NULL AND removed_at IS NULL
                      AND remove_after <= $1) AS has_removal,
              EXISTS (SELECT 1 FROM uploads u WHERE u.retry_after <= $1 AND NOT EXISTS

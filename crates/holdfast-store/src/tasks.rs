@@ -1,6 +1,6 @@
 //! Backup tasks, what is attached to them, and when they are due.
 
-use holdfast_core::ids::{DestinationId, ServerId, TaskId, UserId};
+use holdfast_core::ids::{DestinationId, RunId, ServerId, TaskId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::rules::search_form;
 use holdfast_core::run::TaskStatus;
@@ -299,7 +299,8 @@ pub async fn update_pause(
 ) -> Result<()> {
     execute!(
         tx,
-        "UPDATE backup_tasks SET paused_at = $1, next_run_at = $2, updated_at = $3 WHERE id = $4 AND user_id = $5",
+        "UPDATE backup_tasks SET paused_at = $1, next_run_at = $2, updated_at = $3, retry_at = NULL, losses = 0
+         WHERE id = $4 AND user_id = $5",
         paused_at.map(At),
         next_run_at.map(At),
         row.updated_at.moved_on(now),
@@ -377,15 +378,66 @@ impl DueRow {
     }
 }
 
+/// Tasks whose slot has come, soonest first. Of several processes that ask, each gets others.
 pub async fn list_due(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<DueRow>> {
+    const SQL: &str =
+        "SELECT id, user_id, next_run_at, frequency, time_to_run_at, day_of_week, day_of_month, custom_cron
+         FROM backup_tasks WHERE next_run_at <= $1 ORDER BY next_run_at, id LIMIT $2";
+    const SHARED: &str =
+        "SELECT id, user_id, next_run_at, frequency, time_to_run_at, day_of_week, day_of_month, custom_cron
+         FROM backup_tasks WHERE next_run_at <= $1 ORDER BY next_run_at, id LIMIT $2 FOR UPDATE SKIP LOCKED";
+    let sql = if tx.is_sqlite() { SQL } else { SHARED };
+    fetch_all!(tx, DueRow, sql, At(now), limit)
+}
+
+/// A task that is to be tried once more.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct RetryRow {
+    pub id: i64,
+    pub user_id: i64,
+    /// Who asked for the run that failed; nobody when its log is gone.
+    pub requested_by: Option<String>,
+}
+
+/// Tasks whose second try has come.
+pub async fn list_retries(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<RetryRow>> {
     fetch_all!(
         tx,
-        DueRow,
-        "SELECT id, user_id, next_run_at, frequency, time_to_run_at, day_of_week, day_of_month, custom_cron
-         FROM backup_tasks WHERE next_run_at <= $1 ORDER BY next_run_at, id LIMIT $2",
+        RetryRow,
+        "SELECT t.id, t.user_id, (SELECT r.requested_by FROM runs r WHERE r.id = t.retry_run_id) AS requested_by
+         FROM backup_tasks t WHERE t.retry_at <= $1 ORDER BY t.retry_at LIMIT $2",
         At(now),
         limit
     )
+}
+
+/// Has a task tried once more later, unless it is paused.
+pub async fn plan_retry(tx: &mut Tx, id: TaskId, failed: RunId, at: Timestamp) -> Result<bool> {
+    let planned = execute!(
+        tx,
+        "UPDATE backup_tasks SET retry_at = $1, retry_run_id = $2 WHERE id = $3 AND paused_at IS NULL",
+        At(at),
+        failed.0,
+        id.0
+    )?;
+    Ok(planned == 1)
+}
+
+/// A run that starts otherwise makes a second try needless. False when there was none, or another took it.
+pub async fn drop_retry(tx: &mut Tx, id: TaskId) -> Result<bool> {
+    let sql = "UPDATE backup_tasks SET retry_at = NULL WHERE id = $1 AND retry_at IS NOT NULL";
+    Ok(execute!(tx, sql, id.0)? == 1)
+}
+
+/// Counts a worker that this task's run lost, and gives how many that are in a row.
+pub async fn count_loss(tx: &mut Tx, id: TaskId) -> Result<i64> {
+    let row = fetch_optional!(
+        tx,
+        (i64,),
+        "UPDATE backup_tasks SET losses = losses + 1 WHERE id = $1 RETURNING losses",
+        id.0
+    )?;
+    Ok(row.map_or(0, |(losses,)| losses))
 }
 
 /// Moves a due task to its next slot, unless another scheduler did or the schedule was edited meanwhile.
@@ -403,5 +455,11 @@ pub async fn advance(tx: &mut Tx, due: &DueRow, next_run_at: Option<Timestamp>) 
 /// Notes the end of the task's last run.
 pub async fn update_last_run(tx: &mut Tx, id: TaskId, finished_at: Timestamp) -> Result<()> {
     execute!(tx, "UPDATE backup_tasks SET last_run_at = $1 WHERE id = $2", At(finished_at), id.0)?;
+    Ok(())
+}
+
+/// The task's run came to an end by itself: what was lost before does not count any more.
+pub async fn forget_losses(tx: &mut Tx, id: TaskId) -> Result<()> {
+    execute!(tx, "UPDATE backup_tasks SET losses = 0 WHERE id = $1 AND losses > 0", id.0)?;
     Ok(())
 }

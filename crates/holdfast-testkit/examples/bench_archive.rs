@@ -302,6 +302,8 @@ impl Service {
             .env("HOLDFAST_DATA_DIR", data)
             .env("HOLDFAST_LISTEN", &address)
             .env("HOLDFAST_RUNS_AT_ONCE", "60")
+            .env("HOLDFAST_RUNS_PER_SERVER", "60")
+            .env("HOLDFAST_RUNS_PER_USER", "60")
             .env("HOLDFAST_RUNS_PER_MINUTE", "1000000")
             .env("HOLDFAST_RATE_PER_SECOND", "1000000")
             .env("HOLDFAST_LOG", "warn")

@@ -13,8 +13,11 @@ use crate::service::{Service, free_port};
 
 pub struct PostgresServer {
     port: u16,
-    /// Kept for its end.
-    _service: Service,
+    folder: PathBuf,
+    command: Vec<String>,
+    user: Option<(u32, u32)>,
+    /// Taken out while it is down.
+    service: Option<Service>,
 }
 
 impl PostgresServer {
@@ -43,14 +46,28 @@ impl PostgresServer {
         let made = initdb.output().expect("initdb can be run");
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
         let port = free_port();
-        let (data, sockets, port_text) = (data.display().to_string(), folder.display().to_string(), port.to_string());
-        let server = bin.join("postgres").display().to_string();
+        let text = |path: &Path| path.display().to_string();
         let fsync = if durable { "fsync=on" } else { "fsync=off" };
-        let mut command = vec![server.as_str(), "-D", &data, "-p", &port_text, "-h", "127.0.0.1", "-k", &sockets];
-        command.extend(["-c", "max_connections=300", "-c", fsync]);
-        let mut service = Service::start(&folder, user, &command);
-        service.wait_for_port(port, &folder.join("log"));
-        Self { port, _service: service }
+        let mut command = vec![text(&bin.join("postgres")), "-D".into(), text(&data), "-k".into(), text(&folder)];
+        command.extend(["-p", &port.to_string(), "-h", "127.0.0.1", "-c", "max_connections=300"].map(str::to_owned));
+        command.extend(["-c", fsync].map(str::to_owned));
+        let mut server = Self { port, folder, command, user, service: None };
+        server.start_again();
+        server
+    }
+
+    /// Ends the server, with its clients' connections, as an administrator would.
+    pub fn stop(&mut self) {
+        if let Some(service) = self.service.take() {
+            service.stop_keeping_folder();
+        }
+    }
+
+    pub fn start_again(&mut self) {
+        let command: Vec<&str> = self.command.iter().map(String::as_str).collect();
+        let mut service = Service::start(&self.folder, self.user, &command);
+        service.wait_for_port(self.port, &self.folder.join("log"));
+        self.service = Some(service);
     }
 
     pub fn port(&self) -> u16 {

@@ -37,6 +37,8 @@ pub struct TestApp {
     /// Database and key of this test; removed with it.
     pub folder: TempDir,
     parts: Parts,
+    /// One for the whole test: it remembers what it watched.
+    worker: Worker,
     stop: CancellationToken,
 }
 
@@ -46,6 +48,7 @@ pub struct Settings {
     pub device_auth_enabled: bool,
     /// Short times, so that tests of faults do not wait for long.
     pub engine: holdfast_engine::Settings,
+    pub work: holdfast_worker::Settings,
 }
 
 impl Default for Settings {
@@ -60,7 +63,9 @@ impl Default for Settings {
         engine.destination.retry.first_wait = Duration::from_millis(10);
         engine.destination.retry.longest_wait = Duration::from_millis(100);
         engine.destination.retry.give_up_after = Duration::from_secs(5);
-        Self { limits, device_auth_enabled: true, engine }
+        // A second try would hide how the first one ended; tests that are about it ask for it.
+        let work = holdfast_worker::Settings { retry_after: Duration::ZERO, ..Default::default() };
+        Self { limits, device_auth_enabled: true, engine, work }
     }
 }
 
@@ -98,7 +103,7 @@ impl TestApp {
         let destinations = folder.path().join("destinations");
         let archives = Arc::new(StoredArchives::new(engine.clone(), store.clone(), destinations.clone()));
         let app = Arc::new(App::new(store, shared, settings.limits, settings.device_auth_enabled, archives));
-        let parts = Parts { app: app.clone(), engine, folder: destinations, runs_at_once: 8 };
+        let parts = Parts { app: app.clone(), engine, folder: destinations, settings: settings.work };
         let api = holdfast_api::router(Arc::new(Api { app: app.clone(), metrics: None }));
         let ui = holdfast_ui::router(Arc::new(Ui { app: app.clone(), secure_cookies: false }));
         let router = holdfast_api::with_context(api.merge(ui), ContextSettings::default());
@@ -108,7 +113,8 @@ impl TestApp {
         let stopped = stop.clone().cancelled_owned();
         let service = router.into_make_service_with_connect_info::<SocketAddr>();
         tokio::spawn(async move { axum::serve(listener, service).with_graceful_shutdown(stopped).await });
-        Self { app, clock, base_url, options, folder, parts, stop }
+        let worker = Worker::new(parts.clone());
+        Self { app, clock, base_url, options, folder, parts, worker, stop }
     }
 
     /// A caller without a token.
@@ -151,10 +157,19 @@ impl TestApp {
 
     /// Does all the work there is, in place of waiting for it.
     pub async fn run_until_idle(&self) {
-        let worked = self.worker().run_until_idle(&CancellationToken::new()).await;
+        let worked = self.worker.run_until_idle(&CancellationToken::new()).await;
         worked.unwrap_or_else(|error| panic!("{error:?}"));
     }
 
+    /// Lets time go by as a worker sees it, look by look.
+    pub async fn pass_secs(&self, seconds: i64) {
+        for _ in 0..seconds {
+            self.clock.advance_secs(1);
+            self.run_until_idle().await;
+        }
+    }
+
+    /// Another worker.
     pub fn worker(&self) -> Worker {
         Worker::new(self.parts.clone())
     }

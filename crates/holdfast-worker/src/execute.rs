@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use holdfast_app::{App, AppError, Result};
+use holdfast_app::{App, AppError, Origin, Result};
 use holdfast_core::backup::{DeletedReason, Verification};
 use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
+use holdfast_core::lease::Beat;
 use holdfast_core::retention::{self, Verdict};
 use holdfast_core::run::{FailureCode, RunKind, RunStatus};
 use holdfast_core::task::TaskSettings;
@@ -16,13 +17,20 @@ use holdfast_engine::{
 };
 use holdfast_store::backups::{self, NewBackup};
 use holdfast_store::runs::{self, RunRow};
-use holdfast_store::{StoreError, Tx, destinations, restores, servers, streams, tasks, uploads};
+use holdfast_store::{At, StoreError, Tx, audit, destinations, restores, servers, streams, tasks, uploads};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::lease::{Lease, append_lines, counts, lease_until};
+use crate::Settings;
+use crate::lease::{Finished, Lease, append_lines, counts, lease_until};
 use crate::plans::Planner;
+use crate::scheduler::later;
 
 const NO_MESSAGE: &str = "Not sent: this version of Holdfast cannot deliver messages yet.";
 const LOST: &str = "The worker that had this run went away before its end. Nothing counts as backed up by it.";
+const STOPPED: &str = "The service was stopped while this run was going.";
+/// A task that costs so many workers in a row is to blame for it.
+const MOST_LOSSES: i64 = 3;
 /// Between tries to write the end of a run while the database is away.
 const END_AGAIN: Duration = Duration::from_millis(500);
 
@@ -77,22 +85,26 @@ pub(crate) struct Executor {
     pub app: Arc<App>,
     pub engine: Engine,
     pub planner: Planner,
+    pub settings: Settings,
+    /// Ends whatever runs: there is no more time.
+    pub halt: CancellationToken,
 }
 
 impl Executor {
-    /// Takes the oldest queued run; `None` when there is none.
-    pub(crate) async fn claim(&self, worker: &str) -> Result<Option<RunRow>> {
+    /// Takes as many queued runs as there is room for and the limits allow.
+    pub(crate) async fn claim(&self, worker: &str, room: usize) -> Result<Vec<RunRow>> {
         let now = self.app.now();
+        let until = lease_until(now, &self.settings);
         let mut tx = self.app.store.begin().await?;
-        let run = runs::claim(&mut tx, worker, lease_until(now), now).await?;
+        let claimed = runs::claim(&mut tx, worker, room, self.settings.at_once, until, now).await?;
         tx.commit().await?;
-        Ok(run)
+        Ok(claimed)
     }
 
     /// Works on a claimed run until its end is written, or the run is not ours any more.
     pub(crate) async fn run(&self, run: RunRow) {
         let id = run.id;
-        let lease = Lease::start(self.app.clone(), run.clone());
+        let lease = Lease::start(self.app.clone(), self.settings, run.clone());
         let (executor, context) = (self.clone(), lease.context.clone());
         // A task of its own: whatever breaks in there ends this run and no other.
         let working = tokio::spawn(async move {
@@ -100,21 +112,48 @@ impl Executor {
             let done = executor.work(&run, &context, &mut involved).await;
             (done, involved)
         });
-        let (done, involved) = working.await.unwrap_or_else(|error| {
+        let (halt, cancel) = (self.halt.clone(), lease.context.cancel.clone());
+        let halting = AbortOnDropHandle::new(tokio::spawn(async move {
+            halt.cancelled().await;
+            cancel.cancel();
+        }));
+        let worked = working.await;
+        drop(halting);
+        let has_crashed = worked.is_err();
+        let (mut done, involved) = worked.unwrap_or_else(|error| {
             tracing::error!(%error, run = id, "a run broke its worker");
             (Err(EngineError::internal("This run met a fault of Holdfast itself.")), Involved::default())
         });
-        let Some((run, context, lines)) = lease.finish().await else { return self.discard(&done).await };
-        let end = End { executor: self, run: &run, context: &context, lines, done, involved };
+        let Some(Finished { run, context, lines, is_cancelled }) = lease.finish().await else {
+            return self.discard(&done).await;
+        };
+        let is_stopped = matches!(&done, Err(error) if error.code == FailureCode::Cancelled) && !is_cancelled;
+        if is_stopped && self.halt.is_cancelled() {
+            done = Err(EngineError::new(FailureCode::WorkerLost, STOPPED));
+        }
+        let end = End { executor: self, run: &run, context: &context, lines, done, involved, has_crashed };
         if let Some(unwritten) = end.write().await {
             self.discard(&unwritten).await;
         }
     }
 
-    /// Takes away what a run stored that is not ours to record any more: nobody else knows of it.
+    /// Takes away what a run stored that is not ours to record any more: nobody else knows of it. What is on record after
+    /// all, as when only the answer to a commit was lost, stays.
     async fn discard(&self, done: &Result<Done, EngineError>) {
         let Ok(Done::Backup(backup)) = done else { return };
         let key = &backup.report.key;
+        let recorded = async {
+            let mut tx = self.app.store.read().await?;
+            backups::is_recorded(&mut tx, backup.settings.destination, key).await
+        };
+        match recorded.await {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(key, %error, "whether this object is on record is not known; it stays");
+                return;
+            }
+        }
         if let Err(error) = self.engine.discard(&backup.destination, key, None).await {
             tracing::warn!(key, %error, "an object that belongs to no run was left behind");
         }
@@ -163,6 +202,7 @@ impl Executor {
         context.log.line(format!("Backing up {source}."));
         let journal = RunJournal {
             app: self.app.clone(),
+            patience: self.settings.lease,
             run: RunId(run.id),
             epoch: run.lease_epoch,
             destination: planned.settings.destination,
@@ -196,31 +236,76 @@ impl Executor {
         found.ok_or_else(|| crate::plans::gone("backup"))
     }
 
-    /// Ends the runs of workers that went away.
-    pub(crate) async fn fail_lost(&self) -> Result<()> {
+    /// Ends a run whose worker fell silent.
+    pub(crate) async fn fail_lost(&self, lost: &Beat) -> Result<()> {
         let now = self.app.now();
-        let lost = runs::list_lost(&mut self.app.store.read().await?, now).await?;
-        for lost in lost {
-            let (id, task) = (RunId(lost.id), lost.task_id.map(TaskId));
-            let mut tx = self.app.store.begin().await?;
-            if let Some(task) = task {
-                tasks::find_locked(&mut tx, task).await?;
+        let Some(run) = runs::find(&mut self.app.store.read().await?, lost.run).await? else { return Ok(()) };
+        let mut tx = self.app.store.begin().await?;
+        if let Some(task) = run.task_id {
+            tasks::find_locked(&mut tx, TaskId(task)).await?;
+        }
+        let Some(epoch) = runs::fail_lost(&mut tx, lost, now).await? else { return Ok(()) };
+        runs::append_line(&mut tx, lost.run, epoch, LOST, now).await?;
+        let follow_up = FollowUp { run: &run, epoch, code: Some(FailureCode::WorkerLost), is_loss: true };
+        follow_up.write(&mut tx, &self.settings, now).await?;
+        tx.commit().await?;
+        tracing::warn!(run = run.id, "the worker of this run went away; the run is ended as failed");
+        Ok(())
+    }
+}
+
+/// What the end of a run means for its task: it has run, it may be tried once more, it may be to blame.
+struct FollowUp<'a> {
+    run: &'a RunRow,
+    epoch: i64,
+    code: Option<FailureCode>,
+    is_loss: bool,
+}
+
+impl FollowUp<'_> {
+    async fn write(&self, tx: &mut Tx, settings: &Settings, now: Timestamp) -> Result<(), StoreError> {
+        let Some(task) = self.run.task_id.map(TaskId) else { return Ok(()) };
+        tasks::update_last_run(tx, task, now).await?;
+        if self.is_loss {
+            let losses = tasks::count_loss(tx, task).await?;
+            if losses >= MOST_LOSSES {
+                return self.pause(tx, task, now).await;
             }
-            let Some(epoch) = runs::fail_lost(&mut tx, id, now).await? else { continue };
-            runs::append_line(&mut tx, id, epoch, LOST, now).await?;
-            if let Some(task) = task {
-                tasks::update_last_run(&mut tx, task, now).await?;
+        } else {
+            tasks::forget_losses(tx, task).await?;
+        }
+        let is_first = self.run.attempt == 1 && !settings.retry_after.is_zero();
+        if is_first && self.code.is_some_and(FailureCode::can_retry) {
+            let seconds = i64::try_from(settings.retry_after.as_secs()).unwrap_or(i64::MAX / 4_000_000);
+            if tasks::plan_retry(tx, task, RunId(self.run.id), later(now, seconds)).await? {
+                self.line(tx, &format!("This will be tried once more in {seconds} seconds."), now).await?;
             }
-            tx.commit().await?;
-            tracing::warn!(run = lost.id, "the worker of this run went away; the run is ended as failed");
         }
         Ok(())
+    }
+
+    async fn pause(&self, tx: &mut Tx, task: TaskId, now: Timestamp) -> Result<(), StoreError> {
+        let Some(row) = tasks::find(tx, task).await?.filter(|row| row.paused_at.is_none()) else { return Ok(()) };
+        tasks::update_pause(tx, &row, Some(now), None, now).await?;
+        let text = format!("The task is paused: its last {MOST_LOSSES} runs each lost their worker.");
+        self.line(tx, &text, now).await?;
+        let detail = format!("{task} {}", row.label);
+        let owner = Some(UserId(row.user_id));
+        audit::insert(tx, At(now), owner, &Origin::default(), "backup_task.paused_after_losses", &detail).await?;
+        tracing::error!(task = task.0, "paused: its last {MOST_LOSSES} runs each lost their worker");
+        metrics::counter!("holdfast_tasks_paused_after_losses_total").increment(1);
+        Ok(())
+    }
+
+    async fn line(&self, tx: &mut Tx, text: &str, now: Timestamp) -> Result<(), StoreError> {
+        runs::append_line(tx, RunId(self.run.id), self.epoch, text, now).await.map(drop)
     }
 }
 
 /// Notes uploads before they exist; fenced like every write of a run.
 struct RunJournal {
     app: Arc<App>,
+    patience: Duration,
     run: RunId,
     epoch: i64,
     destination: DestinationId,
@@ -229,7 +314,7 @@ struct RunJournal {
 impl RunJournal {
     /// Tries until the database answers, or the lease would be anybody's.
     async fn note(&self, note: Note<'_>) -> Result<(), EngineError> {
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(crate::lease::LEASE_SECS.unsigned_abs());
+        let deadline = tokio::time::Instant::now() + self.patience;
         loop {
             match self.try_note(note).await {
                 Ok(true) => return Ok(()),
@@ -281,6 +366,7 @@ struct End<'a> {
     lines: Vec<String>,
     done: Result<Done, EngineError>,
     involved: Involved,
+    has_crashed: bool,
 }
 
 impl End<'_> {
@@ -290,7 +376,7 @@ impl End<'_> {
         let words = self.last_words();
         self.lines.push(words);
         let status = self.status();
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(crate::lease::LEASE_SECS.unsigned_abs());
+        let deadline = tokio::time::Instant::now() + self.executor.settings.lease;
         loop {
             match self.try_write(status).await {
                 Ok(true) => break,
@@ -349,7 +435,7 @@ impl End<'_> {
     }
 
     async fn try_write(&self, status: RunStatus) -> Result<bool> {
-        let (app, run) = (&self.executor.app, self.run);
+        let (app, settings, run) = (&self.executor.app, &self.executor.settings, self.run);
         let now = app.now();
         let id = RunId(run.id);
         let mut tx = app.store.begin().await?;
@@ -359,16 +445,15 @@ impl End<'_> {
         }
         append_lines(&mut tx, id, run.lease_epoch, &self.lines, now).await?;
         let counts = counts(&self.context.progress, self.context.log.warnings(), 0.0);
-        runs::update_progress(&mut tx, id, run.lease_epoch, &counts, lease_until(now)).await?;
+        runs::update_progress(&mut tx, id, run.lease_epoch, &counts, lease_until(now, settings)).await?;
         let code = self.done.as_ref().err().map(|error| error.code);
         if !runs::finish(&mut tx, id, run.lease_epoch, status, code, now).await? {
             return Ok(false);
         }
         self.note_contact(&mut tx, now).await?;
         self.note_outcome(&mut tx, now).await?;
-        if let Some(task) = run.task_id {
-            tasks::update_last_run(&mut tx, TaskId(task), now).await?;
-        }
+        let follow_up = FollowUp { run, epoch: run.lease_epoch, code, is_loss: self.has_crashed };
+        follow_up.write(&mut tx, settings, now).await?;
         tx.commit().await?;
         Ok(true)
     }
@@ -415,10 +500,14 @@ impl End<'_> {
     }
 
     async fn note_verification(&self, tx: &mut Tx, found: Verification, now: Timestamp) -> Result<(), StoreError> {
-        match self.run.backup_id {
-            Some(backup) => backups::update_verification(tx, BackupId(backup), found, now).await,
-            None => Ok(()),
+        let Some(backup) = self.run.backup_id else { return Ok(()) };
+        if found != Verification::Verified {
+            tracing::error!(backup, found = found.as_str(), "a stored backup cannot be restored");
+            metrics::counter!("holdfast_backups_damaged_total").increment(1);
+            let (owner, detail) = (Some(UserId(self.run.user_id)), format!("{backup} {}", found.as_str()));
+            audit::insert(tx, At(now), owner, &Origin::default(), "backup.found_damaged", &detail).await?;
         }
+        backups::update_verification(tx, BackupId(backup), found, now).await
     }
 
     async fn note_destination(&self, tx: &mut Tx, marker: Option<&str>, now: Timestamp) -> Result<(), StoreError> {

@@ -16,17 +16,15 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// A worker that has not been heard of for so long has lost its run.
-pub(crate) const LEASE_SECS: i64 = 60;
+use crate::Settings;
+
 /// How often progress is written; also how fast a cancellation is noticed.
 const BEAT: Duration = Duration::from_secs(1);
-/// A database that hangs must not keep a worker from giving up.
-const BEAT_LIMIT: Duration = Duration::from_secs(15);
-/// Given up this long before the lease runs out, so that two workers never have the same run.
-const MARGIN_SECS: u64 = 10;
 
-pub(crate) fn lease_until(now: Timestamp) -> Timestamp {
-    clock::from_micros(now.as_microsecond() + LEASE_SECS * 1_000_000)
+/// Until when a lease that is renewed now lasts. People may read it; workers go by silence.
+pub(crate) fn lease_until(now: Timestamp, settings: &Settings) -> Timestamp {
+    let micros = i64::try_from(settings.lease.as_micros()).unwrap_or(i64::MAX / 4);
+    clock::from_micros(now.as_microsecond() + micros)
 }
 
 /// What the work of a run gets to see, and the task that beats for it.
@@ -34,8 +32,19 @@ pub(crate) struct Lease {
     pub context: Context,
     pub run: RunRow,
     lost: Arc<AtomicBool>,
+    cancelled: Arc<AtomicBool>,
     stop: CancellationToken,
     beating: JoinHandle<Lines>,
+}
+
+/// A run that has been worked on and is still ours.
+pub(crate) struct Finished {
+    pub run: RunRow,
+    pub context: Context,
+    /// Still to be written.
+    pub lines: Vec<String>,
+    /// Somebody asked for its end.
+    pub is_cancelled: bool,
 }
 
 /// Lines that are not written yet.
@@ -45,27 +54,29 @@ struct Lines {
 }
 
 impl Lease {
-    pub(crate) fn start(app: Arc<App>, run: RunRow) -> Self {
+    pub(crate) fn start(app: Arc<App>, settings: Settings, run: RunRow) -> Self {
         let (context, received) = Context::new(CancellationToken::new());
-        let lost = Arc::new(AtomicBool::new(false));
+        let (lost, cancelled) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let stop = CancellationToken::new();
         let heart = Heart {
             app,
+            settings,
             id: RunId(run.id),
             epoch: run.lease_epoch,
             context: context.clone(),
             lost: lost.clone(),
+            cancelled: cancelled.clone(),
             renewed: Instant::now(),
             before: (Instant::now(), 0),
             rate: 0.0,
         };
         let lines = Lines { received, waiting: Vec::new() };
         let beating = tokio::spawn(heart.beat_until(stop.clone(), lines));
-        Self { context, run, lost, stop, beating }
+        Self { context, run, lost, cancelled, stop, beating }
     }
 
-    /// Stops beating. Gives the lines that are still to be written, or `None` when the run is not ours any more.
-    pub(crate) async fn finish(self) -> Option<(RunRow, Context, Vec<String>)> {
+    /// Stops beating. `None` when the run is not ours any more.
+    pub(crate) async fn finish(self) -> Option<Finished> {
         self.stop.cancel();
         let mut rest = Vec::new();
         match self.beating.await {
@@ -77,7 +88,9 @@ impl Lease {
             }
             Err(error) => tracing::error!(%error, run = self.run.id, "the log of a run was lost"),
         }
-        (!self.lost.load(Ordering::SeqCst)).then_some((self.run, self.context, rest))
+        let is_cancelled = self.cancelled.load(Ordering::SeqCst);
+        let finished = Finished { run: self.run, context: self.context, lines: rest, is_cancelled };
+        (!self.lost.load(Ordering::SeqCst)).then_some(finished)
     }
 }
 
@@ -97,10 +110,12 @@ pub(crate) fn counts(progress: &Progress, warnings: u64, rate: f64) -> RunCounts
 
 struct Heart {
     app: Arc<App>,
+    settings: Settings,
     id: RunId,
     epoch: i64,
     context: Context,
     lost: Arc<AtomicBool>,
+    cancelled: Arc<AtomicBool>,
     renewed: Instant,
     /// When bytes were counted last, and how many.
     before: (Instant, u64),
@@ -109,7 +124,8 @@ struct Heart {
 
 impl Heart {
     async fn beat_until(mut self, stop: CancellationToken, mut lines: Lines) -> Lines {
-        let mut ticks = tokio::time::interval(BEAT);
+        // The claim was the first beat.
+        let mut ticks = tokio::time::interval_at(Instant::now() + BEAT, BEAT);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -121,17 +137,19 @@ impl Heart {
             }
             // The lease counts from before the beat, however long the database took.
             let begun = Instant::now();
-            match tokio::time::timeout(BEAT_LIMIT, self.beat(&mut lines.waiting)).await {
+            // A database that hangs must not keep a worker from giving up.
+            match tokio::time::timeout(self.settings.lease / 4, self.beat(&mut lines.waiting)).await {
                 Ok(Ok(Beat::GoOn)) => self.renewed = begun,
                 Ok(Ok(Beat::Cancel)) => {
                     self.renewed = begun;
+                    self.cancelled.store(true, Ordering::SeqCst);
                     self.context.cancel.cancel();
                 }
                 Ok(Ok(Beat::Lost)) => self.give_up("another worker has this run"),
                 Ok(Err(error)) => tracing::warn!(%error, run = self.id.0, "the lease was not renewed"),
                 Err(_) => tracing::warn!(run = self.id.0, "the lease was not renewed in time"),
             }
-            if self.renewed.elapsed() > Duration::from_secs(LEASE_SECS.unsigned_abs() - MARGIN_SECS) {
+            if self.renewed.elapsed() > self.settings.lease - self.settings.margin() {
                 self.give_up("the database has been away for too long");
             }
         }
@@ -150,7 +168,8 @@ impl Heart {
         let counts = counts(&self.context.progress, self.context.log.warnings(), rate);
         let mut tx = self.app.store.begin().await?;
         append_lines(&mut tx, self.id, self.epoch, lines, now).await?;
-        let beat = runs::update_progress(&mut tx, self.id, self.epoch, &counts, lease_until(now)).await?;
+        let beat =
+            runs::update_progress(&mut tx, self.id, self.epoch, &counts, lease_until(now, &self.settings)).await?;
         tx.commit().await?;
         lines.clear();
         Ok(beat)

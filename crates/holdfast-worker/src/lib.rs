@@ -2,41 +2,43 @@
 
 mod archives;
 mod execute;
+mod janitor;
 mod lease;
 mod plans;
 mod removal;
 mod scheduler;
+mod settings;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use holdfast_app::{App, Result};
-use holdfast_core::{clock, random};
+use holdfast_core::lease::Watch;
+use holdfast_core::random;
 use holdfast_engine::Engine;
-use holdfast_store::{At, audit, runs, sessions, tokens};
+use holdfast_store::runs;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 pub use archives::StoredArchives;
 pub use scheduler::tick;
+pub use settings::Settings;
 
 use crate::execute::Executor;
 use crate::plans::Planner;
 
-/// How often a worker looks for work that nobody told it of: slots coming due, runs queued by other processes.
+/// How often a worker looks for work that nobody told it of: slots coming due, workers that fell silent.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Sessions and links that expired are only dead weight; hourly is often enough.
-const TIDY_EVERY: Duration = Duration::from_secs(3600);
+/// What expired is only dead weight, and nobody waits to have a backup read again; now and then is often enough.
+const TIDY_EVERY: Duration = Duration::from_secs(60);
 /// Tokens' last uses are gathered for this long before they are written in one go.
 const FLUSH_EVERY: Duration = Duration::from_secs(5);
 /// After the database did not answer, so that its return is not met by a stampede.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(2);
-
-/// Long enough to look back at what went wrong last month, and at a year of who did what.
-const KEEP_CHECKS_DAYS: i64 = 30;
-const KEEP_EXPIRED_TOKENS_DAYS: i64 = 30;
-const KEEP_AUDIT_DAYS: i64 = 400;
+/// Between the order to stop what still runs and the end of the process: time to write down how it ended.
+const LAST_WORDS: Duration = Duration::from_secs(4);
 
 /// What a worker works with.
 #[derive(Clone)]
@@ -45,19 +47,19 @@ pub struct Parts {
     pub engine: Engine,
     /// Where local destinations are.
     pub folder: PathBuf,
-    /// Runs that one worker has under way at a time.
-    pub runs_at_once: usize,
+    pub settings: Settings,
 }
 
 pub struct Worker {
     executor: Executor,
-    runs_at_once: usize,
     /// Names this worker in the lease of a run.
     name: String,
+    watch: Mutex<Watch>,
 }
 
 /// Works until it is told to stop. A worker that panics is replaced: one bad run must not end all of them.
 pub async fn supervise(parts: Parts, stop: CancellationToken) {
+    let _hearing = AbortOnDropHandle::new(tokio::spawn(hear_others(parts.app.clone())));
     loop {
         let (worker, told) = (Worker::new(parts.clone()), stop.clone());
         match tokio::spawn(async move { worker.run(told).await }).await {
@@ -70,57 +72,84 @@ pub async fn supervise(parts: Parts, stop: CancellationToken) {
     }
 }
 
+/// Passes on what other processes say about the queue.
+async fn hear_others(app: Arc<App>) {
+    loop {
+        if let Err(error) = app.store.hear_queued(|| app.wake_worker()).await {
+            tracing::debug!(%error, "runs that other processes queue are looked for, not heard of");
+        }
+        tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+    }
+}
+
 impl Worker {
     pub fn new(parts: Parts) -> Self {
-        let Parts { app, engine, folder, runs_at_once } = parts;
-        let executor = Executor { app, engine, planner: Planner { folder } };
-        Self { executor, runs_at_once, name: format!("worker-{}", random::hex(&random::bytes::<8>())) }
+        let Parts { app, engine, folder, settings } = parts;
+        let halt = CancellationToken::new();
+        let executor = Executor { app, engine, planner: Planner { folder }, settings, halt };
+        Self { executor, name: format!("worker-{}", random::hex(&random::bytes::<8>())), watch: Mutex::default() }
     }
 
     fn app(&self) -> &Arc<App> {
         &self.executor.app
     }
 
-    /// Works until it is told to stop; runs that have begun are brought to their end.
+    /// Works until it is told to stop; runs that have begun are brought to their end, as long as there is time.
     pub async fn run(&self, stop: CancellationToken) {
         let queued = self.app().run_queued();
         let mut tidy = tokio::time::interval(TIDY_EVERY);
         let mut flush = tokio::time::interval(FLUSH_EVERY);
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         // Dropped at the end, which ends what is not done: it is on record, and goes on with the next start.
         let (mut under_way, mut clearing) = (JoinSet::new(), JoinSet::new());
         while !stop.is_cancelled() {
-            tokio::select! {
+            let worked = tokio::select! {
                 () = stop.cancelled() => break,
-                () = queued.notified() => {}
-                Some(_) = under_way.join_next() => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-                _ = tidy.tick() => self.report("tidying up", self.tidy().await).await,
-                _ = flush.tick() => self.report("writing token uses", self.app().flush_token_use().await).await,
-            }
-            let worked = self.start_runs(&mut under_way, &mut clearing, &stop).await;
-            self.report("working", worked).await;
+                () = queued.notified() => Ok(()),
+                Some(_) = under_way.join_next() => Ok(()),
+                _ = look.tick() => self.look(&mut clearing).await,
+                _ = tidy.tick() => janitor::tidy(&self.executor).await,
+                _ = flush.tick() => self.app().flush_token_use().await,
+            };
+            self.report(worked).await;
+            let started = self.start_runs(&mut under_way).await;
+            self.report(started).await;
         }
-        while under_way.join_next().await.is_some() {}
+        self.drain(under_way).await;
         if let Err(error) = self.app().flush_token_use().await {
             tracing::warn!(%error, "the last uses of tokens were not written");
         }
     }
 
-    /// Does what is due, and starts runs as long as there is room.
-    async fn start_runs(
-        &self,
-        under_way: &mut JoinSet<()>,
-        clearing: &mut JoinSet<()>,
-        stop: &CancellationToken,
-    ) -> Result<()> {
-        while !stop.is_cancelled() {
-            let waiting = self.do_chores().await?;
-            self.start_clearing(clearing, waiting);
-            while under_way.try_join_next().is_some() {}
-            if !waiting.has_queued_run || under_way.len() >= self.runs_at_once {
-                return Ok(());
-            }
-            let Some(run) = self.executor.claim(&self.name).await? else { return Ok(()) };
+    /// Lets runs end by themselves; those that take too long are told to, so that their end is written down.
+    async fn drain(&self, mut under_way: JoinSet<()>) {
+        let ended = async |under_way: &mut JoinSet<()>| while under_way.join_next().await.is_some() {};
+        if tokio::time::timeout(self.executor.settings.shutdown, ended(&mut under_way)).await.is_ok() {
+            return;
+        }
+        tracing::warn!(runs = under_way.len(), "these runs did not end in time and are stopped");
+        self.executor.halt.cancel();
+        if tokio::time::timeout(LAST_WORDS, ended(&mut under_way)).await.is_err() {
+            tracing::warn!(runs = under_way.len(), "these runs are left to whoever finds them");
+        }
+    }
+
+    /// Does what is due.
+    async fn look(&self, clearing: &mut JoinSet<()>) -> Result<()> {
+        let waiting = self.do_chores().await?;
+        self.start_clearing(clearing, waiting);
+        Ok(())
+    }
+
+    /// Starts runs as long as there is room.
+    async fn start_runs(&self, under_way: &mut JoinSet<()>) -> Result<()> {
+        while under_way.try_join_next().is_some() {}
+        let room = self.executor.settings.runs_at_once.saturating_sub(under_way.len());
+        if room == 0 || !runs::has_queued(&mut self.app().store.read().await?).await? {
+            return Ok(());
+        }
+        for run in self.executor.claim(&self.name, room).await? {
             let executor = self.executor.clone();
             under_way.spawn(async move { executor.run(run).await });
         }
@@ -132,9 +161,9 @@ impl Worker {
         loop {
             let waiting = self.do_chores().await?;
             Self::clear_away(&self.executor, waiting).await?;
-            let run = if waiting.has_queued_run { self.executor.claim(&self.name).await? } else { None };
-            let has_run = run.is_some();
-            if let Some(run) = run {
+            let runs = if waiting.has_queued_run { self.executor.claim(&self.name, 1).await? } else { Vec::new() };
+            let has_run = !runs.is_empty();
+            for run in runs {
                 self.executor.run(run).await;
             }
             if stop.is_cancelled() || !(has_run || waiting.has_due_task) {
@@ -143,17 +172,31 @@ impl Worker {
         }
     }
 
+    /// Tidies up as it happens now and then. Tests call this in place of waiting.
+    pub async fn tidy(&self) -> Result<()> {
+        janitor::tidy(&self.executor).await
+    }
+
     async fn do_chores(&self) -> Result<runs::Waiting> {
         let app = self.app();
         let now = app.now();
         let waiting = runs::find_waiting(&mut app.store.read().await?, now).await?;
-        if waiting.has_due_task {
-            tick(app, now).await?;
+        if waiting.has_due_task && tick(app, now).await? > 0 {
+            app.wake_worker();
         }
-        if waiting.has_lost_run {
-            self.executor.fail_lost().await?;
+        for lost in self.find_lost(waiting).await? {
+            self.executor.fail_lost(&lost).await?;
         }
         Ok(waiting)
+    }
+
+    /// Runs whose workers have been silent for a lease, as far as this worker watched.
+    async fn find_lost(&self, waiting: runs::Waiting) -> Result<Vec<holdfast_core::lease::Beat>> {
+        let app = self.app();
+        let running =
+            if waiting.has_running_run { runs::list_beats(&mut app.store.read().await?).await? } else { Vec::new() };
+        let mut watch = self.watch.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        Ok(watch.look(&running, self.executor.settings.lease, app.now()))
     }
 
     /// Removes what is not wanted any more. Destinations may be slow to answer, so nothing else waits for this.
@@ -162,7 +205,8 @@ impl Worker {
             removal::remove_deleted(&executor.app, &executor.engine, &executor.planner).await?;
         }
         if waiting.has_upload {
-            removal::clear_uploads(&executor.app, &executor.engine, &executor.planner).await?;
+            let Executor { app, engine, planner, settings, .. } = executor;
+            removal::clear_uploads(app, engine, planner, settings).await?;
         }
         Ok(())
     }
@@ -180,21 +224,9 @@ impl Worker {
         }
     }
 
-    async fn tidy(&self) -> Result<()> {
-        let now = self.app().now();
-        let days_ago = |days: i64| clock::from_micros(now.as_microsecond() - days * 86_400_000_000);
-        let mut tx = self.app().store.begin().await?;
-        sessions::delete_expired(&mut tx, now).await?;
-        runs::delete_old_checks(&mut tx, days_ago(KEEP_CHECKS_DAYS)).await?;
-        tokens::delete_expired(&mut tx, days_ago(KEEP_EXPIRED_TOKENS_DAYS)).await?;
-        audit::delete_before(&mut tx, At(days_ago(KEEP_AUDIT_DAYS))).await?;
-        tx.commit().await?;
-        Ok(())
-    }
-
-    async fn report(&self, doing: &str, result: Result<()>) {
+    async fn report(&self, result: Result<()>) {
         if let Err(error) = result {
-            tracing::error!(?error, doing, "the worker goes on after an error");
+            tracing::error!(?error, "the worker goes on after an error");
             tokio::time::sleep(PAUSE_AFTER_ERROR).await;
         }
     }

@@ -3,26 +3,23 @@
 
 use holdfast_app::{App, AppError, Result};
 use holdfast_core::ids::{BackupId, DestinationId, RunId};
-use holdfast_core::{Timestamp, clock};
 use holdfast_engine::Engine;
 use holdfast_store::backups::{self, BackupRow};
 use holdfast_store::uploads::{self, AbandonedRow};
 
+use crate::Settings;
 use crate::plans::Planner;
+use crate::scheduler::later;
 
 /// Looked at per round.
 const BATCH: i64 = 50;
 /// The first wait after a removal that failed; it doubles up to a few hours.
 const FIRST_WAIT_SECS: i64 = 60;
 const LONGEST_WAIT_SECS: i64 = 4 * 3600;
-/// Between two tries to clear away an upload.
-const UPLOAD_WAIT_SECS: i64 = 300;
+/// Between two tries to clear away an upload, in leases.
+const UPLOAD_WAIT: i64 = 5;
 /// A worker that does not know yet that it lost its run has stopped writing by then: its lease, its retries, and some.
-const LATE_WORKER_SECS: i64 = 600;
-
-fn later(now: Timestamp, seconds: i64) -> Timestamp {
-    clock::from_micros(now.as_microsecond() + seconds * 1_000_000)
-}
+const LATE_WORKER: i64 = 10;
 
 /// Removes the objects of deleted backups that are due.
 pub(crate) async fn remove_deleted(app: &App, engine: &Engine, planner: &Planner) -> Result<()> {
@@ -70,12 +67,13 @@ async fn discard(app: &App, engine: &Engine, planner: &Planner, upload: &Abandon
 }
 
 /// Clears away uploads whose runs ended without a backup.
-pub(crate) async fn clear_uploads(app: &App, engine: &Engine, planner: &Planner) -> Result<()> {
+pub(crate) async fn clear_uploads(app: &App, engine: &Engine, planner: &Planner, settings: &Settings) -> Result<()> {
+    let lease = i64::try_from(settings.lease.as_secs()).unwrap_or(i64::MAX / 100_000_000);
     let abandoned = uploads::list_abandoned(&mut app.store.read().await?, app.now(), BATCH).await?;
     for upload in abandoned {
         let (now, run) = (app.now(), RunId(upload.run_id));
         let mut tx = app.store.begin().await?;
-        if !uploads::claim(&mut tx, run, now, later(now, UPLOAD_WAIT_SECS)).await? {
+        if !uploads::claim(&mut tx, run, now, later(now, UPLOAD_WAIT * lease)).await? {
             continue;
         }
         tx.commit().await?;
@@ -84,7 +82,7 @@ pub(crate) async fn clear_uploads(app: &App, engine: &Engine, planner: &Planner)
             continue;
         }
         // A worker that lost its run may wake up and still write; it is cleared after once more.
-        if now < later(upload.created_at.0, LATE_WORKER_SECS) {
+        if now < later(upload.created_at.0, LATE_WORKER * lease) {
             continue;
         }
         let mut tx = app.store.begin().await?;

@@ -9,6 +9,7 @@ mod serve;
 mod settings;
 mod wiring;
 
+use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
 
 use crate::cli::Command;
@@ -19,11 +20,27 @@ use crate::settings::Settings;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// The allocator keeps what was freed for a second, in which a backup frees many times what it needs. It takes other
+/// wishes from the environment alone, before `main`: so the process starts once more, in its own place. Where that fails
+/// it goes on as it is, with more memory.
+fn tell_allocator() {
+    const WISH: &str = "MIMALLOC_PURGE_DELAY";
+    if std::env::var_os(WISH).is_some() {
+        return;
+    }
+    let mut arguments = std::env::args_os();
+    let (Ok(program), Some(name)) = (std::env::current_exe(), arguments.next()) else { return };
+    let _failed = std::process::Command::new(program).arg0(name).args(arguments).env(WISH, "0").exec();
+}
+
 fn main() -> ExitCode {
     let matches = cli::parser().get_matches();
     let environment = settings::process_environment();
     let result = environment.and_then(|environment| Settings::load(&matches, &environment)).and_then(|mut settings| {
         let command = cli::command(&matches)?;
+        if matches!(command, Command::Serve | Command::Worker | Command::Demo { .. }) {
+            tell_allocator();
+        }
         // A demo tells its own story; only what goes wrong is worth a line in between.
         if matches!(command, Command::Demo { .. }) && settings.log == "info" {
             settings.log = "warn".to_owned();

@@ -22,6 +22,9 @@ use crate::failure::Failure;
 use crate::settings::Settings;
 use crate::wiring::open_parts;
 
+/// Workers stop what still runs when its time is over, and write that down.
+const AFTERWARDS: Duration = Duration::from_secs(5);
+
 pub async fn serve(settings: Settings) -> Result<(), Failure> {
     let stop = stop_on_signal()?;
     let service = Service::start(&settings, &stop).await?;
@@ -60,7 +63,7 @@ impl Service {
         let server = axum::serve(listener, service).with_graceful_shutdown(async move { stopped.cancelled().await });
         tracing::info!(%address, "serving");
         let server = tokio::spawn(server.into_future());
-        Ok(Self { parts, base_url, server, work, stop: stop.clone(), patience: settings.shutdown })
+        Ok(Self { parts, base_url, server, work, stop: stop.clone(), patience: settings.work.shutdown + AFTERWARDS })
     }
 
     /// Until somebody wants it to stop.
@@ -99,7 +102,7 @@ pub async fn work(settings: Settings) -> Result<(), Failure> {
     tokio::select! {
         () = &mut running => {}
         () = stop.cancelled() => {
-            if tokio::time::timeout(settings.shutdown, &mut running).await.is_err() {
+            if tokio::time::timeout(settings.work.shutdown + AFTERWARDS, &mut running).await.is_err() {
                 tracing::warn!("work did not end in time and is left to the next start");
             }
         }

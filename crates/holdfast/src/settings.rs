@@ -9,6 +9,7 @@ use clap::ArgMatches;
 use holdfast_app::Limits;
 use holdfast_core::Secret;
 use holdfast_core::network::{self, Network};
+use holdfast_core::queue::AtOnce;
 use holdfast_core::rate::Quota;
 use holdfast_store::master_key::MasterKeySource;
 
@@ -54,6 +55,12 @@ pub const TABLE: &[Setting] = &[
     plain("HOLDFAST_TRUSTED_PROXIES", "", "Proxies whose X-Forwarded-… headers count, comma-separated"),
     plain("HOLDFAST_WORKERS", "1", "Workers inside `serve`; 0 leaves runs to `holdfast worker` processes"),
     plain("HOLDFAST_RUNS_AT_ONCE", "8", "Runs that one worker has under way at a time"),
+    plain("HOLDFAST_RUNS_PER_SERVER", "2", "Backups and restores of one server at a time, over all workers"),
+    plain("HOLDFAST_RUNS_PER_USER", "4", "Backups, restores and verifications of one user at a time, over all workers"),
+    plain("HOLDFAST_LEASE_SECS", "60", "Silence after which a worker has lost its run"),
+    plain("HOLDFAST_RETRY_SECS", "60", "When a backup that failed in passing is tried once more; 0 is never"),
+    plain("HOLDFAST_KEEP_LOGS_DAYS", "400", "How long logs are kept; 0 is for ever"),
+    plain("HOLDFAST_VERIFY_DAYS", "30", "Every stored backup is read back within so many days; 0 is never"),
     plain("HOLDFAST_CONNECT_SECS", "15", "How long connecting to a server may take"),
     plain("HOLDFAST_STALL_SECS", "600", "Silence in the middle of a run after which it has failed"),
     plain("HOLDFAST_EGRESS_ALLOW", "", "Private networks that everybody's S3 endpoints may be in, comma-separated"),
@@ -86,10 +93,9 @@ pub struct Settings {
     pub admin: Option<(String, Secret)>,
     pub trusted_proxies: Vec<Network>,
     pub workers: u32,
-    pub runs_at_once: usize,
+    pub work: holdfast_worker::Settings,
     pub engine: holdfast_engine::Settings,
     pub limits: Limits,
-    pub shutdown: Duration,
     pub log: String,
     pub log_json: bool,
     pub device_auth_enabled: bool,
@@ -222,7 +228,7 @@ impl Settings {
             admin: admin(&given)?,
             trusted_proxies: given.networks("HOLDFAST_TRUSTED_PROXIES")?,
             workers: given.number("HOLDFAST_WORKERS", 0, 64)?,
-            runs_at_once: given.number("HOLDFAST_RUNS_AT_ONCE", 1, 500)? as usize,
+            work: work(&given)?,
             engine: engine(&given)?,
             limits: Limits {
                 requests: second(
@@ -232,7 +238,6 @@ impl Settings {
                 runs: Quota::per_minute(given.number("HOLDFAST_RUNS_PER_MINUTE", 1, 1_000_000)?),
                 sign_ins: Quota::per_minute(given.number("HOLDFAST_SIGN_INS_PER_MINUTE", 1, 1_000_000)?),
             },
-            shutdown: Duration::from_secs(given.number("HOLDFAST_SHUTDOWN_SECS", 0, 3600)?.into()),
             log: given.text("HOLDFAST_LOG")?.expect("has a default"),
             log_json: given
                 .parse("HOLDFAST_LOG_FORMAT", "text or json", |text| match text {
@@ -247,6 +252,24 @@ impl Settings {
             data_dir,
         })
     }
+}
+
+/// How workers work.
+fn work(given: &Given<'_>) -> Result<holdfast_worker::Settings, Failure> {
+    let count = |name: &str| given.number(name, 1, 500).map(|count| count as usize);
+    let seconds = |name: &str, least: u32, most: u32| {
+        given.number(name, least, most).map(|secs| Duration::from_secs(secs.into()))
+    };
+    let days = |name: &str| given.number(name, 0, 36_500);
+    Ok(holdfast_worker::Settings {
+        runs_at_once: count("HOLDFAST_RUNS_AT_ONCE")?,
+        at_once: AtOnce { per_server: count("HOLDFAST_RUNS_PER_SERVER")?, per_user: count("HOLDFAST_RUNS_PER_USER")? },
+        lease: seconds("HOLDFAST_LEASE_SECS", 5, 3600)?,
+        retry_after: seconds("HOLDFAST_RETRY_SECS", 0, 86_400)?,
+        keep_logs_days: days("HOLDFAST_KEEP_LOGS_DAYS")?,
+        verify_days: days("HOLDFAST_VERIFY_DAYS")?,
+        shutdown: seconds("HOLDFAST_SHUTDOWN_SECS", 0, 3600)?,
+    })
 }
 
 /// How servers and destinations are reached.

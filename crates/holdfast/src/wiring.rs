@@ -31,7 +31,7 @@ pub async fn open_parts(settings: &Settings, migrations: Migrations) -> Result<P
     let folder = settings.data_dir.join("destinations");
     let archives = Arc::new(StoredArchives::new(engine.clone(), store.clone(), folder.clone()));
     let app = App::new(store, clock, settings.limits.clone(), settings.device_auth_enabled, archives);
-    Ok(Parts { app: Arc::new(app), engine, folder, runs_at_once: settings.runs_at_once })
+    Ok(Parts { app: Arc::new(app), engine, folder, settings: settings.work })
 }
 
 pub fn store_options(settings: &Settings, migrations: Migrations) -> Options {

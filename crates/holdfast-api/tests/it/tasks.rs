@@ -181,8 +181,10 @@ on_both_engines! {
         app.clock.set("2025-03-07T09:00:00Z");
         app.run_until_idle().await;
         let logs = user.client.get(&format!("{path}/logs")).await.expect(200);
-        assert_eq!(logs["meta"]["total"], 2);
-        assert_eq!(logs["data"][1]["trigger"], "catch-up");
+        let code = |number: usize| logs["data"][number]["error_code"].as_str().unwrap().to_owned();
+        assert_eq!(logs["meta"]["total"], 4);
+        assert_eq!((code(1), code(2)), ("missed".to_owned(), "missed".to_owned()));
+        assert_eq!(logs["data"][3]["trigger"], "catch-up");
         let upcoming = user.client.get("/api/backup-tasks/upcoming").await.data(200);
         assert_eq!(upcoming[0]["next_run"], "2025-03-08T03:00:00.000000Z");
     }

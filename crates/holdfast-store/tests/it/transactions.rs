@@ -1,9 +1,10 @@
 use std::collections::BTreeSet;
 
 use holdfast_core::ids::{RunId, TaskId};
+use holdfast_core::queue::AtOnce;
 use holdfast_core::run::{RunStatus, Trigger};
 use holdfast_core::tag::TagDraft;
-use holdfast_store::runs::{self, Subject};
+use holdfast_store::runs::{self, NewRun, Subject};
 use holdfast_store::{StoreError, tags, users};
 use holdfast_testkit::{TestApp, on_both_engines};
 
@@ -69,7 +70,8 @@ on_both_engines! {
         let insert = async |slot: Option<&str>| {
             let mut tx = app.app.store.begin().await.unwrap();
             let slot = slot.map(|text| text.parse().unwrap());
-            let run = runs::insert(&mut tx, user.id, Subject::Backup(task), Trigger::Schedule, slot, app.app.now()).await;
+            let new = NewRun { slot, ..NewRun::asked_for(user.id, Subject::Backup(task), Trigger::Schedule) };
+            let run = runs::insert(&mut tx, &new, app.app.now()).await;
             tx.commit().await.unwrap();
             run.unwrap()
         };
@@ -87,7 +89,8 @@ on_both_engines! {
         let mut tx = app.app.store.begin().await.unwrap();
         for _ in 0..100 {
             let subject = Subject::CheckServer(holdfast_core::ids::ServerId(server));
-            runs::insert(&mut tx, user.id, subject, Trigger::Manual, None, app.app.now()).await.unwrap();
+            let new = NewRun::asked_for(user.id, subject, Trigger::Manual);
+            runs::insert(&mut tx, &new, app.app.now()).await.unwrap();
         }
         tx.commit().await.unwrap();
         let workers = (0..8).map(|number| {
@@ -98,13 +101,13 @@ on_both_engines! {
                     let mut tx = app.store.begin().await.unwrap();
                     let now = app.now();
                     let until = now + std::time::Duration::from_secs(60);
-                    let claimed = runs::claim(&mut tx, &format!("worker {number}"), until, now).await.unwrap();
+                    let (name, limits) = (format!("worker {number}"), AtOnce { per_server: 2, per_user: 4 });
+                    let claimed = runs::claim(&mut tx, &name, 1 + number % 3, limits, until, now).await.unwrap();
                     let waiting = runs::find_waiting(&mut tx, now).await.unwrap().has_queued_run;
                     tx.commit().await.unwrap();
-                    match claimed {
-                        Some(run) => mine.push(run.id),
-                        None if !waiting => return mine,
-                        None => {}
+                    mine.extend(claimed.iter().map(|run| run.id));
+                    if claimed.is_empty() && !waiting {
+                        return mine;
                     }
                 }
             })
@@ -123,10 +126,10 @@ on_both_engines! {
         user.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
         let mut tx = app.app.store.begin().await.unwrap();
         let now = app.app.now();
-        let run = runs::claim(&mut tx, "lost", now, now).await.unwrap().unwrap();
+        let limits = AtOnce { per_server: 1, per_user: 1 };
+        let run = runs::claim(&mut tx, "lost", 1, limits, now, now).await.unwrap().remove(0);
         tx.commit().await.unwrap();
-        app.clock.advance_secs(1);
-        app.run_until_idle().await;
+        app.pass_secs(62).await;
         let log = user.client.get(&format!("/api/backup-tasks/{task}/latest-log")).await.data(200);
         assert_eq!((&log["status"], &log["error_code"]), (&"failed".into(), &"worker_lost".into()));
         assert!(log["output"].as_str().unwrap().contains("went away"));

@@ -1,0 +1,140 @@
+//! What becomes of a task whose slot has come: one run at most, and a word about every slot that got none.
+
+use jiff::Timestamp;
+
+use crate::clock;
+use crate::run::Trigger;
+use crate::schedule::Schedule;
+
+/// A slot found this late was missed while nobody was working.
+const LATE_SECS: i64 = 60;
+/// A slot older than this is not made up for; the next one is.
+const TOO_LATE_SECS: i64 = 24 * 3600;
+/// Slots are looked at this far back; whoever was away for longer is told since when.
+const LOOK_BACK_SECS: i64 = 31 * 24 * 3600;
+/// Missed slots that get a line of their own. A minutely task that was away for a month has 44,000 of them.
+pub const SHOWN_MISSED: usize = 24;
+
+/// What to do about a task that is due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Due {
+    /// The slot that runs now, and in whose name.
+    pub run: Option<(Timestamp, Trigger)>,
+    /// Slots that passed without a run, oldest first; the newest ones only.
+    pub missed: Vec<Timestamp>,
+    /// When the first slot that got no run was, if it is older than those in `missed`.
+    pub missed_since: Option<Timestamp>,
+    /// Where the task goes from here.
+    pub next: Option<Timestamp>,
+}
+
+/// Decides about a task whose next slot was `slot`, which is not later than `now`.
+pub fn due(schedule: &Schedule, slot: Timestamp, now: Timestamp) -> Due {
+    let before = |seconds: i64| clock::from_micros(now.as_microsecond() - seconds * 1_000_000);
+    let mut passed = Vec::new();
+    let mut dropped = None;
+    // Slots that are too far back are passed over in one step; a schedule that was edited meanwhile starts with `slot`.
+    let mut from = slot;
+    if slot < before(LOOK_BACK_SECS) {
+        (dropped, from) = (Some(slot), before(LOOK_BACK_SECS));
+    } else {
+        passed.push(slot);
+    }
+    while let Some(next) = schedule.next_after(from).filter(|next| *next <= now) {
+        passed.push(next);
+        from = next;
+        // One more than is shown: the newest may be the one that runs.
+        if passed.len() > SHOWN_MISSED + 1 {
+            let first = passed.remove(0);
+            dropped.get_or_insert(first);
+        }
+    }
+    let run = match passed.last() {
+        Some(newest) if *newest >= before(TOO_LATE_SECS) => passed.pop(),
+        _ => None,
+    };
+    if passed.len() > SHOWN_MISSED {
+        let first = passed.remove(0);
+        dropped.get_or_insert(first);
+    }
+    let run = run.map(|slot| {
+        let is_late = now.as_second() - slot.as_second() > LATE_SECS;
+        (slot, if is_late { Trigger::CatchUp } else { Trigger::Schedule })
+    });
+    Due { run, missed: passed, missed_since: dropped, next: schedule.next_after(now) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::schedule::{Cron, Frequency, TimeOfDay};
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn schedule(frequency: Frequency) -> Schedule {
+        Schedule { frequency, time: TimeOfDay::parse("03:00"), day_of_week: 1, day_of_month: 1, cron: None }
+    }
+
+    fn minutely() -> Schedule {
+        Schedule { cron: Cron::read("* * * * *"), ..schedule(Frequency::Custom) }
+    }
+
+    #[test]
+    fn a_slot_on_time_runs_in_the_name_of_the_schedule() {
+        let slot = at("2025-03-03T03:00:00Z");
+        let due = due(&schedule(Frequency::Daily), slot, at("2025-03-03T03:00:00.4Z"));
+        let next = Some(at("2025-03-04T03:00:00Z"));
+        assert_eq!(due, Due { run: Some((slot, Trigger::Schedule)), missed: Vec::new(), missed_since: None, next });
+    }
+
+    #[test]
+    fn after_a_time_away_the_newest_slot_is_made_up_for_and_the_others_are_named() {
+        let due = due(&schedule(Frequency::Hourly), at("2025-03-03T00:00:00Z"), at("2025-03-03T05:10:00Z"));
+        assert_eq!(due.run, Some((at("2025-03-03T05:00:00Z"), Trigger::CatchUp)));
+        assert_eq!(due.missed.len(), 5);
+        assert_eq!(due.missed_since, None);
+        assert_eq!(due.next, Some(at("2025-03-03T06:00:00Z")));
+    }
+
+    #[test]
+    fn a_slot_of_the_day_before_yesterday_is_missed_and_not_made_up_for() {
+        let due = due(&schedule(Frequency::Weekly), at("2025-03-03T03:00:00Z"), at("2025-03-05T03:00:00Z"));
+        assert_eq!((due.run, due.missed.len()), (None, 1));
+        assert_eq!(due.next, Some(at("2025-03-10T03:00:00Z")));
+    }
+
+    #[test]
+    fn a_long_time_away_is_told_in_few_words() {
+        let due = due(&minutely(), at("2024-03-03T00:00:00Z"), at("2025-03-03T00:00:30Z"));
+        assert_eq!(due.run, Some((at("2025-03-03T00:00:00Z"), Trigger::Schedule)));
+        assert_eq!(due.missed.len(), SHOWN_MISSED);
+        assert_eq!(due.missed_since, Some(at("2024-03-03T00:00:00Z")));
+    }
+
+    proptest! {
+        #[test]
+        fn each_slot_is_run_or_missed_once_and_the_next_lies_ahead(away in 0i64..40 * 86_400, kind in 0usize..4) {
+            let schedule = schedule(Frequency::ALL[kind]);
+            let slot = schedule.next_after(at("2025-01-01T00:00:00Z")).unwrap();
+            let now = clock::from_micros(slot.as_microsecond() + away * 1_000_000);
+            let due = due(&schedule, slot, now);
+            let mut all = due.missed.clone();
+            all.extend(due.run.map(|(slot, _)| slot));
+            prop_assert!(all.windows(2).all(|pair| pair[0] < pair[1]));
+            prop_assert!(all.iter().all(|slot| *slot <= now));
+            prop_assert!(due.next.unwrap() > now);
+            prop_assert!(due.missed_since.is_none_or(|since| since == slot));
+            // Nothing lies between the slots that are named.
+            for pair in all.windows(2) {
+                prop_assert_eq!(schedule.next_after(pair[0]), Some(pair[1]));
+            }
+            if let Some(newest) = all.last() {
+                prop_assert_eq!(schedule.next_after(*newest), due.next);
+            }
+        }
+    }
+}

@@ -1,0 +1,349 @@
+use std::time::Duration;
+
+use holdfast_core::ids::{BackupId, RunId, UserId};
+use holdfast_core::queue::AtOnce;
+use holdfast_core::run::{RunStatus, Trigger};
+use holdfast_store::runs::{self, NewRun, RunRow, Subject};
+use holdfast_testkit::{Engine, FaultProxy, Settings, TestApp, TestUser, on_both_engines};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::bench::{Bench, assert_failed};
+use crate::faults::wait_for;
+
+const PLENTY: AtOnce = AtOnce { per_server: 100, per_user: 100 };
+
+/// Takes runs as a worker of another process would, and does nothing with them.
+async fn claim(app: &TestApp, room: usize, limits: AtOnce) -> Vec<RunRow> {
+    let mut tx = app.app.store.begin().await.unwrap();
+    let now = app.app.now();
+    let claimed = runs::claim(&mut tx, "elsewhere", room, limits, now, now).await.unwrap();
+    tx.commit().await.unwrap();
+    claimed
+}
+
+async fn end(app: &TestApp, run: &RunRow, status: RunStatus) {
+    let mut tx = app.app.store.begin().await.unwrap();
+    assert!(runs::finish(&mut tx, RunId(run.id), run.lease_epoch, status, None, app.app.now()).await.unwrap());
+    tx.commit().await.unwrap();
+}
+
+async fn logs(user: &TestUser, task: i64) -> Vec<Value> {
+    let logs = user.client.get(&format!("/api/backup-tasks/{task}/logs?per_page=100")).await.expect(200);
+    logs["data"].as_array().unwrap().clone()
+}
+
+async fn run(user: &TestUser, task: i64) {
+    user.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
+}
+
+/// A second try after half a minute, as nobody waits in tests.
+async fn retrying(engine: Engine) -> TestApp {
+    let mut settings = Settings::default();
+    settings.work.retry_after = Duration::from_secs(30);
+    TestApp::start_with(engine, settings).await
+}
+
+on_both_engines! {
+    async fn a_slot_that_meets_a_live_run_is_shown_as_skipped(app: TestApp) {
+        let user = app.user("ada").await;
+        let task = user.task().await;
+        run(&user, task).await;
+        let live = claim(&app, 1, PLENTY).await.remove(0);
+        app.clock.set("2025-03-04T03:00:01Z");
+        app.run_until_idle().await;
+        let shown = logs(&user, task).await;
+        assert_eq!(shown.len(), 2);
+        assert_eq!((&shown[1]["status"], &shown[1]["error_code"]), (&json!("cancelled"), &json!("skipped")));
+        assert!(shown[1]["output"].as_str().unwrap().contains("still going"));
+        let latest = user.client.get(&format!("/api/backup-tasks/{task}/latest-log")).await.data(200);
+        assert_eq!(latest["id"], json!(live.id), "the run, and not the slot that it kept from running");
+        end(&app, &live, RunStatus::Successful).await;
+        app.clock.set("2025-03-05T03:00:01Z");
+        app.run_until_idle().await;
+        assert_eq!(logs(&user, task).await.len(), 3, "the next slot runs again");
+    }
+
+    async fn slots_that_passed_while_nobody_worked_are_shown_as_missed(app: TestApp) {
+        let user = app.user("ada").await;
+        let mut body = user.task_body().await;
+        body["frequency"] = json!("hourly");
+        body["time_to_run_at"] = json!("00:30");
+        let task = user.client.post("/api/backup-tasks", body).await.id(201);
+        app.clock.set("2025-03-03T15:40:00Z");
+        app.run_until_idle().await;
+        let shown = logs(&user, task).await;
+        let missed: Vec<&Value> = shown.iter().filter(|log| log["error_code"] == "missed").collect();
+        assert_eq!(missed.len(), 5, "10:30 to 14:30");
+        assert!(missed.iter().all(|log| log["status"] == "failed"));
+        let ran: Vec<&Value> = shown.iter().filter(|log| log["error_code"] != "missed").collect();
+        assert_eq!((ran.len(), &ran[0]["trigger"]), (1, &json!("catch-up")));
+        // A jump back and forth runs nothing twice.
+        for time in ["2025-03-03T14:00:00Z", "2025-03-03T15:41:00Z", "2025-03-02T15:41:00Z", "2025-03-03T15:42:00Z"] {
+            app.clock.set(time);
+            app.run_until_idle().await;
+        }
+        assert_eq!(logs(&user, task).await.len(), 6);
+    }
+
+    async fn turns_are_fair_between_users_and_limits_hold(app: TestApp) {
+        let (busy, calm) = (app.user("busy").await, app.user("calm").await);
+        let mut busy_tasks = Vec::new();
+        for _ in 0..6 {
+            busy_tasks.push(busy.task().await);
+        }
+        for task in &busy_tasks {
+            run(&busy, *task).await;
+        }
+        let calm_task = calm.task().await;
+        run(&calm, calm_task).await;
+        let order: Vec<i64> = claim(&app, 3, PLENTY).await.iter().map(|run| run.task_id.unwrap()).collect();
+        assert_eq!(order, [busy_tasks[0], calm_task, busy_tasks[1]], "everybody's first before anybody's second");
+        let limits = AtOnce { per_server: 2, per_user: 3 };
+        assert_eq!(claim(&app, 10, limits).await.len(), 1, "the busy one has two, and may have three");
+        // A check waits for nobody.
+        busy.client.act(&format!("/api/remote-servers/{}/check", busy.server().await)).await.expect(202);
+        let claimed = claim(&app, 10, limits).await;
+        assert_eq!(claimed.iter().map(|run| run.kind.as_str()).collect::<Vec<_>>(), ["check-server"]);
+    }
+
+    async fn a_server_has_no_more_runs_than_it_may(app: TestApp) {
+        let user = app.user("ada").await;
+        let mut body = user.task_body().await;
+        for number in 0..5 {
+            body["label"] = json!(format!("task {number}"));
+            let task = user.client.post("/api/backup-tasks", body.clone()).await.id(201);
+            run(&user, task).await;
+        }
+        let other = user.task().await;
+        run(&user, other).await;
+        let limits = AtOnce { per_server: 2, per_user: 10 };
+        let claimed = claim(&app, 10, limits).await;
+        assert_eq!(claimed.len(), 3, "two of the one server, one of the other");
+        assert!(claimed.iter().any(|run| run.task_id == Some(other)), "those behind do not wait for those that must");
+        assert_eq!(claim(&app, 10, limits).await.len(), 0);
+        end(&app, &claimed[0], RunStatus::Failed).await;
+        assert_eq!(claim(&app, 10, limits).await.len(), 1);
+    }
+
+    async fn other_processes_hear_of_queued_runs(app: TestApp) {
+        if app.app.store.is_sqlite() {
+            // There are no other processes.
+            return;
+        }
+        let user = app.user("ada").await;
+        let task = user.task().await;
+        let (sender, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let store = app.app.store.clone();
+        tokio::spawn(async move { store.hear_queued(|| sender.send(()).unwrap_or_default()).await });
+        heard.recv().await.expect("it listens");
+        run(&user, task).await;
+        tokio::time::timeout(Duration::from_secs(20), heard.recv()).await.expect("in time").expect("a word");
+    }
+
+    async fn old_logs_go_and_stored_backups_are_read_again(app: TestApp) {
+        let bench = Bench::new(app).await;
+        std::fs::write(bench.source().join("file"), "content").unwrap();
+        let task = bench.task(json!({"maximum_backups_to_keep": 2})).await;
+        let mut stored = Vec::new();
+        for _ in 0..3 {
+            stored.push(bench.back_up(task).await);
+        }
+        let tidy = async || {
+            bench.app.worker().tidy().await.unwrap();
+            bench.app.run_until_idle().await;
+        };
+        tidy().await;
+        assert_eq!(bench.show(&stored[2]).await["verification"]["status"], "unverified", "it is not time yet");
+        std::fs::write(bench.stored_file(&stored[1]), "something else").unwrap();
+        bench.user.client.act(&format!("/api/backup-tasks/{task}/pause")).await.expect(200);
+        bench.app.clock.advance_secs(28 * 86_400);
+        // One of a user at a time: each round reads one.
+        tidy().await;
+        tidy().await;
+        assert_eq!(bench.show(&stored[1]).await["verification"]["status"], "corrupt");
+        assert_eq!(bench.show(&stored[2]).await["verification"]["status"], "verified");
+        let reads = bench.user.client.get("/api/runs?kind=verify").await.expect(200);
+        assert_eq!(reads["meta"]["total"], 2);
+        tidy().await;
+        let reads = bench.user.client.get("/api/runs?kind=verify").await.expect(200);
+        assert_eq!(reads["meta"]["total"], 2, "nothing is read twice");
+        bench.app.clock.advance_secs(401 * 86_400);
+        bench.app.worker().tidy().await.unwrap();
+        let left: Vec<Value> = logs(&bench.user, task).await.iter().map(|log| log["id"].clone()).collect();
+        assert_eq!(left, [stored[1]["run_id"].clone(), stored[2]["run_id"].clone()], "what made a backup that is there");
+    }
+}
+
+async fn tried_once_more(app: TestApp) {
+    let user = app.user("ada").await;
+    let task = user.task().await;
+    run(&user, task).await;
+    app.run_until_idle().await;
+    let path = format!("/api/backup-tasks/{task}");
+    assert_eq!(user.client.get(&format!("{path}/status")).await.data(200)["status"], "ready", "also while it waits");
+    assert_eq!(logs(&user, task).await.len(), 1);
+    app.clock.advance_secs(31);
+    app.run_until_idle().await;
+    app.clock.advance_secs(3000);
+    app.run_until_idle().await;
+    let shown = logs(&user, task).await;
+    assert_eq!(shown.iter().map(|log| log["attempt"].clone()).collect::<Vec<_>>(), [json!(1), json!(2)]);
+    assert_eq!(shown[1]["trigger"], "manual");
+    assert!(shown[0]["output"].as_str().unwrap().contains("tried once more"), "{}", shown[0]);
+    assert_failed(&shown[1], "connect");
+    // Whoever starts it by hand in between makes the second try needless; a pause does too.
+    for step in ["run", "pause"] {
+        run(&user, task).await;
+        app.run_until_idle().await;
+        let before = logs(&user, task).await.len();
+        let answer = if step == "run" { 202 } else { 200 };
+        user.client.act(&format!("{path}/{step}")).await.expect(answer);
+        if step == "run" {
+            let live = claim(&app, 1, PLENTY).await.remove(0);
+            end(&app, &live, RunStatus::Successful).await;
+        }
+        app.clock.advance_secs(31);
+        app.run_until_idle().await;
+        let expected = before + usize::from(step == "run");
+        assert_eq!(logs(&user, task).await.len(), expected, "{step}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_failed_in_passing_is_tried_once_more_on_sqlite() {
+    tried_once_more(retrying(Engine::Sqlite).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_failed_in_passing_is_tried_once_more_on_postgres() {
+    tried_once_more(retrying(Engine::Postgres).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_get_better_is_not_tried_again() {
+    let bench = Bench::new(retrying(Engine::Sqlite).await).await;
+    let task = bench.task(json!({"source_path": "/nowhere"})).await;
+    assert_failed(&bench.run(task).await, "source_missing");
+    bench.app.clock.advance_secs(3000);
+    bench.app.run_until_idle().await;
+    assert_eq!(logs(&bench.user, task).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_costs_three_workers_in_a_row_is_paused() {
+    let app = retrying(Engine::Sqlite).await;
+    let user = app.user("ada").await;
+    let task = user.task().await;
+    run(&user, task).await;
+    for losses in 1..=3 {
+        assert_eq!(claim(&app, 1, PLENTY).await.len(), 1, "{losses}");
+        app.pass_secs(61).await;
+        let shown = logs(&user, task).await;
+        assert_failed(&shown[losses - 1], "worker_lost");
+        let paused = user.client.get(&format!("/api/backup-tasks/{task}")).await.data(200)["paused_at"].clone();
+        assert_eq!(paused.is_string(), losses == 3, "after {losses}");
+        match losses {
+            // The second try is taken before anybody else sees it.
+            1 => queue_retry(&app).await,
+            2 => run(&user, task).await,
+            _ => assert!(shown[2]["output"].as_str().unwrap().contains("is paused")),
+        }
+    }
+    let resumed = user.client.act(&format!("/api/backup-tasks/{task}/resume")).await.data(200);
+    assert!(resumed["paused_at"].is_null());
+}
+
+/// Brings the second try into the queue without anybody taking it.
+async fn queue_retry(app: &TestApp) {
+    app.clock.advance_secs(31);
+    assert_eq!(holdfast_worker::tick(&app.app, app.app.now()).await.unwrap(), 1);
+}
+
+/// A run that waits for ever in the middle, and the worker that has it.
+async fn stuck(settings: Settings) -> (Bench, FaultProxy, i64, CancellationToken, tokio::task::JoinHandle<()>) {
+    let bench = Bench::new(TestApp::start_with(Engine::Sqlite, settings).await).await;
+    let proxy = FaultProxy::start(bench.ssh.port());
+    let path = format!("/api/remote-servers/{}", bench.server);
+    bench.user.client.put(&path, json!({"port": proxy.port()})).await.expect(200);
+    std::fs::write(bench.source().join("large"), holdfast_testkit::random(5, 8 * 1024 * 1024)).unwrap();
+    let task = bench.task(json!({})).await;
+    proxy.silence_after(3_000_000);
+    run(&bench.user, task).await;
+    let (worker, stop) = (bench.app.worker(), CancellationToken::new());
+    let told = stop.clone();
+    let working = tokio::spawn(async move { worker.run(told).await });
+    wait_for(async || {
+        let log = bench.latest_log(task).await;
+        (log["bytes_read"].as_i64().unwrap() > 1_000_000).then_some(())
+    })
+    .await;
+    (bench, proxy, task, stop, working)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_is_told_to_stop_ends_what_takes_too_long_and_says_so() {
+    let mut settings = Settings::default();
+    settings.work.shutdown = Duration::from_millis(300);
+    settings.work.retry_after = Duration::from_secs(30);
+    let (bench, proxy, task, stop, working) = stuck(settings).await;
+    stop.cancel();
+    working.await.unwrap();
+    assert_failed(&bench.latest_log(task).await, "worker_lost");
+    // The server's side has ended too, and the next worker does it again.
+    proxy.heal();
+    wait_for(async || (proxy.open_connections() == 0).then_some(())).await;
+    bench.app.clock.advance_secs(31);
+    bench.app.run_until_idle().await;
+    let log = bench.latest_log(task).await;
+    assert_eq!((&log["status"], &log["attempt"]), (&json!("successful"), &json!(2)), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_jumps_takes_no_run_from_its_worker() {
+    let (bench, proxy, task, stop, working) = stuck(Settings::default()).await;
+    for seconds in [86_400, -2 * 86_400, 3600, -3600] {
+        bench.app.clock.advance_secs(seconds);
+        bench.app.run_until_idle().await;
+        assert_eq!(bench.latest_log(task).await["status"], "running");
+    }
+    bench.user.client.act(&format!("/api/backup-tasks/{task}/cancel")).await.expect(200);
+    wait_for(async || (bench.latest_log(task).await["status"] == "cancelled").then_some(())).await;
+    proxy.heal();
+    wait_for(async || (proxy.open_connections() == 0).then_some(())).await;
+    stop.cancel();
+    working.await.unwrap();
+    bench.app.clock.advance_secs(1200);
+    bench.app.run_until_idle().await;
+    assert_eq!(bench.stored_names(), [""; 0], "nothing stays behind");
+}
+
+/// The answer to a commit may be lost after it was carried out: the run has ended, and its object is on record.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_on_record_is_known_as_such() {
+    let bench = Bench::new(TestApp::start(Engine::Sqlite).await).await;
+    std::fs::write(bench.source().join("file"), "content").unwrap();
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let mut tx = bench.app.app.store.read().await.unwrap();
+    let destination = holdfast_core::ids::DestinationId(bench.destination);
+    let key = backup["key"].as_str().unwrap();
+    assert!(holdfast_store::backups::is_recorded(&mut tx, destination, key).await.unwrap());
+    assert!(!holdfast_store::backups::is_recorded(&mut tx, destination, "other").await.unwrap());
+}
+
+/// A verification counts towards its user's share, so that a thousand of them do not keep backups from running.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reading_back_shares_its_users_part() {
+    let bench = Bench::new(TestApp::start(Engine::Sqlite).await).await;
+    std::fs::write(bench.source().join("file"), "content").unwrap();
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let mut tx = bench.app.app.store.begin().await.unwrap();
+    let owner = UserId(bench.user.id.0);
+    let backup = BackupId(backup["id"].as_i64().unwrap());
+    for _ in 0..5 {
+        let new = NewRun::asked_for(owner, Subject::Verify(backup), Trigger::Manual);
+        assert!(runs::insert(&mut tx, &new, bench.app.app.now()).await.unwrap().is_some());
+    }
+    tx.commit().await.unwrap();
+    assert_eq!(claim(&bench.app, 10, AtOnce { per_server: 2, per_user: 3 }).await.len(), 3);
+}
