@@ -49,15 +49,38 @@ pub fn archive(arguments: &[&str]) -> Result<()> {
         _ => return Err("bench archive takes --repeats N alone".to_owned()),
     };
     packages::install(&[packages::SSHD, packages::ZSTD])?;
-    step("build the service", &mut cargo(&["build", "--release", "--locked", "--package", "holdfast"]))?;
-    let build = ["build", "--release", "--locked", "--package", "holdfast-testkit", "--example", "bench_archive"];
-    step("build the support", &mut cargo(&build))?;
+    build_support("bench_archive")?;
     let mut measure = Command::new(target("examples/bench_archive"));
     // In memory where that can be had: what is compared is the work, not the disk's mood.
     if Path::new("/dev/shm").is_dir() {
         measure.env("TMPDIR", "/dev/shm");
     }
     step("measure", measure.arg(target("holdfast")).arg(root().join("docs")).arg(repeats))
+}
+
+/// Kills and faults, for as long as is asked for.
+pub fn torture(arguments: &[&str]) -> Result<()> {
+    let (mut seed, mut minutes, mut kills) = ("1", "10", "60");
+    for pair in arguments.chunks(2) {
+        match pair {
+            ["--seed", number] => seed = number,
+            ["--minutes", number] => minutes = number,
+            ["--kills", number] => kills = number,
+            _ => return Err("torture takes --seed N, --minutes N and --kills N".to_owned()),
+        }
+    }
+    if [seed, minutes, kills].iter().any(|number| number.parse::<u64>().is_err()) {
+        return Err("torture takes whole numbers".to_owned());
+    }
+    packages::install(&[packages::SSHD, packages::SSH, POSTGRESQL])?;
+    build_support("torture")?;
+    step("torture", Command::new(target("examples/torture")).arg(target("holdfast")).args([seed, kills, minutes]))
+}
+
+fn build_support(example: &str) -> Result<()> {
+    step("build the service", &mut cargo(&["build", "--release", "--locked", "--package", "holdfast"]))?;
+    let build = ["build", "--release", "--locked", "--package", "holdfast-testkit", "--example", example];
+    step("build the support", &mut cargo(&build))
 }
 
 fn target(name: &str) -> PathBuf {

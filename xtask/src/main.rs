@@ -1,4 +1,4 @@
-//! All automation of Holdfast: `cargo xtask test | openapi | bench api | bench archive`.
+//! All automation of Holdfast: `cargo xtask test | openapi | bench api | bench archive | torture`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "automation speaks on the terminal")]
 
 mod bench;
@@ -15,6 +15,8 @@ const HELP: &str = "cargo xtask COMMAND
   test            install what tests need, then formatting, clippy and all tests on both databases
   schemathesis    only the API fuzzing of `test`
   openapi         write docs/openapi.json anew
+  torture         the built service under kills and faults, then its books checked; --seed N [1], --minutes N [10],
+                  --kills N a seed and database [60]
   bench archive   backups against `ssh tar | zstd -3 > file`; --repeats N [3]; draws docs/archive.svg
   bench api       requests per second and latencies on both databases; --seconds N per figure [10]
 ";
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
         ["openapi"] => test::write_openapi(),
         ["bench", "api", rest @ ..] => bench::api(rest),
         ["bench", "archive", rest @ ..] => bench::archive(rest),
+        ["torture", rest @ ..] => bench::torture(rest),
         ["help" | "--help" | "-h"] => {
             println!("{HELP}");
             Ok(())

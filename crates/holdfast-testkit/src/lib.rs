@@ -11,6 +11,7 @@ mod s3_server;
 mod service;
 mod ssh_server;
 mod test_app;
+pub mod torture;
 mod tree;
 
 pub use client::{Client, Reply};

@@ -10,3 +10,5 @@ mod recover;
 mod secrets;
 /// Starting, stopping, being killed, being told nonsense.
 mod start;
+/// Killed, stopped and cut off, again and again; then the books are checked.
+mod torture;
