@@ -21,10 +21,7 @@ pub fn api(arguments: &[&str]) -> Result<()> {
         _ => return Err("bench api takes --seconds N alone".to_owned()),
     };
     packages::install(&[POSTGRESQL, WRK])?;
-    let build = ["build", "--release", "--locked", "--package", "holdfast"];
-    step("build the service", &mut cargo(&build))?;
-    let build = ["build", "--release", "--locked", "--package", "holdfast-testkit", "--example", "bench_support"];
-    step("build the support", &mut cargo(&build))?;
+    build_support("bench_support")?;
 
     let mut table = Table::default();
     let mut empty = Running::start(Command::new(support()).arg("empty"))?;
@@ -75,6 +72,14 @@ pub fn torture(arguments: &[&str]) -> Result<()> {
     packages::install(&[packages::SSHD, packages::SSH, POSTGRESQL])?;
     build_support("torture")?;
     step("torture", Command::new(target("examples/torture")).arg(target("holdfast")).args([seed, kills, minutes]))
+}
+
+/// Slots that come due, and what waiting for them costs.
+pub fn scheduler() -> Result<()> {
+    packages::install(&[POSTGRESQL])?;
+    build_support("bench_support")?;
+    build_support("bench_scheduler")?;
+    step("measure", Command::new(target("examples/bench_scheduler")).arg(target("holdfast")).arg(support()))
 }
 
 fn build_support(example: &str) -> Result<()> {

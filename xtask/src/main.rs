@@ -1,4 +1,4 @@
-//! All automation of Holdfast: `cargo xtask test | openapi | bench api | bench archive | torture`.
+//! All automation of Holdfast: `cargo xtask test | openapi | bench api | bench archive | bench scheduler | torture`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "automation speaks on the terminal")]
 
 mod bench;
@@ -18,6 +18,7 @@ const HELP: &str = "cargo xtask COMMAND
   torture         the built service under kills and faults, then its books checked; --seed N [1], --minutes N [10],
                   --kills N a seed and database [60]
   bench archive   backups against `ssh tar | zstd -3 > file`; --repeats N [3]; draws docs/archive.svg
+  bench scheduler 10,000 slots at one moment, idle cost of 100,000 tasks, on both databases
   bench api       requests per second and latencies on both databases; --seconds N per figure [10]
 ";
 
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         ["openapi"] => test::write_openapi(),
         ["bench", "api", rest @ ..] => bench::api(rest),
         ["bench", "archive", rest @ ..] => bench::archive(rest),
+        ["bench", "scheduler"] => bench::scheduler(),
         ["torture", rest @ ..] => bench::torture(rest),
         ["help" | "--help" | "-h"] => {
             println!("{HELP}");

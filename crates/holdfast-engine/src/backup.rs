@@ -1,6 +1,7 @@
 //! A backup run: source → archive → destination, confirmed before it counts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_core::backup::{Content, object_key};
 use holdfast_core::clock::rfc3339;
@@ -39,17 +40,18 @@ impl Engine {
             plan.started_at,
         );
         let store: Arc<dyn BlobStore> = Arc::new(Metered::new(store, context.progress.clone()));
+        let expected = self.expected(&connection, plan, context).await?;
+        if let Some((bytes, files)) = expected {
+            context.progress.set_total(bytes, files);
+        }
         let upload = Upload {
             store: store.clone(),
             key: key.clone(),
-            expected_bytes: plan.last.map_or(0, |(bytes, _)| bytes),
+            expected_bytes: expected.map_or(0, |(bytes, _)| bytes),
             memory: self.memory.clone(),
             journal,
             cancel: context.cancel.clone(),
         };
-        if let Some((bytes, files)) = plan.last {
-            context.progress.set_total(bytes, files);
-        }
         let packed = self.stream(&connection, plan, content, upload, context).await?;
         leave(connection, context).await;
         for note in &packed.notes {
@@ -65,6 +67,25 @@ impl Engine {
             entries: packed.entries,
             marker,
         })
+    }
+
+    /// About how much will come: as much as the last time. The first time files are counted, which also decides how an
+    /// upload is cut; nobody waits for long for that.
+    async fn expected(
+        &self,
+        connection: &Connection,
+        plan: &BackupPlan,
+        context: &Context,
+    ) -> Result<Option<(u64, u64)>> {
+        const COUNT_LIMIT: Duration = Duration::from_secs(60);
+        let (None, Source::Files(source)) = (plan.last, &plan.source) else { return Ok(plan.last) };
+        let counting = files::estimate(connection, source, &self.settings.remote, context);
+        match tokio::time::timeout(COUNT_LIMIT, counting).await {
+            Ok(Ok(counted)) => Ok(counted),
+            Ok(Err(error)) if error.code == FailureCode::Cancelled => Err(error),
+            // A server without GNU find, or with very many files.
+            _ => Ok(None),
+        }
     }
 
     async fn content_of(&self, connection: &Connection, plan: &BackupPlan, context: &Context) -> Result<Content> {
@@ -160,31 +181,7 @@ impl Engine {
     ) -> Result<()> {
         let settings = &self.settings.remote;
         match &plan.source {
-            Source::Files(source) if plan.last.is_some() => {
-                files::pump(connection, source, settings, context, outlet).await
-            }
-            Source::Files(source) => {
-                // Nothing is known yet: count beside the copying. On a connection of its own, since a stream that waits
-                // for the archive holds up everything else on its connection.
-                let counting = async {
-                    let connection = connect(&plan.server, settings, context).await?;
-                    let (bytes, files) = files::estimate(&connection, source, settings, context).await?;
-                    context.progress.set_total(bytes, files);
-                    connection.close().await;
-                    Ok::<(), EngineError>(())
-                };
-                let pumping = files::pump(connection, source, settings, context, outlet);
-                tokio::pin!(pumping);
-                tokio::select! {
-                    pumped = &mut pumping => pumped,
-                    counted = counting => {
-                        if let Err(error) = counted {
-                            tracing::debug!(%error, "no estimate");
-                        }
-                        pumping.await
-                    }
-                }
-            }
+            Source::Files(source) => files::pump(connection, source, settings, context, outlet).await,
             Source::Database(source) => {
                 let engine = match content {
                     Content::PostgresDatabase | Content::PostgresCluster => {

@@ -102,7 +102,7 @@ impl Engine {
     /// A reader for all of it, with progress towards its size.
     pub(crate) async fn open_whole(&self, backup: &StoredBackup, context: &Context) -> Result<ObjectReader> {
         context.progress.set_total(backup.size_bytes, 0);
-        self.open(backup).await
+        Ok(self.open(backup).await?.until(context.cancel.clone()))
     }
 
     /// Removes the object of a backup; one that is gone already is fine.
@@ -149,7 +149,7 @@ pub(crate) async fn read_back(
     context: &Context,
 ) -> Result<()> {
     let hash = Arc::new(std::sync::Mutex::new(Sha256::new()));
-    let reader = ObjectReader::new(store, key, size);
+    let reader = ObjectReader::new(store, key, size).until(context.cancel.clone());
     // What is read here was counted when it came from the server.
     let context = Context { progress: Arc::default(), ..context.clone() };
     let mut counting = Counting { reader, hash: hash.clone(), context };

@@ -132,12 +132,13 @@ pub async fn open_password(tx: &mut Tx, row: &BackupRow) -> Result<Option<Secret
 }
 
 /// Plain bytes and entries of the task's newest backup, which is about what the next one will have.
-pub async fn find_last_size(tx: &mut Tx, task: TaskId) -> Result<Option<(i64, i64)>> {
+pub async fn find_last_size(tx: &mut Tx, task: TaskId, source: &str) -> Result<Option<(i64, i64)>> {
     fetch_optional!(
         tx,
         (i64, i64),
-        "SELECT plain_bytes, entries FROM backups WHERE task_id = $1 ORDER BY id DESC LIMIT 1",
-        task.0
+        "SELECT plain_bytes, entries FROM backups WHERE task_id = $1 AND source = $2 ORDER BY id DESC LIMIT 1",
+        task.0,
+        source
     )
 }
 

@@ -41,7 +41,6 @@ impl Planner {
         let settings = row.settings()?;
         let owner = UserId(row.user_id);
         let password = tasks::open_encryption_password(&mut tx, &row).await?;
-        let last = backups::find_last_size(&mut tx, task).await?;
         let destination = self.destination(&mut tx, settings.destination).await?;
         drop(tx);
         let (server, server_row) = self.server(app, owner, settings.server).await?;
@@ -57,6 +56,8 @@ impl Planner {
                 login: self.login(app, &server_row).await?,
             }),
         };
+        // Another source says nothing about the size of this one.
+        let last = backups::find_last_size(&mut app.store.read().await?, task, &source.text()).await?;
         let count = |number: i64| u64::try_from(number).unwrap_or(0);
         let plan = BackupPlan {
             server,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use super::BlobStore;
 use crate::error::{EngineError, Result};
@@ -27,6 +28,7 @@ pub struct ObjectReader {
     ends_at: u64,
     ahead: VecDeque<(u64, JoinHandle<Result<Bytes>>)>,
     is_straight: bool,
+    cancel: CancellationToken,
 }
 
 impl ObjectReader {
@@ -42,7 +44,15 @@ impl ObjectReader {
             ends_at: 0,
             ahead: VecDeque::new(),
             is_straight: false,
+            cancel: CancellationToken::new(),
         }
+    }
+
+    /// Gives up when this is cancelled, also in the middle of a request: a destination may hang.
+    #[must_use]
+    pub fn until(mut self, cancel: CancellationToken) -> Self {
+        self.cancel = cancel;
+        self
     }
 
     fn fetch_ahead(&mut self) {
@@ -66,7 +76,8 @@ impl Read for ObjectReader {
             let Some((end, piece)) = self.ahead.pop_front() else { return Ok(0) };
             (self.ends_at, self.is_straight) = (end, true);
             self.fetch_ahead();
-            self.current = self.runtime.block_on(piece).map_err(EngineError::internal)??;
+            let piece = self.runtime.block_on(self.cancel.run_until_cancelled(piece));
+            self.current = piece.ok_or_else(EngineError::cancelled)?.map_err(EngineError::internal)??;
         }
         let length = buffer.len().min(self.current.len());
         buffer[..length].copy_from_slice(&self.current.split_to(length));

@@ -128,6 +128,8 @@ fn path(key: &str) -> Result<Path, EngineError> {
 /// S3 takes parts from 5 MiB; some stores want all of one size, so it is chosen before the first.
 const PART_BYTES: u64 = 6 * 1024 * 1024;
 const PARALLEL_PARTS: usize = 3;
+/// Of a backup whose size nobody knows; with these, 160 GB fit.
+const UNKNOWN_PART_BYTES: u64 = 16 * 1024 * 1024;
 /// Parts are held in memory; with these, 640 GB fit into one object.
 const MAX_PART_BYTES: u64 = 64 * 1024 * 1024;
 
@@ -135,8 +137,10 @@ const MAX_PART_BYTES: u64 = 64 * 1024 * 1024;
 impl BlobStore for S3 {
     fn shape(&self, expected_bytes: u64) -> Shape {
         // Twice what is expected still fits, since estimates are wrong.
-        let needed = (expected_bytes * 2).div_ceil(MAX_PARTS as u64).next_multiple_of(1024 * 1024);
-        let part_bytes = needed.clamp(PART_BYTES, MAX_PART_BYTES);
+        let needed = expected_bytes.min(1 << 50) * 2 / MAX_PARTS as u64;
+        let needed = needed.next_multiple_of(1024 * 1024);
+        let least = if expected_bytes == 0 { UNKNOWN_PART_BYTES } else { PART_BYTES };
+        let part_bytes = needed.clamp(least, MAX_PART_BYTES);
         let parallel = usize::try_from((PARALLEL_PARTS as u64 * PART_BYTES / part_bytes).max(1)).unwrap_or(1);
         let part_bytes = usize::try_from(part_bytes).unwrap_or(usize::MAX);
         Shape { part_bytes, parallel, max_parts: MAX_PARTS, has_tags: true }

@@ -102,6 +102,13 @@ pub(crate) struct Uploaded {
     pub is_proven: bool,
 }
 
+/// A part that the store has taken.
+struct SentPart {
+    id: String,
+    /// Of what was sent, whatever the store says that it has.
+    digest: Option<String>,
+}
+
 struct Part {
     chunks: Vec<Bytes>,
     bytes: usize,
@@ -190,8 +197,8 @@ impl Upload {
         chunks: &mut mpsc::Receiver<Message>,
         shape: Shape,
     ) -> Result<Uploaded> {
-        let mut under_way: VecDeque<AbortOnDropHandle<Result<String>>> = VecDeque::new();
-        let mut ids = Vec::new();
+        let mut under_way: VecDeque<AbortOnDropHandle<Result<SentPart>>> = VecDeque::new();
+        let mut sent = Vec::new();
         let (mut size, mut index, mut part, mut is_last) = (0_u64, 0, first, false);
         loop {
             if part.bytes > 0 {
@@ -202,10 +209,10 @@ impl Upload {
                     ));
                 }
                 while under_way.len() >= shape.parallel {
-                    ids.push(finished(&mut under_way).await?);
+                    sent.push(finished(&mut under_way).await?);
                 }
                 size += part.bytes as u64;
-                under_way.push_back(AbortOnDropHandle::new(self.send_part(upload_id, index, part)));
+                under_way.push_back(AbortOnDropHandle::new(self.send_part(upload_id, index, part, shape)));
                 index += 1;
             }
             if is_last {
@@ -214,9 +221,10 @@ impl Upload {
             (part, is_last) = self.next_part(chunks, shape).await?;
         }
         while !under_way.is_empty() {
-            ids.push(finished(&mut under_way).await?);
+            sent.push(finished(&mut under_way).await?);
         }
-        let expected = composite_etag(&ids);
+        let expected = composite_etag(&sent);
+        let ids = sent.into_iter().map(|part| part.id).collect();
         match self.store.complete(&self.key, upload_id, ids).await {
             Ok(()) => {}
             // The answer was lost or the upload is gone: the object itself tells whether it was joined.
@@ -230,13 +238,26 @@ impl Upload {
         self.confirm(size, expected, shape).await
     }
 
-    fn send_part(&self, upload_id: &str, index: usize, part: Part) -> JoinHandle<Result<String>> {
+    fn send_part(&self, upload_id: &str, index: usize, part: Part, shape: Shape) -> JoinHandle<Result<SentPart>> {
         let (store, key, upload_id) = (self.store.clone(), self.key.clone(), upload_id.to_owned());
         tokio::spawn(async move {
             let Part { chunks, permit, .. } = part;
-            let id = store.put_part(&key, &upload_id, index, chunks).await;
+            // Beside the request, on a thread that may be busy for a while.
+            let digest = shape.has_tags.then(|| {
+                let chunks = chunks.clone();
+                tokio::task::spawn_blocking(move || {
+                    let mut hash = Md5::new();
+                    chunks.iter().for_each(|chunk| hash.update(chunk));
+                    random::hex(&hash.finalize())
+                })
+            });
+            let id = store.put_part(&key, &upload_id, index, chunks).await?;
+            let digest = match digest {
+                Some(digest) => Some(digest.await.map_err(EngineError::internal)?),
+                None => None,
+            };
             drop(permit);
-            id
+            Ok(SentPart { id, digest })
         })
     }
 
@@ -255,23 +276,23 @@ impl Upload {
     }
 }
 
-async fn finished(under_way: &mut VecDeque<AbortOnDropHandle<Result<String>>>) -> Result<String> {
+async fn finished(under_way: &mut VecDeque<AbortOnDropHandle<Result<SentPart>>>) -> Result<SentPart> {
     match under_way.pop_front() {
         Some(part) => part.await.map_err(EngineError::internal)?,
         None => Err(EngineError::internal("no part is under way")),
     }
 }
 
-/// What S3 makes of the parts' MD5 digests: the digest of all of them, and their number. `None` where part tags are
-/// something else, as with some encryption modes.
-fn composite_etag(parts: &[String]) -> Option<String> {
+/// What S3 makes of the parts' MD5 digests: the digest of all of them, and their number. `None` where a part's tag is not
+/// the digest of what was sent.
+fn composite_etag(parts: &[SentPart]) -> Option<String> {
     let mut hash = Md5::new();
     for part in parts {
-        let text = part.trim_matches('"');
-        if text.len() != 32 {
+        let digest = part.digest.as_deref()?;
+        if part.id.trim_matches('"') != digest {
             return None;
         }
-        for pair in text.as_bytes().chunks_exact(2) {
+        for pair in digest.as_bytes().chunks_exact(2) {
             hash.update([u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?]);
         }
     }
@@ -285,8 +306,11 @@ mod tests {
     #[test]
     fn composite_tags_are_those_of_s3() {
         // From `printf a | md5sum`, `printf b | md5sum` and the digest of both.
-        let parts = ["\"0cc175b9c0f1b6a831c399e269772661\"".to_owned(), "92eb5ffee6ae2fec3ad71c777531578f".to_owned()];
+        let part = |id: &str, digest: &str| SentPart { id: id.to_owned(), digest: Some(digest.to_owned()) };
+        let (a, b) = ("0cc175b9c0f1b6a831c399e269772661", "92eb5ffee6ae2fec3ad71c777531578f");
+        let parts = [part(&format!("\"{a}\""), a), part(b, b)];
         assert_eq!(composite_etag(&parts).unwrap(), "96e024ba2074fe77e8e965ba43a704be-2");
-        assert_eq!(composite_etag(&["opaque".to_owned()]), None);
+        assert_eq!(composite_etag(&[part("opaque", a)]), None);
+        assert_eq!(composite_etag(&[part(b, a)]), None, "the store has other bytes than were sent");
     }
 }

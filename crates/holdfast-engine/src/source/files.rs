@@ -34,6 +34,7 @@ const HELD_CHUNKS: usize = 32;
 const SCRIPT: &str = r#"
 LC_ALL=C; export LC_ALL
 p=$1; n=$2; shift 2
+case $p in /*) ;; *) p=./$p ;; esac
 if [ -d "$p" ]; then m=.; cd -- "$p" || exit 97
 elif [ -e "$p" ]; then d=${p%/*}; m=./${p##*/}; cd -- "${d:-/}" || exit 97
 else exit 96; fi
@@ -234,30 +235,48 @@ fn failure(exit: &Exit, lines: &[&String]) -> EngineError {
     EngineError::new(FailureCode::SourceUnreadable, format!("Some files cannot be read: {}{more}.", named.join("; ")))
 }
 
-/// About how much there is, from a `find` beside the tar; only GNU's tells sizes. Excluded paths are counted too.
+/// Goes where tar will go, and tells the size of each thing there. Only GNU's find can.
+const COUNT: &str = r#"
+LC_ALL=C; export LC_ALL
+p=$1
+case $p in /*) ;; *) p=./$p ;; esac
+if [ -d "$p" ]; then m=.; cd -- "$p" || exit 97
+else d=${p%/*}; m=./${p##*/}; cd -- "${d:-/}" || exit 97; fi
+if [ "$m" = . ] && [ "$(pwd -P)" = / ]; then
+  exec find . \( -path ./proc -o -path ./sys -o -path ./dev -o -path ./run \) -prune -o -printf '%s\n' 2>/dev/null
+fi
+exec find "$m" -printf '%s\n' 2>/dev/null
+"#;
+
+/// About how much there is, in bytes of an archive and in files; `None` where the server cannot tell. Excluded paths are
+/// counted too.
 pub(crate) async fn estimate(
     connection: &Connection,
     source: &FilesSource,
     settings: &RemoteSettings,
     context: &Context,
-) -> Result<(u64, u64)> {
-    const FIND: &str = r#"LC_ALL=C exec find "$1" -printf '%s\n' 2>/dev/null"#;
-    let Process { stdin, mut stdout, .. } = connection.exec(&remote::command(FIND, &[&source.path])).await?;
+) -> Result<Option<(u64, u64)>> {
+    let Process { stdin, mut stdout, .. } = connection.exec(&remote::command(COUNT, &[&source.path])).await?;
     let _unwanted = stdin.close().await;
-    let (mut bytes, mut files, mut number) = (0_u64, 0, 0_u64);
+    let (mut bytes, mut files, mut number, mut is_count) = (0_u64, 0, 0_u64, true);
     while let Some(chunk) = next_chunk(&mut stdout, settings.stall, &context.cancel).await? {
         for byte in chunk {
             match byte {
                 b'0'..=b'9' => number = number.saturating_mul(10).saturating_add(u64::from(byte - b'0')),
-                _ => {
+                b'\n' => {
                     // Each file takes a header and is padded.
-                    (bytes, files, number) = (bytes + number.next_multiple_of(512) + 1536, files + 1, 0);
+                    let archived = number.checked_next_multiple_of(512).unwrap_or(number).saturating_add(1536);
+                    (bytes, files, number) = (bytes.saturating_add(archived), files + 1, 0);
                 }
+                // Whatever speaks here, it is no find.
+                _ => is_count = false,
             }
         }
     }
-    end_of(&mut stdout, settings.stall, &context.cancel).await?;
-    Ok((bytes, files))
+    let exit = end_of(&mut stdout, settings.stall, &context.cancel).await?;
+    // Some folders may be closed to us, which is status 1; the rest counts.
+    let has_counted = is_count && files > 0 && matches!(exit.status, Some(0 | 1));
+    Ok(has_counted.then_some((bytes, files)))
 }
 
 #[cfg(test)]

@@ -77,6 +77,30 @@ async fn one_file_and_an_empty_folder_are_sources_too() {
     assert_eq!(backup["entries"], 1, "the folder itself");
 }
 
+/// A name is a name: neither tar nor find nor the shell takes it for an option, and nothing on the server is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn source_paths_that_look_like_options_are_paths() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("precious"), "content").unwrap();
+    for name in ["-delete", "-", "--checkpoint-action=exec=touch precious"] {
+        std::fs::create_dir(home.path().join(name)).unwrap();
+        std::fs::write(home.path().join(name).join("file"), name).unwrap();
+    }
+    let bench = bench(SshServer::builder().set_env("HOME", home.path().to_str().unwrap()).start()).await;
+    let absolute = |name: &str| home.path().join(name);
+    for name in ["-delete", "-", "--checkpoint-action=exec=touch precious"] {
+        // As a relative one it may or may not be there; what matters is what is left afterwards.
+        bench.run(bench.task(json!({"source_path": name})).await).await;
+        let backup = bench.back_up(bench.task(json!({"source_path": absolute(name)})).await).await;
+        let target = bench.folder.path().join(format!("back-{}", backup["id"]));
+        let run = bench.restore(&backup, json!({"path": target})).await;
+        assert_eq!(run["status"], "successful", "{run}");
+        assert_eq!(std::fs::read_to_string(target.join("file")).unwrap(), name);
+    }
+    assert_eq!(std::fs::read(home.path().join("precious")).unwrap(), b"content");
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 4, "nothing came, nothing went");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn accounts_that_may_only_use_sftp_are_backed_up_and_restored() {
     let bench = bench(SshServer::builder().sftp_only().start()).await;
