@@ -10,8 +10,8 @@ use crate::schedule::Schedule;
 const LATE_SECS: i64 = 60;
 /// A slot older than this is not made up for; the next one is.
 const TOO_LATE_SECS: i64 = 24 * 3600;
-/// Slots are looked at this far back; whoever was away for longer is told since when.
-const LOOK_BACK_SECS: i64 = 31 * 24 * 3600;
+/// Slots are looked at so far back, further only where too few are found; whoever was away for longer is told since when.
+const LOOK_BACK_SECS: [i64; 3] = [3600, 24 * 3600, 31 * 24 * 3600];
 /// Missed slots that get a line of their own. A minutely task that was away for a month has 44,000 of them.
 pub const SHOWN_MISSED: usize = 24;
 
@@ -31,12 +31,42 @@ pub struct Due {
 /// Decides about a task whose next slot was `slot`, which is not later than `now`.
 pub fn due(schedule: &Schedule, slot: Timestamp, now: Timestamp) -> Due {
     let before = |seconds: i64| clock::from_micros(now.as_microsecond() - seconds * 1_000_000);
-    let mut passed = Vec::new();
-    let mut dropped = None;
-    // Slots that are too far back are passed over in one step; a schedule that was edited meanwhile starts with `slot`.
-    let mut from = slot;
-    if slot < before(LOOK_BACK_SECS) {
-        (dropped, from) = (Some(slot), before(LOOK_BACK_SECS));
+    let (mut passed, mut dropped) = (Vec::new(), None);
+    for back in LOOK_BACK_SECS.map(before) {
+        (passed, dropped) = passed_since(schedule, slot, back, now);
+        if dropped.is_none() || passed.len() > SHOWN_MISSED {
+            break;
+        }
+    }
+    let run = match passed.last() {
+        Some(newest) if *newest >= before(TOO_LATE_SECS) => passed.pop(),
+        _ => None,
+    };
+    if passed.len() > SHOWN_MISSED {
+        passed.remove(0);
+        dropped = Some(slot);
+    }
+    // Seldom enough to have been long ago, and still to be told.
+    if passed.is_empty() {
+        passed.extend(dropped.take());
+    }
+    let run = run.map(|slot| {
+        let is_late = now.as_second() - slot.as_second() > LATE_SECS;
+        (slot, if is_late { Trigger::CatchUp } else { Trigger::Schedule })
+    });
+    Due { run, missed: passed, missed_since: dropped, next: schedule.next_after(now) }
+}
+
+/// The slots from `back` to `now`, the first of which was `slot`; and that one, where slots were passed over.
+fn passed_since(
+    schedule: &Schedule,
+    slot: Timestamp,
+    back: Timestamp,
+    now: Timestamp,
+) -> (Vec<Timestamp>, Option<Timestamp>) {
+    let (mut passed, mut dropped, mut from) = (Vec::new(), None, slot);
+    if slot < back {
+        (dropped, from) = (Some(slot), back);
     } else {
         passed.push(slot);
     }
@@ -45,23 +75,11 @@ pub fn due(schedule: &Schedule, slot: Timestamp, now: Timestamp) -> Due {
         from = next;
         // One more than is shown: the newest may be the one that runs.
         if passed.len() > SHOWN_MISSED + 1 {
-            let first = passed.remove(0);
-            dropped.get_or_insert(first);
+            passed.remove(0);
+            dropped = Some(slot);
         }
     }
-    let run = match passed.last() {
-        Some(newest) if *newest >= before(TOO_LATE_SECS) => passed.pop(),
-        _ => None,
-    };
-    if passed.len() > SHOWN_MISSED {
-        let first = passed.remove(0);
-        dropped.get_or_insert(first);
-    }
-    let run = run.map(|slot| {
-        let is_late = now.as_second() - slot.as_second() > LATE_SECS;
-        (slot, if is_late { Trigger::CatchUp } else { Trigger::Schedule })
-    });
-    Due { run, missed: passed, missed_since: dropped, next: schedule.next_after(now) }
+    (passed, dropped)
 }
 
 #[cfg(test)]
@@ -113,6 +131,17 @@ mod tests {
         assert_eq!(due.run, Some((at("2025-03-03T00:00:00Z"), Trigger::Schedule)));
         assert_eq!(due.missed.len(), SHOWN_MISSED);
         assert_eq!(due.missed_since, Some(at("2024-03-03T00:00:00Z")));
+    }
+
+    #[test]
+    fn a_slot_of_a_seldom_schedule_is_told_however_long_ago_it_was() {
+        let quarterly = Schedule { cron: Cron::read("0 3 1 */3 *"), ..schedule(Frequency::Custom) };
+        let slot = at("2025-01-01T03:00:00Z");
+        let late = due(&quarterly, slot, at("2025-02-15T00:00:00Z"));
+        assert_eq!((late.run, late.missed, late.missed_since), (None, vec![slot], None));
+        let next = at("2025-04-01T03:00:00Z");
+        let on_time = due(&quarterly, slot, next);
+        assert_eq!((on_time.run, on_time.missed), (Some((next, Trigger::Schedule)), vec![slot]));
     }
 
     proptest! {

@@ -48,9 +48,10 @@ pub async fn insert(
     Ok(())
 }
 
-/// Forgets events of long ago.
-pub async fn delete_before(tx: &mut Tx, before: At) -> Result<u64> {
-    execute!(tx, "DELETE FROM audit_events WHERE at < $1", before)
+/// Forgets events of long ago, so many at a time.
+pub async fn delete_before(tx: &mut Tx, before: At, limit: i64) -> Result<u64> {
+    let sql = "DELETE FROM audit_events WHERE id IN (SELECT id FROM audit_events WHERE at < $1 LIMIT $2)";
+    execute!(tx, sql, before, limit)
 }
 
 /// The newest events of one user, newest first.

@@ -241,18 +241,28 @@ pub async fn is_recorded(tx: &mut Tx, destination: DestinationId, key: &str) -> 
     fetch_scalar!(tx, bool, sql, destination.0, key)
 }
 
-/// Stored backups that nobody has read since `before`, the one that waited longest first. One per owner at a time, and
-/// none that is in use: reading them is nobody's first concern.
-pub async fn list_unread(tx: &mut Tx, before: Timestamp, limit: i64) -> Result<Vec<(BackupId, UserId)>> {
+/// Stored backups that nobody has read since `before`, the one that waited longest first: one of each owner who has none
+/// being read. Those that were tried since `tried` and could not be read wait for another day.
+pub async fn list_unread(
+    tx: &mut Tx,
+    before: Timestamp,
+    tried: Timestamp,
+    limit: i64,
+) -> Result<Vec<(BackupId, UserId)>> {
     let rows = fetch_all!(
         tx,
         (i64, i64),
-        "SELECT b.id, b.user_id FROM backups b
-         WHERE b.deleted_at IS NULL AND COALESCE(b.verified_at, b.created_at) < $1
-             AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.user_id = b.user_id AND r.kind = 'verify'
-                             AND r.status IN ('queued', 'running'))
-         ORDER BY COALESCE(b.verified_at, b.created_at), b.id LIMIT $2",
+        "SELECT id, user_id FROM (
+             SELECT b.id, b.user_id, COALESCE(b.verified_at, b.created_at) AS read_at,
+                 ROW_NUMBER() OVER (PARTITION BY b.user_id ORDER BY COALESCE(b.verified_at, b.created_at), b.id) AS place
+             FROM backups b
+             WHERE b.deleted_at IS NULL AND COALESCE(b.verified_at, b.created_at) < $1
+                 AND NOT EXISTS (SELECT 1 FROM runs v WHERE v.backup_id = b.id AND v.kind = 'verify' AND v.created_at > $2)
+                 AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.user_id = b.user_id AND r.kind = 'verify'
+                                 AND r.status IN ('queued', 'running'))) due
+         WHERE place = 1 ORDER BY read_at, id LIMIT $3",
         At(before),
+        At(tried),
         limit
     )?;
     Ok(rows.into_iter().map(|(id, owner)| (BackupId(id), UserId(owner))).collect())

@@ -203,12 +203,12 @@ impl Pools {
 async fn begin_postgres(pool: Pool<PgConnectOptions>, sealer: Arc<Sealer>) -> Result<Tx> {
     let begun = tokio::spawn(async move {
         let mut connection = pool::acquire(&pool).await?;
-        match sqlx::raw_sql("BEGIN").execute(&mut *connection).await {
+        match say(&mut connection, "BEGIN").await {
             // Made here, so that it is rolled back also when nobody waits for it any more.
-            Ok(_) => Ok(Tx::new(Inner::PostgresWrite(connection), sealer)),
+            Ok(()) => Ok(Tx::new(Inner::PostgresWrite(connection), sealer)),
             Err(error) => {
                 drop(Pooled::take(connection));
-                Err(StoreError::from(error))
+                Err(error)
             }
         }
     });
@@ -217,18 +217,28 @@ async fn begin_postgres(pool: Pool<PgConnectOptions>, sealer: Arc<Sealer>) -> Re
 
 async fn commit_postgres(mut connection: Pooled<PgConnectOptions>) -> Result<()> {
     let committed = tokio::spawn(async move {
-        let committed = sqlx::raw_sql("COMMIT").execute(&mut *connection).await;
+        let committed = say(&mut connection, "COMMIT").await;
         if committed.is_err() {
             drop(Pooled::take(connection));
         }
-        committed.map(drop).map_err(StoreError::from)
+        committed
     });
     committed.await.map_err(|error| StoreError::Broken(error.to_string()))?
 }
 
 async fn roll_back_postgres(mut connection: Pooled<PgConnectOptions>) {
-    if sqlx::raw_sql("ROLLBACK").execute(&mut *connection).await.is_err() {
+    if say(&mut connection, "ROLLBACK").await.is_err() {
         drop(Pooled::take(connection));
+    }
+}
+
+/// A database that does not answer, as one without power does, must not keep a connection of the pool for ever. A commit
+/// that was not answered may have happened.
+async fn say(connection: &mut Pooled<PgConnectOptions>, word: &'static str) -> Result<()> {
+    const ANSWER_LIMIT: Duration = Duration::from_secs(15);
+    match tokio::time::timeout(ANSWER_LIMIT, sqlx::raw_sql(word).execute(&mut **connection)).await {
+        Ok(said) => said.map(drop).map_err(StoreError::from),
+        Err(_) => Err(StoreError::Unavailable(format!("no answer to {word}"))),
     }
 }
 

@@ -39,6 +39,11 @@ packed_row! {
 }
 
 impl RunRow {
+    /// Copies or reads data, and may take hours.
+    pub fn is_long(&self) -> bool {
+        matches!(RunKind::parse(&self.kind), Some(RunKind::Backup | RunKind::Restore | RunKind::Verify))
+    }
+
     pub fn is_live(&self) -> bool {
         matches!(RunStatus::parse(&self.status), Some(RunStatus::Queued | RunStatus::Running))
     }
@@ -113,8 +118,8 @@ pub async fn insert(tx: &mut Tx, new: &NewRun, now: Timestamp) -> Result<Option<
              CAST($11 AS BIGINT),
              COALESCE(CAST($12 AS BIGINT), (SELECT t.remote_server_id FROM backup_tasks t WHERE t.id = $3)),
              CASE WHEN $2 IN ('backup', 'restore', 'verify') AND q.own >= q.served THEN q.own + 1 ELSE q.served END
-         FROM (SELECT COALESCE((SELECT MIN(turn) FROM runs WHERE status = 'queued'), 0) AS served,
-                   COALESCE((SELECT MAX(turn) FROM runs WHERE status = 'queued' AND user_id = $1), -1) AS own) q
+         FROM (SELECT COALESCE((SELECT MAX(turn) FROM runs WHERE started_at IS NOT NULL), 0) AS served,
+                   COALESCE((SELECT MAX(turn) FROM runs WHERE user_id = $1), -1) AS own) q
          WHERE TRUE
          ON CONFLICT DO NOTHING RETURNING id",
         owner.0,
@@ -262,13 +267,11 @@ struct LoadRow {
     user_id: i64,
     load_server_id: Option<i64>,
     turn: i64,
-    is_long: bool,
 }
 
 impl LoadRow {
-    fn load(&self) -> Option<Load> {
-        let load = Load { user: UserId(self.user_id), server: self.load_server_id.map(ServerId) };
-        self.is_long.then_some(load)
+    fn load(&self) -> Load {
+        Load { user: UserId(self.user_id), server: self.load_server_id.map(ServerId) }
     }
 }
 
@@ -279,15 +282,69 @@ pub async fn has_queued(tx: &mut Tx) -> Result<bool> {
 
 /// Queued runs looked at in one step while runs are chosen.
 const CLAIM_PAGE: i64 = 200;
+const FIRST_PAGE: i64 = 40;
 /// Further down than this nobody looks at once: it bounds how long others wait for their turn to choose.
 const CLAIM_PAGES: usize = 100;
 
-/// Takes up to `room` queued runs, in the order of their turns, as far as the limits let them start. One worker chooses
+async fn list_short(tx: &mut Tx, room: usize) -> Result<Vec<i64>> {
+    let rows = fetch_all!(
+        tx,
+        (i64,),
+        "SELECT id FROM runs WHERE status = 'queued' AND kind IN ('check-server', 'check-destination', 'test-stream')
+         ORDER BY turn, id LIMIT $1",
+        i64::try_from(room).unwrap_or(i64::MAX)
+    )?;
+    Ok(rows.into_iter().map(|(id,)| id).collect())
+}
+
+async fn choose_long(tx: &mut Tx, room: usize, limits: AtOnce) -> Result<Vec<i64>> {
+    let running = fetch_all!(
+        tx,
+        LoadRow,
+        "SELECT id, user_id, load_server_id, turn FROM runs
+         WHERE status = 'running' AND kind IN ('backup', 'restore', 'verify')"
+    )?;
+    let mut chooser = Chooser::new(limits, running.iter().map(LoadRow::load));
+    let (mut chosen, mut after) = (Vec::new(), (i64::MIN, i64::MIN));
+    for number in 0..CLAIM_PAGES {
+        // Nearly always the first few may start.
+        let limit = if number == 0 { FIRST_PAGE } else { CLAIM_PAGE };
+        let page = fetch_all!(
+            tx,
+            LoadRow,
+            "SELECT id, user_id, load_server_id, turn FROM runs
+             WHERE status = 'queued' AND kind IN ('backup', 'restore', 'verify') AND (turn, id) > ($1, $2)
+             ORDER BY turn, id LIMIT $3",
+            after.0,
+            after.1,
+            limit
+        )?;
+        for row in &page {
+            if chosen.len() < room && chooser.may_start(Some(row.load())) {
+                chosen.push(row.id);
+            }
+        }
+        match page.last() {
+            Some(last) if chosen.len() < room && page.len() as i64 == limit => after = (last.turn, last.id),
+            _ => break,
+        }
+    }
+    Ok(chosen)
+}
+
+/// How many more runs a worker can take. Short ones have places of their own: nobody waits hours for a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    pub long: usize,
+    pub short: usize,
+}
+
+/// Takes queued runs, in the order of their turns, as far as there is room and the limits let them start. One worker chooses
 /// at a time, so that limits hold over all of them; the claim itself is one statement that takes only what is queued.
 pub async fn claim(
     tx: &mut Tx,
     worker: &str,
-    room: usize,
+    room: Room,
     limits: AtOnce,
     lease_until: Timestamp,
     now: Timestamp,
@@ -297,33 +354,9 @@ pub async fn claim(
         let locked = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(CLAIMING).execute(connection).await;
         tx.checked(locked)?;
     }
-    let running = fetch_all!(
-        tx,
-        LoadRow,
-        "SELECT id, user_id, load_server_id, turn, kind IN ('backup', 'restore', 'verify') AS is_long FROM runs
-         WHERE status = 'running'"
-    )?;
-    let mut chooser = Chooser::new(limits, running.iter().filter_map(LoadRow::load));
-    let (mut chosen, mut after) = (Vec::new(), (i64::MIN, i64::MIN));
-    for _ in 0..CLAIM_PAGES {
-        let page = fetch_all!(
-            tx,
-            LoadRow,
-            "SELECT id, user_id, load_server_id, turn, kind IN ('backup', 'restore', 'verify') AS is_long FROM runs
-             WHERE status = 'queued' AND (turn, id) > ($1, $2) ORDER BY turn, id LIMIT $3",
-            after.0,
-            after.1,
-            CLAIM_PAGE
-        )?;
-        for row in &page {
-            if chosen.len() < room && chooser.may_start(row.load()) {
-                chosen.push(row.id);
-            }
-        }
-        match page.last() {
-            Some(last) if chosen.len() < room && page.len() as i64 == CLAIM_PAGE => after = (last.turn, last.id),
-            _ => break,
-        }
+    let mut chosen = list_short(tx, room.short).await?;
+    if room.long > 0 {
+        chosen.extend(choose_long(tx, room.long, limits).await?);
     }
     if chosen.is_empty() {
         return Ok(Vec::new());
@@ -517,13 +550,21 @@ pub async fn fail_lost(tx: &mut Tx, lost: &lease::Beat, now: Timestamp) -> Resul
     Ok(row.map(|(epoch,)| epoch))
 }
 
-/// Forgets checks and tests that ended long ago; what they found is noted elsewhere.
-pub async fn delete_old_checks(tx: &mut Tx, before: Timestamp) -> Result<u64> {
+/// Forgets checks and tests that ended long ago, so many at a time; what they found is noted elsewhere.
+pub async fn delete_old_checks(tx: &mut Tx, before: Timestamp, limit: i64) -> Result<u64> {
     execute!(
         tx,
-        "DELETE FROM runs WHERE kind IN ('check-server', 'check-destination', 'test-stream') AND finished_at < $1",
-        At(before)
+        "DELETE FROM runs WHERE id IN (SELECT id FROM runs
+             WHERE kind IN ('check-server', 'check-destination', 'test-stream') AND finished_at < $1 LIMIT $2)",
+        At(before),
+        limit
     )
+}
+
+/// Verifications that wait or go on.
+pub async fn count_verifying(tx: &mut Tx) -> Result<i64> {
+    let sql = "SELECT COUNT(*) FROM runs WHERE kind = 'verify' AND status IN ('queued', 'running')";
+    fetch_scalar!(tx, i64, sql)
 }
 
 /// Forgets logs that ended long ago. The newest of each task stays, and so does whatever made a backup that is there.

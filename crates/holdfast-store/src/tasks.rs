@@ -401,14 +401,14 @@ pub struct RetryRow {
 
 /// Tasks whose second try has come.
 pub async fn list_retries(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<RetryRow>> {
-    fetch_all!(
-        tx,
-        RetryRow,
-        "SELECT t.id, t.user_id, (SELECT r.requested_by FROM runs r WHERE r.id = t.retry_run_id) AS requested_by
-         FROM backup_tasks t WHERE t.retry_at <= $1 ORDER BY t.retry_at LIMIT $2",
-        At(now),
-        limit
-    )
+    const SQL: &str = "SELECT t.id, t.user_id,
+             (SELECT r.requested_by FROM runs r WHERE r.id = t.retry_run_id) AS requested_by
+         FROM backup_tasks t WHERE t.retry_at <= $1 ORDER BY t.retry_at, t.id LIMIT $2";
+    const SHARED: &str = "SELECT t.id, t.user_id,
+             (SELECT r.requested_by FROM runs r WHERE r.id = t.retry_run_id) AS requested_by
+         FROM backup_tasks t WHERE t.retry_at <= $1 ORDER BY t.retry_at, t.id LIMIT $2 FOR UPDATE OF t SKIP LOCKED";
+    let sql = if tx.is_sqlite() { SQL } else { SHARED };
+    fetch_all!(tx, RetryRow, sql, At(now), limit)
 }
 
 /// Has a task tried once more later, unless it is paused.

@@ -48,7 +48,7 @@ pub struct AbandonedRow {
     pub destination_id: i64,
     pub object_key: String,
     pub upload_id: Option<String>,
-    pub created_at: At,
+    pub cleared_at: Option<At>,
 }
 
 impl AbandonedRow {
@@ -61,7 +61,7 @@ pub async fn list_abandoned(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<V
     fetch_all!(
         tx,
         AbandonedRow,
-        "SELECT u.run_id, u.user_id, u.destination_id, u.object_key, u.upload_id, u.created_at FROM uploads u
+        "SELECT u.run_id, u.user_id, u.destination_id, u.object_key, u.upload_id, u.cleared_at FROM uploads u
          WHERE u.retry_after <= $1
            AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = u.run_id AND r.status = 'running')
            AND NOT EXISTS (SELECT 1 FROM backups b
@@ -70,6 +70,12 @@ pub async fn list_abandoned(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<V
         At(now),
         limit
     )
+}
+
+/// Notes that an upload was cleared away for the first time.
+pub async fn update_cleared(tx: &mut Tx, run: RunId, now: Timestamp) -> Result<()> {
+    execute!(tx, "UPDATE uploads SET cleared_at = COALESCE(cleared_at, $1) WHERE run_id = $2", At(now), run.0)?;
+    Ok(())
 }
 
 /// Takes the clearing of an upload upon oneself until `until`.

@@ -16,7 +16,7 @@ use holdfast_engine::{
     BackupReport, Contact, Context, DestinationSpec, Engine, EngineError, Journal, RestoreReport, Server, ServerReport,
 };
 use holdfast_store::backups::{self, NewBackup};
-use holdfast_store::runs::{self, RunRow};
+use holdfast_store::runs::{self, Room, RunRow};
 use holdfast_store::{At, StoreError, Tx, audit, destinations, restores, servers, streams, tasks, uploads};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -92,7 +92,7 @@ pub(crate) struct Executor {
 
 impl Executor {
     /// Takes as many queued runs as there is room for and the limits allow.
-    pub(crate) async fn claim(&self, worker: &str, room: usize) -> Result<Vec<RunRow>> {
+    pub(crate) async fn claim(&self, worker: &str, room: Room) -> Result<Vec<RunRow>> {
         let now = self.app.now();
         let until = lease_until(now, &self.settings);
         let mut tx = self.app.store.begin().await?;
@@ -107,11 +107,11 @@ impl Executor {
         let lease = Lease::start(self.app.clone(), self.settings, run.clone());
         let (executor, context) = (self.clone(), lease.context.clone());
         // A task of its own: whatever breaks in there ends this run and no other.
-        let working = tokio::spawn(async move {
+        let working = AbortOnDropHandle::new(tokio::spawn(async move {
             let mut involved = Involved::default();
             let done = executor.work(&run, &context, &mut involved).await;
             (done, involved)
-        });
+        }));
         let (halt, cancel) = (self.halt.clone(), lease.context.cancel.clone());
         let halting = AbortOnDropHandle::new(tokio::spawn(async move {
             halt.cancelled().await;
@@ -275,8 +275,13 @@ impl FollowUp<'_> {
             tasks::forget_losses(tx, task).await?;
         }
         let is_first = self.run.attempt == 1 && !settings.retry_after.is_zero();
-        if is_first && self.code.is_some_and(FailureCode::can_retry) {
-            let seconds = i64::try_from(settings.retry_after.as_secs()).unwrap_or(i64::MAX / 4_000_000);
+        if is_first
+            && self.code.is_some_and(FailureCode::can_retry)
+            && !runs::is_cancel_requested(tx, RunId(self.run.id)).await?
+        {
+            // Those that lost a worker together are not tried together: one of them may be to blame.
+            let apart = if self.is_loss { 1 + task.0.rem_euclid(8) } else { 1 };
+            let seconds = i64::try_from(settings.retry_after.as_secs()).unwrap_or(3600) * apart;
             if tasks::plan_retry(tx, task, RunId(self.run.id), later(now, seconds)).await? {
                 self.line(tx, &format!("This will be tried once more in {seconds} seconds."), now).await?;
             }
@@ -394,10 +399,14 @@ impl End<'_> {
                     let failed = EngineError::internal("What this run did could not be recorded.");
                     let done = std::mem::replace(&mut self.done, Err(failed));
                     self.lines = vec![self.last_words()];
-                    if let Err(error) = self.try_write(RunStatus::Failed).await {
-                        tracing::error!(run = self.run.id, ?error, "nor that it failed");
-                    }
-                    return Some(done);
+                    return match self.try_write(RunStatus::Failed).await {
+                        Ok(_) => Some(done),
+                        // Perhaps a commit of ours is still being decided: what is stored stays, and its note with it.
+                        Err(error) => {
+                            tracing::error!(run = self.run.id, ?error, "nor that it failed");
+                            None
+                        }
+                    };
                 }
             }
         }
@@ -443,9 +452,10 @@ impl End<'_> {
         if let Some(task) = run.task_id {
             tasks::find_locked(&mut tx, TaskId(task)).await?;
         }
-        append_lines(&mut tx, id, run.lease_epoch, &self.lines, now).await?;
+        // The run before its lines, as those who take it away do.
         let counts = counts(&self.context.progress, self.context.log.warnings(), 0.0);
         runs::update_progress(&mut tx, id, run.lease_epoch, &counts, lease_until(now, settings)).await?;
+        append_lines(&mut tx, id, run.lease_epoch, &self.lines, now).await?;
         let code = self.done.as_ref().err().map(|error| error.code);
         if !runs::finish(&mut tx, id, run.lease_epoch, status, code, now).await? {
             return Ok(false);

@@ -14,32 +14,36 @@ const DAY_SECS: i64 = 86_400;
 const KEEP_CHECKS_DAYS: i64 = 30;
 const KEEP_EXPIRED_TOKENS_DAYS: i64 = 30;
 const KEEP_AUDIT_DAYS: i64 = 400;
-/// Logs that go in one step, so that nobody waits for it.
-const LOGS_AT_ONCE: i64 = 500;
-/// Backups that are sent to be read in one step.
-const READS_AT_ONCE: i64 = 10;
+/// Rows that go in one step, so that nobody waits for it.
+const ROWS_AT_ONCE: i64 = 500;
+/// Backups that are read at once for this, over all workers; people's own verifications come on top.
+const READS_AT_ONCE: i64 = 4;
 
-pub(crate) async fn tidy(executor: &Executor) -> Result<()> {
+/// `is_time_for_logs` is true now and then: to find old ones takes a while.
+pub(crate) async fn tidy(executor: &Executor, is_time_for_logs: bool) -> Result<()> {
     let app = &executor.app;
     let now = app.now();
     let days_ago = |days: i64| later(now, -days * DAY_SECS);
     let mut tx = app.store.begin().await?;
     sessions::delete_expired(&mut tx, now).await?;
-    runs::delete_old_checks(&mut tx, days_ago(KEEP_CHECKS_DAYS)).await?;
+    runs::delete_old_checks(&mut tx, days_ago(KEEP_CHECKS_DAYS), ROWS_AT_ONCE).await?;
     tokens::delete_expired(&mut tx, days_ago(KEEP_EXPIRED_TOKENS_DAYS)).await?;
-    audit::delete_before(&mut tx, At(days_ago(KEEP_AUDIT_DAYS))).await?;
+    audit::delete_before(&mut tx, At(days_ago(KEEP_AUDIT_DAYS)), ROWS_AT_ONCE).await?;
+    tx.commit().await?;
     let keep = executor.settings.keep_logs_days;
-    if keep > 0 {
-        let gone = runs::delete_old_logs(&mut tx, days_ago(keep.into()), LOGS_AT_ONCE).await?;
+    if keep > 0 && is_time_for_logs {
+        let mut tx = app.store.begin().await?;
+        let gone = runs::delete_old_logs(&mut tx, days_ago(keep.into()), ROWS_AT_ONCE).await?;
+        tx.commit().await?;
         if gone > 0 {
             tracing::info!(logs = gone, "old logs were deleted");
         }
     }
-    tx.commit().await?;
     read_again(executor).await
 }
 
-/// Queues the reading of backups whose time has come. Started a little early, so that none is late.
+/// Queues the reading of backups whose time has come, as long as nothing more important waits. Started a little early,
+/// so that none is late.
 async fn read_again(executor: &Executor) -> Result<()> {
     let days = i64::from(executor.settings.verify_days);
     if days == 0 {
@@ -47,20 +51,26 @@ async fn read_again(executor: &Executor) -> Result<()> {
     }
     let app = &executor.app;
     let now = app.now();
+    let mut tx = app.store.read().await?;
+    let room = READS_AT_ONCE - runs::count_verifying(&mut tx).await?;
+    if room <= 0 || runs::has_queued(&mut tx).await? {
+        return Ok(());
+    }
     let before = later(now, -(days * DAY_SECS * 9 / 10));
-    let mut tx = app.store.begin().await?;
-    let mut owners = Vec::new();
-    for (backup, owner) in backups::list_unread(&mut tx, before, READS_AT_ONCE).await? {
-        if !owners.contains(&owner) {
-            owners.push(owner);
-            let new = NewRun::asked_for(owner, Subject::Verify(backup), Trigger::Schedule);
-            runs::insert(&mut tx, &new, now).await?;
+    let unread = backups::list_unread(&mut tx, before, later(now, -DAY_SECS), room).await?;
+    drop(tx);
+    for (backup, owner) in unread {
+        let mut tx = app.store.begin().await?;
+        // Another process may have been faster, and retention too.
+        let found = backups::find_locked(&mut tx, backup).await?.filter(|row| row.deleted_at.is_none());
+        if found.is_none() || backups::is_in_use(&mut tx, backup).await? {
+            continue;
         }
-    }
-    if !owners.is_empty() {
+        let new = NewRun::asked_for(owner, Subject::Verify(backup), Trigger::Schedule);
+        runs::insert(&mut tx, &new, now).await?;
         runs::announce(&mut tx).await?;
+        tx.commit().await?;
+        app.wake_worker();
     }
-    tx.commit().await?;
-    app.wake_worker();
     Ok(())
 }

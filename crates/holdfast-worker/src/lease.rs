@@ -53,6 +53,14 @@ struct Lines {
     waiting: Vec<String>,
 }
 
+/// A run whose worker broke must not go on beating: others have to see that it is nobody's.
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        self.context.cancel.cancel();
+    }
+}
+
 impl Lease {
     pub(crate) fn start(app: Arc<App>, settings: Settings, run: RunRow) -> Self {
         let (context, received) = Context::new(CancellationToken::new());
@@ -76,10 +84,10 @@ impl Lease {
     }
 
     /// Stops beating. `None` when the run is not ours any more.
-    pub(crate) async fn finish(self) -> Option<Finished> {
+    pub(crate) async fn finish(mut self) -> Option<Finished> {
         self.stop.cancel();
         let mut rest = Vec::new();
-        match self.beating.await {
+        match (&mut self.beating).await {
             Ok(mut lines) => {
                 rest.append(&mut lines.waiting);
                 while let Ok(line) = lines.received.try_recv() {
@@ -89,7 +97,7 @@ impl Lease {
             Err(error) => tracing::error!(%error, run = self.run.id, "the log of a run was lost"),
         }
         let is_cancelled = self.cancelled.load(Ordering::SeqCst);
-        let finished = Finished { run: self.run, context: self.context, lines: rest, is_cancelled };
+        let finished = Finished { run: self.run.clone(), context: self.context.clone(), lines: rest, is_cancelled };
         (!self.lost.load(Ordering::SeqCst)).then_some(finished)
     }
 }
@@ -167,9 +175,10 @@ impl Heart {
         let rate = self.measure();
         let counts = counts(&self.context.progress, self.context.log.warnings(), rate);
         let mut tx = self.app.store.begin().await?;
-        append_lines(&mut tx, self.id, self.epoch, lines, now).await?;
         let beat =
             runs::update_progress(&mut tx, self.id, self.epoch, &counts, lease_until(now, &self.settings)).await?;
+        // The run before its lines, as those who take it away do.
+        append_lines(&mut tx, self.id, self.epoch, lines, now).await?;
         tx.commit().await?;
         lines.clear();
         Ok(beat)

@@ -10,6 +10,7 @@ mod scheduler;
 mod settings;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use holdfast_app::{App, Result};
 use holdfast_core::lease::Watch;
 use holdfast_core::random;
 use holdfast_engine::Engine;
-use holdfast_store::runs;
+use holdfast_store::runs::{self, Room};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -37,6 +38,12 @@ const TIDY_EVERY: Duration = Duration::from_secs(60);
 const FLUSH_EVERY: Duration = Duration::from_secs(5);
 /// After the database did not answer, so that its return is not met by a stampede.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(2);
+/// Checks and tests that one worker has under way at a time, beside its long runs.
+const SHORT_RUNS_AT_ONCE: usize = 8;
+/// A database that hangs must not hang the worker.
+const STEP_LIMIT: Duration = Duration::from_secs(60);
+/// Old logs go once in so many times of tidying up.
+const LOGS_EVERY: u64 = 60;
 /// Between the order to stop what still runs and the end of the process: time to write down how it ended.
 const LAST_WORDS: Duration = Duration::from_secs(4);
 
@@ -55,6 +62,34 @@ pub struct Worker {
     /// Names this worker in the lease of a run.
     name: String,
     watch: Mutex<Watch>,
+    tidied: AtomicU64,
+}
+
+/// What a worker has under way.
+#[derive(Default)]
+struct UnderWay {
+    long: JoinSet<()>,
+    short: JoinSet<()>,
+}
+
+impl UnderWay {
+    /// The end of any of them; waits for ever when there is none.
+    async fn next(&mut self) {
+        tokio::select! {
+            Some(_) = self.long.join_next() => {}
+            Some(_) = self.short.join_next() => {}
+            else => std::future::pending().await,
+        }
+    }
+
+    async fn all(&mut self) {
+        while self.long.join_next().await.is_some() {}
+        while self.short.join_next().await.is_some() {}
+    }
+
+    fn len(&self) -> usize {
+        self.long.len() + self.short.len()
+    }
 }
 
 /// Works until it is told to stop. A worker that panics is replaced: one bad run must not end all of them.
@@ -62,7 +97,7 @@ pub async fn supervise(parts: Parts, stop: CancellationToken) {
     let _hearing = AbortOnDropHandle::new(tokio::spawn(hear_others(parts.app.clone())));
     loop {
         let (worker, told) = (Worker::new(parts.clone()), stop.clone());
-        match tokio::spawn(async move { worker.run(told).await }).await {
+        match tokio::spawn(Box::pin(async move { worker.run(told).await })).await {
             Ok(()) => return,
             Err(error) => {
                 tracing::error!(%error, "a worker ended unexpectedly; another takes its place");
@@ -87,7 +122,8 @@ impl Worker {
         let Parts { app, engine, folder, settings } = parts;
         let halt = CancellationToken::new();
         let executor = Executor { app, engine, planner: Planner { folder }, settings, halt };
-        Self { executor, name: format!("worker-{}", random::hex(&random::bytes::<8>())), watch: Mutex::default() }
+        let name = format!("worker-{}", random::hex(&random::bytes::<8>()));
+        Self { executor, name, watch: Mutex::default(), tidied: AtomicU64::new(0) }
     }
 
     fn app(&self) -> &Arc<App> {
@@ -102,19 +138,24 @@ impl Worker {
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         // Dropped at the end, which ends what is not done: it is on record, and goes on with the next start.
-        let (mut under_way, mut clearing) = (JoinSet::new(), JoinSet::new());
+        let (mut under_way, mut clearing) = (UnderWay::default(), JoinSet::new());
         while !stop.is_cancelled() {
-            let worked = tokio::select! {
+            tokio::select! {
                 () = stop.cancelled() => break,
-                () = queued.notified() => Ok(()),
-                Some(_) = under_way.join_next() => Ok(()),
-                _ = look.tick() => self.look(&mut clearing).await,
-                _ = tidy.tick() => janitor::tidy(&self.executor).await,
-                _ = flush.tick() => self.app().flush_token_use().await,
-            };
-            self.report(worked).await;
-            let started = self.start_runs(&mut under_way).await;
-            self.report(started).await;
+                () = queued.notified() => {}
+                () = under_way.next() => {}
+                _ = look.tick() => {
+                    // More may be due than one look takes.
+                    if self.in_time(Box::pin(self.look(&mut clearing))).await == Some(true) {
+                        look.reset_immediately();
+                    }
+                }
+                _ = tidy.tick() => drop(self.in_time(Box::pin(self.tidy())).await),
+                _ = flush.tick() => drop(self.in_time(Box::pin(self.app().flush_token_use())).await),
+            }
+            if !stop.is_cancelled() {
+                self.in_time(Box::pin(self.start_runs(&mut under_way))).await;
+            }
         }
         self.drain(under_way).await;
         if let Err(error) = self.app().flush_token_use().await {
@@ -123,35 +164,38 @@ impl Worker {
     }
 
     /// Lets runs end by themselves; those that take too long are told to, so that their end is written down.
-    async fn drain(&self, mut under_way: JoinSet<()>) {
-        let ended = async |under_way: &mut JoinSet<()>| while under_way.join_next().await.is_some() {};
-        if tokio::time::timeout(self.executor.settings.shutdown, ended(&mut under_way)).await.is_ok() {
+    async fn drain(&self, mut under_way: UnderWay) {
+        if tokio::time::timeout(self.executor.settings.shutdown, under_way.all()).await.is_ok() {
             return;
         }
         tracing::warn!(runs = under_way.len(), "these runs did not end in time and are stopped");
         self.executor.halt.cancel();
-        if tokio::time::timeout(LAST_WORDS, ended(&mut under_way)).await.is_err() {
+        if tokio::time::timeout(LAST_WORDS, under_way.all()).await.is_err() {
             tracing::warn!(runs = under_way.len(), "these runs are left to whoever finds them");
         }
     }
 
-    /// Does what is due.
-    async fn look(&self, clearing: &mut JoinSet<()>) -> Result<()> {
-        let waiting = self.do_chores().await?;
+    /// Does what is due; true when that was something, and more of it may be.
+    async fn look(&self, clearing: &mut JoinSet<()>) -> Result<bool> {
+        let (waiting, queued) = self.do_chores().await?;
         self.start_clearing(clearing, waiting);
-        Ok(())
+        Ok(queued > 0)
     }
 
     /// Starts runs as long as there is room.
-    async fn start_runs(&self, under_way: &mut JoinSet<()>) -> Result<()> {
-        while under_way.try_join_next().is_some() {}
-        let room = self.executor.settings.runs_at_once.saturating_sub(under_way.len());
-        if room == 0 || !runs::has_queued(&mut self.app().store.read().await?).await? {
+    async fn start_runs(&self, under_way: &mut UnderWay) -> Result<()> {
+        while under_way.long.try_join_next().is_some() || under_way.short.try_join_next().is_some() {}
+        let room = Room {
+            long: self.executor.settings.runs_at_once.saturating_sub(under_way.long.len()),
+            short: SHORT_RUNS_AT_ONCE.saturating_sub(under_way.short.len()),
+        };
+        if !runs::has_queued(&mut self.app().store.read().await?).await? {
             return Ok(());
         }
         for run in self.executor.claim(&self.name, room).await? {
             let executor = self.executor.clone();
-            under_way.spawn(async move { executor.run(run).await });
+            let place = if run.is_long() { &mut under_way.long } else { &mut under_way.short };
+            place.spawn(async move { executor.run(run).await });
         }
         Ok(())
     }
@@ -159,9 +203,10 @@ impl Worker {
     /// Does everything that can be done now, one run after the other. Tests call this in place of waiting.
     pub async fn run_until_idle(&self, stop: &CancellationToken) -> Result<()> {
         loop {
-            let waiting = self.do_chores().await?;
+            let (waiting, _) = self.do_chores().await?;
             Self::clear_away(&self.executor, waiting).await?;
-            let runs = if waiting.has_queued_run { self.executor.claim(&self.name, 1).await? } else { Vec::new() };
+            let room = Room { long: 1, short: 1 };
+            let runs = if waiting.has_queued_run { self.executor.claim(&self.name, room).await? } else { Vec::new() };
             let has_run = !runs.is_empty();
             for run in runs {
                 self.executor.run(run).await;
@@ -172,22 +217,25 @@ impl Worker {
         }
     }
 
-    /// Tidies up as it happens now and then. Tests call this in place of waiting.
+    /// Tidies up, as happens now and then. Tests call this in place of waiting.
     pub async fn tidy(&self) -> Result<()> {
-        janitor::tidy(&self.executor).await
+        let is_time_for_logs = self.tidied.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOGS_EVERY);
+        janitor::tidy(&self.executor, is_time_for_logs).await
     }
 
-    async fn do_chores(&self) -> Result<runs::Waiting> {
+    /// Gives what there was to do, and how many runs were queued.
+    async fn do_chores(&self) -> Result<(runs::Waiting, usize)> {
         let app = self.app();
         let now = app.now();
         let waiting = runs::find_waiting(&mut app.store.read().await?, now).await?;
-        if waiting.has_due_task && tick(app, now).await? > 0 {
-            app.wake_worker();
-        }
         for lost in self.find_lost(waiting).await? {
             self.executor.fail_lost(&lost).await?;
         }
-        Ok(waiting)
+        let queued = if waiting.has_due_task { tick(app, now).await? } else { 0 };
+        if queued > 0 {
+            app.wake_worker();
+        }
+        Ok((waiting, queued))
     }
 
     /// Runs whose workers have been silent for a lease, as far as this worker watched.
@@ -224,10 +272,14 @@ impl Worker {
         }
     }
 
-    async fn report(&self, result: Result<()>) {
-        if let Err(error) = result {
-            tracing::error!(?error, "the worker goes on after an error");
-            tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+    /// What a step gave. One that fails or hangs is told of, and the worker goes on after a pause.
+    async fn in_time<T>(&self, step: impl Future<Output = Result<T>>) -> Option<T> {
+        match tokio::time::timeout(STEP_LIMIT, step).await {
+            Ok(Ok(done)) => return Some(done),
+            Ok(Err(error)) => tracing::error!(?error, "the worker goes on after an error"),
+            Err(_) => tracing::error!("the worker goes on after a step that took too long"),
         }
+        tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+        None
     }
 }

@@ -81,13 +81,19 @@ pub(crate) async fn clear_uploads(app: &App, engine: &Engine, planner: &Planner,
             tracing::warn!(run = run.0, %error, "an unfinished upload is still there; trying again later");
             continue;
         }
-        // A worker that lost its run may wake up and still write; it is cleared after once more.
-        if now < later(upload.created_at.0, LATE_WORKER * lease) {
+        // A worker that lost its run may wake up and still write, and a store may still be joining parts: it is cleared
+        // after again for a while.
+        let is_over = upload.cleared_at.is_some_and(|first| now >= later(first.0, LATE_WORKER * lease));
+        let mut tx = app.store.begin().await?;
+        if is_over {
+            uploads::delete(&mut tx, run).await?;
+        } else {
+            uploads::update_cleared(&mut tx, run, now).await?;
+        }
+        tx.commit().await?;
+        if !is_over {
             continue;
         }
-        let mut tx = app.store.begin().await?;
-        uploads::delete(&mut tx, run).await?;
-        tx.commit().await?;
         tracing::info!(run = run.0, key = upload.object_key, "cleared away what an unfinished run left");
     }
     Ok(())

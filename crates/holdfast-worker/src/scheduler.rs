@@ -13,12 +13,15 @@ use holdfast_store::{StoreError, Tx};
 /// Due tasks per transaction: long enough to share an fsync, short enough that requests in between hardly wait.
 const BATCH: i64 = 200;
 
-/// Queues a run for every slot that has come, and for every second try, and moves the tasks on to their next slot. Any
-/// number of processes may do this at once: a slot has one run, and a task at most one live run. Gives the number of
-/// runs queued.
+/// Batches in one go; then runs are started, and lost workers looked for, before it goes on.
+const BATCHES: usize = 5;
+
+/// Queues a run for every slot that has come, and for every second try, and moves the tasks on to their next slot: the
+/// first thousand of them; who finds more due calls again. Any number of processes may do this at once: a slot has one
+/// run, and a task at most one live run. Gives the number of runs queued.
 pub async fn tick(app: &App, now: Timestamp) -> Result<usize> {
     let mut queued = 0;
-    loop {
+    for _ in 0..BATCHES {
         let mut tx = app.store.begin().await?;
         let due = tasks::list_due(&mut tx, now, BATCH).await?;
         for task in &due {
