@@ -17,7 +17,7 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use holdfast_core::Secret;
 use holdfast_core::run::FailureCode;
-use russh::client::{self, DisconnectReason, Handle, Msg};
+use russh::client::{self, AuthResult, DisconnectReason, Handle, Msg};
 use russh::keys::ssh_key::private::{Ed25519Keypair, KeypairData};
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKeyOrCertificate};
 use russh::{
@@ -285,8 +285,10 @@ impl Session {
             .authenticate_publickey(target.username.as_str(), PrivateKeyWithHashAlg::new(Arc::new(key), None))
             .await
             .map_err(|error| shared.failure(error))?;
-        if !answer.success() {
-            return Err(SshError::Auth);
+        if let AuthResult::Failure { remaining_methods, .. } = answer {
+            // A connection that broke meanwhile looks like a refusal, but for what a server says with it.
+            let is_broken = remaining_methods.is_empty() && handle.is_closed();
+            return Err(if is_broken { shared.lost() } else { SshError::Auth });
         }
         lifelines.push(Arc::new(sender));
         let host_key = shared.lock().offered.clone().unwrap_or_default();

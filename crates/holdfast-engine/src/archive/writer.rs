@@ -191,6 +191,9 @@ impl<W: Write> Framer<W> {
             self.write_oldest()?;
         }
         let next = self.spare.pop().unwrap_or_default();
+        if at_once == 1 {
+            self.spare.clear();
+        }
         let frame = std::mem::replace(&mut self.filling, next);
         self.in_work.push_back(self.pool.compress(frame)?);
         Ok(())
