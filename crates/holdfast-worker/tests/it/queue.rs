@@ -349,3 +349,59 @@ async fn reading_back_shares_its_users_part() {
     tx.commit().await.unwrap();
     assert_eq!(claim(&bench.app, 10, AtOnce { per_server: 2, per_user: 3 }).await.len(), 3);
 }
+
+/// A destination that cannot be read is no verdict about the backup, and no reason to ask again every minute.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_read_waits_for_another_day_and_holds_up_nobody() {
+    let bench = Bench::new(TestApp::start(Engine::Sqlite).await).await;
+    std::fs::write(bench.source().join("file"), "content").unwrap();
+    let task = bench.task(json!({"maximum_backups_to_keep": 0})).await;
+    let first = bench.back_up(task).await;
+    bench.back_up(task).await;
+    bench.user.client.act(&format!("/api/backup-tasks/{task}/pause")).await.expect(200);
+    let marker = bench.stored_folder().join(".holdfast-destination");
+    let mark = std::fs::read(&marker).unwrap();
+    std::fs::remove_file(&marker).unwrap();
+    let tidy = async || {
+        bench.app.worker().tidy().await.unwrap();
+        bench.app.run_until_idle().await;
+        bench.user.client.get("/api/runs?kind=verify").await.expect(200)["meta"]["total"].as_i64().unwrap()
+    };
+    bench.app.clock.advance_secs(28 * 86_400);
+    assert_eq!(tidy().await, 1);
+    assert_eq!(tidy().await, 2, "the other one");
+    assert_eq!(tidy().await, 2, "each once");
+    assert_eq!(bench.show(&first).await["verification"]["status"], "unverified", "nothing is known about it");
+    std::fs::write(&marker, mark).unwrap();
+    bench.app.clock.advance_secs(86_401);
+    assert_eq!(tidy().await, 3);
+    assert_eq!(bench.show(&first).await["verification"]["status"], "verified");
+}
+
+/// Whoever wanted a run to end does not want it tried again, also when its worker never heard of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_cancelled_is_not_tried_again() {
+    let app = retrying(Engine::Sqlite).await;
+    let user = app.user("ada").await;
+    let task = user.task().await;
+    run(&user, task).await;
+    assert_eq!(claim(&app, 1, PLENTY).await.len(), 1);
+    user.client.act(&format!("/api/backup-tasks/{task}/cancel")).await.expect(200);
+    app.pass_secs(61).await;
+    assert_failed(&logs(&user, task).await[0], "worker_lost");
+    app.clock.advance_secs(3600);
+    app.run_until_idle().await;
+    assert_eq!(logs(&user, task).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checks_have_places_of_their_own() {
+    let app = TestApp::start(Engine::Sqlite).await;
+    let user = app.user("ada").await;
+    run(&user, user.task().await).await;
+    user.client.act(&format!("/api/remote-servers/{}/check", user.server().await)).await.expect(202);
+    let mut tx = app.app.store.begin().await.unwrap();
+    let now = app.app.now();
+    let claimed = runs::claim(&mut tx, "full", Room { long: 0, short: 1 }, PLENTY, now, now).await.unwrap();
+    assert_eq!(claimed.iter().map(|run| run.kind.as_str()).collect::<Vec<_>>(), ["check-server"]);
+}
