@@ -79,6 +79,17 @@ impl Involved {
     }
 }
 
+/// A database that is away is no fault of the run's: it can be tried again.
+fn of_app(error: AppError) -> EngineError {
+    match error {
+        AppError::Unavailable(reason) => {
+            tracing::warn!(reason, "the database did not answer a run");
+            EngineError::new(FailureCode::WorkerLost, "Holdfast's own database did not answer.")
+        }
+        error => EngineError::internal(format!("{error:?}")),
+    }
+}
+
 /// What workers share.
 #[derive(Clone)]
 pub(crate) struct Executor {
@@ -160,27 +171,26 @@ impl Executor {
     }
 
     async fn work(&self, run: &RunRow, context: &Context, involved: &mut Involved) -> Result<Done, EngineError> {
-        let internal = |error: AppError| EngineError::internal(format!("{error:?}"));
         match RunKind::parse(&run.kind) {
             Some(RunKind::Backup) => self.back_up(run, context, involved).await,
             Some(RunKind::Restore) => self.restore(run, context, involved).await,
             Some(RunKind::Verify) => {
-                let backup = self.backup_of(run).await.map_err(internal)?;
-                let stored = self.planner.stored(&self.app.store, &backup).await.map_err(internal)?;
+                let backup = self.backup_of(run).await.map_err(of_app)?;
+                let stored = self.planner.stored(&self.app.store, &backup).await.map_err(of_app)?;
                 context.log.line(format!("Reading {} back, {} bytes.", stored.key, stored.size_bytes));
                 self.engine.verify(&stored, context).await.map(|()| Done::Verified)
             }
             Some(RunKind::CheckServer) => {
                 let id = ServerId(run.server_id.unwrap_or_default());
                 let planned = self.planner.server(&self.app, UserId(run.user_id), id).await;
-                let (server, row) = planned.map_err(internal)?;
+                let (server, row) = planned.map_err(of_app)?;
                 involved.note(&server, id, row.jump_server_id.map(ServerId));
                 self.engine.check_server(&server, context).await.map(Done::ServerChecked)
             }
             Some(RunKind::CheckDestination) => {
                 let id = DestinationId(run.destination_id.unwrap_or_default());
-                let mut tx = self.app.store.read().await.map_err(|error| internal(error.into()))?;
-                let spec = self.planner.destination(&mut tx, id).await.map_err(internal)?;
+                let mut tx = self.app.store.read().await.map_err(|error| of_app(error.into()))?;
+                let spec = self.planner.destination(&mut tx, id).await.map_err(of_app)?;
                 drop(tx);
                 involved.destination = Some(id);
                 let probe = format!("holdfast-check-{}", random::hex(&random::bytes::<8>()));
@@ -195,7 +205,7 @@ impl Executor {
     async fn back_up(&self, run: &RunRow, context: &Context, involved: &mut Involved) -> Result<Done, EngineError> {
         let task = TaskId(run.task_id.unwrap_or_default());
         let planned = self.planner.backup(&self.app, task).await;
-        let planned = planned.map_err(|error| EngineError::internal(format!("{error:?}")))?;
+        let planned = planned.map_err(of_app)?;
         involved.note(&planned.plan.server, planned.settings.server, planned.jump);
         involved.destination = Some(planned.settings.destination);
         let source = planned.plan.source.text();
@@ -218,13 +228,12 @@ impl Executor {
     }
 
     async fn restore(&self, run: &RunRow, context: &Context, involved: &mut Involved) -> Result<Done, EngineError> {
-        let internal = |error: AppError| EngineError::internal(format!("{error:?}"));
-        let backup = self.backup_of(run).await.map_err(internal)?;
-        let mut tx = self.app.store.read().await.map_err(|error| internal(error.into()))?;
-        let draft = restores::find(&mut tx, RunId(run.id)).await.map_err(|error| internal(error.into()))?;
+        let backup = self.backup_of(run).await.map_err(of_app)?;
+        let mut tx = self.app.store.read().await.map_err(|error| of_app(error.into()))?;
+        let draft = restores::find(&mut tx, RunId(run.id)).await.map_err(|error| of_app(error.into()))?;
         drop(tx);
         let draft = draft.ok_or_else(|| EngineError::internal("what this restore was asked to do is gone"))?;
-        let (plan, jump) = self.planner.restore(&self.app, &backup, &draft).await.map_err(internal)?;
+        let (plan, jump) = self.planner.restore(&self.app, &backup, &draft).await.map_err(of_app)?;
         involved.note(&plan.server, draft.server, jump);
         context.log.line(format!("Restoring {}.", plan.backup.key));
         self.engine.restore(&plan, context).await.map(Done::Restored)
@@ -328,7 +337,7 @@ impl RunJournal {
                     tracing::warn!(run = self.run.0, reason, "an upload is not noted yet; trying again");
                     tokio::time::sleep(END_AGAIN).await;
                 }
-                Err(error) => return Err(EngineError::internal(format!("the upload could not be noted: {error}"))),
+                Err(error) => return Err(of_app(error.into())),
             }
         }
     }
@@ -396,7 +405,10 @@ impl End<'_> {
                 Err(error) => {
                     tracing::error!(run = self.run.id, ?error, "the end of a run was not written");
                     // What was meant to be recorded cannot be; that it failed can.
-                    let failed = EngineError::internal("What this run did could not be recorded.");
+                    let failed = match error {
+                        AppError::Unavailable(_) => of_app(error),
+                        _ => EngineError::internal("What this run did could not be recorded."),
+                    };
                     let done = std::mem::replace(&mut self.done, Err(failed));
                     self.lines = vec![self.last_words()];
                     return match self.try_write(RunStatus::Failed).await {
