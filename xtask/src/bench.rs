@@ -24,14 +24,14 @@ pub fn api(arguments: &[&str]) -> Result<()> {
     build_support("bench_support")?;
 
     let mut table = Table::default();
-    let mut empty = Running::start(Command::new(support()).arg("empty"))?;
+    let mut empty = Running::start(Command::new(support("bench_support")).arg("empty"))?;
     let address = empty.line()?;
     table.yardstick = load(&address, seconds, "empty", None)?.per_second;
     drop(empty);
     table.row("–", "empty handler", &Measured { per_second: table.yardstick, ..Measured::default() }, "");
 
     measure("SQLite", None, seconds, &mut table)?;
-    let mut postgres = Running::start(Command::new(support()).arg("postgres"))?;
+    let mut postgres = Running::start(Command::new(support("bench_support")).arg("postgres"))?;
     let url = postgres.line()?;
     measure("PostgreSQL", Some(url), seconds, &mut table)?;
     println!("{}", table.text);
@@ -40,19 +40,22 @@ pub fn api(arguments: &[&str]) -> Result<()> {
 
 /// Backups and restores beside the pipeline that scripts use.
 pub fn archive(arguments: &[&str]) -> Result<()> {
-    let repeats = match arguments {
-        [] => "3",
-        ["--repeats", repeats] if repeats.parse::<u32>().is_ok_and(|repeats| repeats > 0) => repeats,
-        _ => return Err("bench archive takes --repeats N alone".to_owned()),
-    };
+    let (mut repeats, mut only) = ("3", None);
+    for pair in arguments.chunks(2) {
+        match pair {
+            ["--repeats", number] if number.parse::<u32>().is_ok_and(|number| number > 0) => repeats = number,
+            ["--only", name] => only = Some(name),
+            _ => return Err("bench archive takes --repeats N and --only NAME, as in 'large, 0 ms, S3'".to_owned()),
+        }
+    }
     packages::install(&[packages::SSHD, packages::ZSTD])?;
     build_support("bench_archive")?;
-    let mut measure = Command::new(target("examples/bench_archive"));
+    let mut measure = Command::new(support("bench_archive"));
     // In memory where that can be had: what is compared is the work, not the disk's mood.
     if Path::new("/dev/shm").is_dir() {
         measure.env("TMPDIR", "/dev/shm");
     }
-    step("measure", measure.arg(target("holdfast")).arg(root().join("docs")).arg(repeats))
+    step("measure", measure.arg(target("holdfast")).arg(root().join("docs")).arg(repeats).args(only))
 }
 
 /// Kills and faults, for as long as is asked for.
@@ -71,7 +74,7 @@ pub fn torture(arguments: &[&str]) -> Result<()> {
     }
     packages::install(&[packages::SSHD, packages::SSH, POSTGRESQL])?;
     build_support("torture")?;
-    step("torture", Command::new(target("examples/torture")).arg(target("holdfast")).args([seed, kills, minutes]))
+    step("torture", Command::new(support("torture")).arg(target("holdfast")).args([seed, kills, minutes]))
 }
 
 /// Slots that come due, and what waiting for them costs.
@@ -79,12 +82,12 @@ pub fn scheduler() -> Result<()> {
     packages::install(&[POSTGRESQL])?;
     build_support("bench_support")?;
     build_support("bench_scheduler")?;
-    step("measure", Command::new(target("examples/bench_scheduler")).arg(target("holdfast")).arg(support()))
+    step("measure", Command::new(support("bench_scheduler")).arg(target("holdfast")).arg(support("bench_support")))
 }
 
 fn build_support(example: &str) -> Result<()> {
     step("build the service", &mut cargo(&["build", "--release", "--locked", "--package", "holdfast"]))?;
-    let build = ["build", "--release", "--locked", "--package", "holdfast-testkit", "--example", example];
+    let build = ["build", "--profile", "profiling", "--locked", "--package", "holdfast-testkit", "--example", example];
     step("build the support", &mut cargo(&build))
 }
 
@@ -92,8 +95,8 @@ fn target(name: &str) -> PathBuf {
     root().join("target/release").join(name)
 }
 
-fn support() -> PathBuf {
-    target("examples/bench_support")
+fn support(example: &str) -> PathBuf {
+    root().join("target/profiling/examples").join(example)
 }
 
 /// All figures of one database, on a database of its own.
@@ -103,7 +106,7 @@ fn measure(engine: &str, url: Option<String>, seconds: &str, table: &mut Table) 
     let (key, users) = (folder.path().join("master.key"), folder.path().join("users"));
     println!("── seed {engine} with {USERS} users of {TASKS_EACH} tasks");
     let started = Instant::now();
-    let lines = output(Command::new(support()).args(["seed", &url]).arg(&key).args([USERS, TASKS_EACH]))?;
+    let lines = output(Command::new(support("bench_support")).args(["seed", &url]).arg(&key).args([USERS, TASKS_EACH]))?;
     std::fs::write(&users, lines).map_err(|error| error.to_string())?;
     println!("── seeded in {:.0} s", started.elapsed().as_secs_f64());
 

@@ -24,7 +24,7 @@ pub(crate) use reader::plain;
 pub(crate) use sealed::KeyTurn;
 pub(crate) use sparse::Expanded;
 pub(crate) use unpack::{Facts, Target, shown, unpack};
-pub(crate) use writer::{Packed, Packing, Received, pack};
+pub(crate) use writer::{Out, Packed, Packing, Received, pack};
 
 /// Plain bytes per frame. Small enough that fifty runs at once stay within their memory and that one file costs one
 /// frame; large enough that starting afresh costs a per cent or two of size.

@@ -8,9 +8,9 @@ use holdfast_core::clock::rfc3339;
 use holdfast_core::run::FailureCode;
 
 use crate::Engine;
-use crate::archive::{FRAME_BYTES, Manifest, Packed, Packing, Received, pack};
+use crate::archive::{FRAME_BYTES, Manifest, Out, Packed, Packing, Received, pack};
 use crate::context::Context;
-use crate::destination::{BlobStore, Journal, Metered, Sink, Upload, Uploaded};
+use crate::destination::{BlobStore, Journal, Metered, Sink, Upload, Uploaded, Written};
 use crate::error::{EngineError, Result};
 use crate::plan::{BackupPlan, BackupReport, Source};
 use crate::remote::{connect, leave};
@@ -29,7 +29,10 @@ impl Engine {
     ) -> Result<BackupReport> {
         // The destination first: a backup that has nowhere to go need not disturb the server.
         let (store, marker) = self.settings.destination.open(&plan.destination).await?;
+        let (sink, written) = Sink::new();
+        let sealing = self.seal(sink, plan);
         let connection = connect(&plan.server, &self.settings.remote, context).await?;
+        let out = sealing.await?;
         let content = self.content_of(&connection, plan, context).await?;
         let key = object_key(
             &plan.store_path,
@@ -52,7 +55,7 @@ impl Engine {
             journal,
             cancel: context.cancel.clone(),
         };
-        let packed = self.stream(&connection, plan, content, upload, context).await?;
+        let packed = self.stream(&connection, plan, content, out, (upload, written), context).await?;
         leave(connection, context).await;
         for note in &packed.notes {
             context.log.line(note);
@@ -105,13 +108,14 @@ impl Engine {
         connection: &Connection,
         plan: &BackupPlan,
         content: Content,
-        upload: Upload,
+        out: Out<Sink>,
+        (upload, written): (Upload, Written),
         context: &Context,
     ) -> Result<Packed> {
         let (mut outlet, batches) = Outlet::new();
         let (store, key) = (upload.store.clone(), upload.key.clone());
-        let (sink, uploading) = upload.start();
-        let packing = self.start_packing(plan, content, Received::new(batches), sink, context);
+        let uploading = upload.start(written);
+        let packing = self.start_packing(plan, content, Received::new(batches), out, context);
         let pumped = self.pump(connection, plan, content, context, &mut outlet).await;
         outlet.close(pumped).await;
         let packed = packing.await.map_err(EngineError::internal)?;
@@ -138,12 +142,19 @@ impl Engine {
         }
     }
 
+    /// The key is derived while the server is still being reached: its memory is gone before the first byte comes.
+    fn seal(&self, sink: Sink, plan: &BackupPlan) -> impl Future<Output = Result<Out<Sink>>> + use<> {
+        let (turn, password) = (self.turn.clone(), plan.password.clone());
+        let sealing = tokio::task::spawn_blocking(move || Out::open(sink, password.as_ref(), &turn));
+        async { sealing.await.map_err(EngineError::internal)? }
+    }
+
     fn start_packing(
         &self,
         plan: &BackupPlan,
         content: Content,
         received: Received,
-        mut sink: Sink,
+        out: Out<Sink>,
         context: &Context,
     ) -> tokio::task::JoinHandle<Result<Packed>> {
         let manifest = Manifest {
@@ -154,18 +165,10 @@ impl Engine {
             source: plan.source.text(),
             frame_bytes: FRAME_BYTES as u64,
         };
-        let (pool, turn, password) = (self.pool.clone(), self.turn.clone(), plan.password.clone());
-        let progress = context.progress.clone();
+        let (pool, progress) = (self.pool.clone(), context.progress.clone());
         tokio::task::spawn_blocking(move || {
-            let packing = Packing {
-                content,
-                manifest,
-                password: password.as_ref(),
-                pool: &pool,
-                turn: &turn,
-                progress: &progress,
-            };
-            let packed = pack(&packing, received, &mut sink)?;
+            let packing = Packing { content, manifest, pool: &pool, progress: &progress };
+            let (packed, sink) = pack(&packing, received, out)?;
             sink.finish().map_err(|_| EngineError::cancelled())?;
             Ok(packed)
         })

@@ -22,7 +22,7 @@ pub use local::Local;
 pub use object::ObjectReader;
 pub use s3::{S3, S3Config};
 pub use upload::Journal;
-pub(crate) use upload::{PERMIT_BYTES, Sink, Upload, Uploaded};
+pub(crate) use upload::{PERMIT_BYTES, Sink, Upload, Uploaded, Written};
 
 use crate::egress::Egress;
 use crate::error::{EngineError, Result};

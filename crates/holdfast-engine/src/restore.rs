@@ -38,19 +38,27 @@ impl Engine {
         match (&plan.target, plan.backup.content) {
             (RestoreTarget::Files { path, entries }, Content::Files) => {
                 let choice = self.choose(&plan.backup, entries).await?;
-                let connection = connect(&plan.server, &self.settings.remote, context).await?;
-                let report = self.restore_files(&connection, plan, path, choice, context).await?;
+                let (whole, connection) = self.open_both(plan, context).await?;
+                let report = self.restore_files(&connection, plan, whole, path, choice, context).await?;
                 remote::leave(connection, context).await;
                 Ok(report)
             }
             (RestoreTarget::Database { name, login }, content) if content != Content::Files => {
-                let connection = connect(&plan.server, &self.settings.remote, context).await?;
-                let report = self.restore_database(&connection, plan, name.as_deref(), login, context).await?;
+                let (whole, connection) = self.open_both(plan, context).await?;
+                let report = self.restore_database(&connection, plan, whole, name.as_deref(), login, context).await?;
                 remote::leave(connection, context).await;
                 Ok(report)
             }
             _ => Err(EngineError::internal("the target does not fit what is in the backup")),
         }
+    }
+
+    /// The backup and the server, at the same time. Nothing is touched on the server before the backup opens.
+    async fn open_both(&self, plan: &RestorePlan, context: &Context) -> Result<(Whole, Connection)> {
+        tokio::try_join!(
+            self.open_whole(&plan.backup, context),
+            connect(&plan.server, &self.settings.remote, context)
+        )
     }
 
     /// Which entries to put back. Folders bring everything below them, a file the folders above it, and a further name
@@ -86,6 +94,7 @@ impl Engine {
         &self,
         connection: &Connection,
         plan: &RestorePlan,
+        whole: Whole,
         path: &str,
         choice: Choice,
         context: &Context,
@@ -100,12 +109,12 @@ impl Engine {
         let command = match flavour {
             Flavour::Gnu => extract_command(GNU_EXTRACT, if keeps { GNU_KEEP } else { "" }, path),
             Flavour::Bsd => extract_command(BSD_EXTRACT, if keeps { "-k" } else { "" }, path),
-            Flavour::Sftp => return self.restore_over_sftp(connection, plan, path, chooser, context).await,
+            Flavour::Sftp => return self.restore_over_sftp(connection, plan, whole, path, chooser, context).await,
         };
         let process = connection.exec(&command).await?;
         let files = context.progress.clone();
         let (report, exit, lines) = self
-            .feed(process, String::new(), plan, context, move |plain, out| {
+            .feed(process, String::new(), whole, plan, context, move |plain, out| {
                 forward(
                     plain,
                     &mut |entry| {
@@ -160,6 +169,7 @@ case $(tar --version 2>&1) in *'GNU tar'*) echo gnu ;; *bsdtar*) echo bsd ;; *) 
         &self,
         connection: &Connection,
         plan: &RestorePlan,
+        mut whole: Whole,
         path: &str,
         chooser: impl Fn(&Entry) -> bool + Send + 'static,
         context: &Context,
@@ -170,11 +180,9 @@ case $(tar --version 2>&1) in *'GNU tar'*) echo gnu ;; *bsdtar*) echo bsd ;; *) 
             let made = session.create_dir(path).await;
             made.map_err(|error| EngineError::new(FailureCode::TargetUnwritable, format!("{path}: {error}")))?;
         }
-        let reader = self.open_whole(&plan.backup, context).await?;
-        let (turn, backup, context) = (self.turn.clone(), plan.backup.clone(), context.clone());
+        let (backup, context) = (plan.backup.clone(), context.clone());
         let (root, overwrite, runtime) = (path.to_owned(), plan.overwrite, Handle::current());
         crate::stored::on_thread(move || {
-            let mut whole = Whole::open(reader, &backup, &turn, context.clone())?;
             let mut target = SftpTarget { session, root, overwrite, runtime, context: &context, folders: Vec::new() };
             let entries = unpack(
                 &mut whole.plain,
@@ -200,15 +208,14 @@ case $(tar --version 2>&1) in *'GNU tar'*) echo gnu ;; *bsdtar*) echo bsd ;; *) 
         &self,
         process: Process,
         login: String,
+        mut whole: Whole,
         plan: &RestorePlan,
         context: &Context,
         transform: impl FnOnce(&mut dyn io::Read, &mut dyn Write) -> Result<u64> + Send + 'static,
     ) -> Result<(RestoreReport, Exit, Vec<String>)> {
-        let reader = self.open_whole(&plan.backup, context).await?;
-        let (turn, backup, inner) = (self.turn.clone(), plan.backup.clone(), context.clone());
+        let backup = plan.backup.clone();
         let (sender, mut pieces) = mpsc::channel::<Bytes>(WAITING_PIECES);
         let reading = tokio::task::spawn_blocking(move || {
-            let mut whole = Whole::open(reader, &backup, &turn, inner)?;
             let mut out = Pieces { sender, filling: Vec::new() };
             let entries = transform(&mut whole.plain, &mut out)?;
             let plain_bytes = whole.plain.bytes;
@@ -282,6 +289,7 @@ case $(tar --version 2>&1) in *'GNU tar'*) echo gnu ;; *bsdtar*) echo bsd ;; *) 
         &self,
         connection: &Connection,
         plan: &RestorePlan,
+        whole: Whole,
         name: Option<&str>,
         login: &Login,
         context: &Context,
@@ -313,7 +321,7 @@ case $(tar --version 2>&1) in *'GNU tar'*) echo gnu ;; *bsdtar*) echo bsd ;; *) 
         let is_psql = plan.backup.content == Content::PostgresCluster;
         let process = connection.exec(&command).await?;
         let (report, exit, lines) = self
-            .feed(process, login.lines(engine), plan, context, move |plain, out| {
+            .feed(process, login.lines(engine), whole, plan, context, move |plain, out| {
                 let copied = if is_psql { io::copy(&mut PsqlGuard::new(plain), out) } else { io::copy(plain, out) };
                 copied.map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged")).map(|_| 0)
             })

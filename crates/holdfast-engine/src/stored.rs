@@ -27,10 +27,9 @@ impl Engine {
     /// Reads everything back: size and hash as stored, then decrypted and decompressed to the end of the archive or
     /// dump, and the hash of that.
     pub async fn verify(&self, backup: &StoredBackup, context: &Context) -> Result<()> {
-        let reader = self.open_whole(backup, context).await?;
-        let (turn, backup, context) = (self.turn.clone(), backup.clone(), context.clone());
+        let mut whole = self.open_whole(backup, context).await?;
+        let (backup, context) = (backup.clone(), context.clone());
         on_thread(move || {
-            let mut whole = Whole::open(reader, &backup, &turn, context.clone())?;
             inspect(backup.content, &mut whole.plain, FailureCode::Corrupt, &mut |_| {
                 context.progress.add_file();
                 Ok(())
@@ -99,10 +98,12 @@ impl Engine {
         Ok(ObjectReader::new(store, &backup.key, backup.size_bytes))
     }
 
-    /// A reader for all of it, with progress towards its size.
-    pub(crate) async fn open_whole(&self, backup: &StoredBackup, context: &Context) -> Result<ObjectReader> {
+    /// All of it from the first byte, with progress towards its size; a wrong password is told here.
+    pub(crate) async fn open_whole(&self, backup: &StoredBackup, context: &Context) -> Result<Whole> {
         context.progress.set_total(backup.size_bytes, 0);
-        Ok(self.open(backup).await?.until(context.cancel.clone()))
+        let reader = self.open(backup).await?.until(context.cancel.clone());
+        let (turn, backup, context) = (self.turn.clone(), backup.clone(), context.clone());
+        on_thread(move || Whole::open(reader, &backup, &turn, context)).await
     }
 
     /// Removes the object of a backup; one that is gone already is fine.
@@ -175,13 +176,13 @@ pub(crate) async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T
 }
 
 /// A backup read from first to last byte, with both hashes.
-pub(crate) struct Whole<R: Read> {
-    pub plain: Hashing<R>,
+pub(crate) struct Whole {
+    pub plain: Hashing<Box<dyn Read + Send>>,
     stored: Arc<std::sync::Mutex<Sha256>>,
 }
 
-impl Whole<Box<dyn Read>> {
-    pub(crate) fn open(
+impl Whole {
+    fn open(
         reader: ObjectReader,
         backup: &StoredBackup,
         turn: &crate::archive::KeyTurn,
@@ -190,12 +191,10 @@ impl Whole<Box<dyn Read>> {
         let stored = Arc::new(std::sync::Mutex::new(Sha256::new()));
         let counted = Counting { reader, hash: stored.clone(), context };
         let plain = plain(counted, backup.is_encrypted, backup.password.as_ref(), turn)?;
-        let plain: Box<dyn Read> = Box::new(plain);
+        let plain: Box<dyn Read + Send> = Box::new(plain);
         Ok(Self { plain: Hashing { reader: plain, hash: Sha256::new(), bytes: 0 }, stored })
     }
-}
 
-impl<R: Read> Whole<R> {
     /// Reads what is left and compares both hashes with what was recorded.
     pub(crate) fn finish(mut self, backup: &StoredBackup) -> Result<()> {
         io::copy(&mut self.plain, &mut io::sink())

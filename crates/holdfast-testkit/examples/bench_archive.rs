@@ -24,9 +24,12 @@ async fn main() {
     let binary = PathBuf::from(arguments.next().expect("the path of the built service"));
     let docs = PathBuf::from(arguments.next().expect("the folder for the chart"));
     let repeats = arguments.next().map_or(3, |text| text.parse().expect("a number of repeats"));
-    let bench = Bench::start(&binary, repeats).await;
+    let only = arguments.next();
+    let bench = Bench::start(&binary, repeats, only.clone()).await;
     let report = bench.run().await;
-    std::fs::write(docs.join("archive.svg"), chart(&report.rows)).expect("the folder for the chart");
+    if only.is_none() {
+        std::fs::write(docs.join("archive.svg"), chart(&report.rows)).expect("the folder for the chart");
+    }
     println!("\n{}", report.text);
 }
 
@@ -39,6 +42,8 @@ struct Bench {
     s3: S3Server,
     service: Service,
     repeats: usize,
+    /// Measures only what has this in its name, for a look at one thing.
+    only: Option<String>,
 }
 
 /// The built binary with a data folder of its own.
@@ -68,7 +73,7 @@ struct Cost {
 }
 
 impl Bench {
-    async fn start(binary: &Path, repeats: usize) -> Self {
+    async fn start(binary: &Path, repeats: usize, only: Option<String>) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let ssh = SshServer::start();
         let key = folder.path().join("id");
@@ -83,7 +88,7 @@ impl Bench {
         let key_line = service.client.get("/api/ssh-key").await.data(200);
         ssh.authorize(key_line["public_key"].as_str().expect("a key"));
         let s3 = S3Server::start(&[BUCKET]).await.expect("an S3 server");
-        Self { near: ssh.port(), folder, ssh, key, far, s3, service, repeats }
+        Self { near: ssh.port(), folder, ssh, key, far, s3, service, repeats, only }
     }
 
     async fn run(&self) -> Report {
@@ -101,26 +106,43 @@ impl Bench {
             ("small", 20, self.far.port()),
             ("large", 20, self.far.port()),
         ] {
+            let wanted = |to: &str, password: Option<&str>| self.wants(&name(what, rtt, to, password.is_some()));
+            let choices = [("folder", folder), ("S3", bucket)].map(|(to, destination)| {
+                [None, Some("correct horse battery")].map(|password| (to, destination, password))
+            });
+            let choices = choices.as_flattened().iter().filter(|(to, _, password)| wanted(to, *password));
+            let choices: Vec<_> = choices.copied().collect();
+            if choices.is_empty() {
+                continue;
+            }
             let rival = self.rival(what, port);
+            let back = if rtt == 0 { self.rival_restore(what) } else { rival };
             let server =
                 json!({"label": what, "ip_address": "127.0.0.1", "port": port, "username": self.ssh.username()});
             let server = self.service.post("/api/remote-servers", server).await;
-            for (to, destination) in [("folder", folder), ("S3", bucket)] {
-                for password in [None, Some("correct horse battery")] {
-                    let task = self.task(server, destination, what, password).await;
-                    let ours = self.ours(task).await;
-                    report.row(what, rtt, to, password.is_some(), ours, rival);
-                    if rtt == 0 && to == "folder" {
-                        self.restore(&mut report, server, task, what, password.is_some(), ours).await;
-                    }
-                    self.forget(task).await;
+            for (to, destination, password) in choices {
+                let task = self.task(server, destination, what, password).await;
+                let ours = self.ours(task).await;
+                report.row(what, rtt, to, password.is_some(), ours, rival);
+                if rtt == 0 && to == "folder" {
+                    self.restore(&mut report, server, task, what, password.is_some(), (ours, back)).await;
                 }
+                self.forget(task).await;
             }
         }
-        self.sizes(&mut report, folder).await;
-        self.many(&mut report, folder, "folder").await;
-        self.many(&mut report, bucket, "S3").await;
+        if self.wants("sizes") {
+            self.sizes(&mut report, folder).await;
+        }
+        for (to, destination) in [("folder", folder), ("S3", bucket)] {
+            if self.wants(&format!("many, {to}")) {
+                self.many(&mut report, destination, to).await;
+            }
+        }
         report
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| name.contains(only))
     }
 
     fn source(&self, what: &str) -> PathBuf {
@@ -131,21 +153,47 @@ impl Bench {
     fn rival(&self, what: &str, port: u16) -> Cost {
         let target = self.folder.path().join("rival.tar.zst");
         let script = format!(
-            "TIMEFORMAT='%R %U %S'; time (ssh -p {port} -i {} -c aes256-gcm@openssh.com -o StrictHostKeyChecking=no \
-             -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR {}@127.0.0.1 tar -C {} -cf - . | zstd -3 -q -f -o {})",
-            self.key.display(),
-            self.ssh.username(),
+            "TIMEFORMAT='%R %U %S'; time ({} tar -C {} -cf - . | zstd -3 -q -f -o {})",
+            self.ssh_command(port),
             self.source(what).display(),
             target.display()
         );
+        self.timed(&script)
+    }
+
+    /// What a script says last on its standard error, as bash's `time` does.
+    fn timed(&self, script: &str) -> Cost {
         self.median(|| {
-            let output = Command::new("bash").args(["-c", &script]).output().expect("bash");
+            let output = Command::new("bash").args(["-c", script]).output().expect("bash");
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             let text = String::from_utf8_lossy(&output.stderr).into_owned();
             let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
             let [wall, user, system] = numbers[numbers.len() - 3..] else { panic!("no times in {text}") };
             Cost { wall, cpu: user + system, peak_mib: 0.0 }
         })
+    }
+
+    /// The same pipeline backwards, on what it made.
+    fn rival_restore(&self, what: &str) -> Cost {
+        let target = self.folder.path().join("rival-restored");
+        let script = format!(
+            "TIMEFORMAT='%R %U %S'; mkdir {1}; time (zstd -dcq {0} | {2} tar -C {1} -xpf -); rm -r {1}",
+            self.folder.path().join("rival.tar.zst").display(),
+            target.display(),
+            self.ssh_command(self.near),
+        );
+        let cost = self.timed(&script);
+        println!("the pipeline backwards, {what}: {:.2} s", cost.wall);
+        cost
+    }
+
+    fn ssh_command(&self, port: u16) -> String {
+        format!(
+            "ssh -p {port} -i {} -c aes256-gcm@openssh.com -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null \
+             -o LogLevel=ERROR {}@127.0.0.1",
+            self.key.display(),
+            self.ssh.username()
+        )
     }
 
     fn median(&self, mut measure: impl FnMut() -> Cost) -> Cost {
@@ -174,7 +222,8 @@ impl Bench {
         costs[costs.len() / 2]
     }
 
-    async fn restore(&self, report: &mut Report, server: i64, task: i64, what: &str, encrypted: bool, backup: Cost) {
+    async fn restore(&self, report: &mut Report, server: i64, task: i64, what: &str, encrypted: bool, beside: (Cost, Cost)) {
+        let (backup, rival) = beside;
         let listed = self.service.client.get(&format!("/api/backups?backup_task_id={task}")).await.expect(200);
         let mut costs = Vec::new();
         for round in 0..self.repeats {
@@ -188,12 +237,14 @@ impl Bench {
         costs.sort_by(|a, b| a.wall.total_cmp(&b.wall));
         let cost = costs[costs.len() / 2];
         report.line(&format!(
-            "| restore of {what} | 0 ms | server | {} | {:.2} | {:.2} (its backup) | {:.2} | {:.2} | | {:.0} |",
+            "| restore of {what} | 0 ms | server | {} | {:.2} | {:.2} | {:.2}; {:.2} of its backup | {:.2} | {:.2} | {:.0} |",
             yes(encrypted),
             cost.wall,
-            backup.wall,
+            rival.wall,
+            rival.wall / cost.wall,
             cost.wall / backup.wall,
             cost.cpu,
+            rival.cpu,
             cost.peak_mib
         ));
     }
@@ -264,6 +315,10 @@ impl Bench {
     }
 }
 
+fn name(what: &str, rtt: u32, to: &str, encrypted: bool) -> String {
+    format!("{what}, {rtt} ms, {to}{}", if encrypted { ", encrypted" } else { "" })
+}
+
 fn yes(yes: bool) -> &'static str {
     if yes { "yes" } else { "no" }
 }
@@ -285,8 +340,7 @@ impl Report {
             rival.cpu,
             ours.peak_mib
         ));
-        let name = format!("{what}, {rtt} ms, {to}{}", if encrypted { ", encrypted" } else { "" });
-        self.rows.push(Row { name, ours: ours.wall, rival: rival.wall });
+        self.rows.push(Row { name: name(what, rtt, to, encrypted), ours: ours.wall, rival: rival.wall });
     }
 }
 

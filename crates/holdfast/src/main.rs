@@ -11,6 +11,7 @@ mod wiring;
 
 use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use crate::cli::Command;
 use crate::failure::Failure;
@@ -33,6 +34,9 @@ fn tell_allocator() {
     let _failed = std::process::Command::new(program).arg0(name).args(arguments).env(WISH, "0").exec();
 }
 
+/// Longer than between the steps of a run.
+const THREAD_KEEP_ALIVE: Duration = Duration::from_millis(250);
+
 fn main() -> ExitCode {
     let matches = cli::parser().get_matches();
     let environment = settings::process_environment();
@@ -46,7 +50,9 @@ fn main() -> ExitCode {
             settings.log = "warn".to_owned();
         }
         logging::start(&settings)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+        // Threads that blocked for a run hold on to some of its memory.
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().enable_all().thread_keep_alive(THREAD_KEEP_ALIVE).build();
         let runtime = runtime.map_err(|error| Failure::other(format!("cannot start the runtime: {error}")))?;
         let result = runtime.block_on(run(command, settings));
         // A hash that is still being computed must not hold up the end.

@@ -63,7 +63,10 @@ fn work(queue: &Mutex<Receiver<Job>>, outstanding: &AtomicUsize) {
         let job = queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).recv();
         let Ok(Job { mut frame, done }) = job else { return };
         let frame = compress(&mut compressor, &mut frame).map(|()| frame);
-        outstanding.fetch_sub(1, Ordering::Relaxed);
+        if outstanding.fetch_sub(1, Ordering::Relaxed) == 1 {
+            // Its tables take more memory than is good to keep while nothing is to do, and are quickly made.
+            compressor = None;
+        }
         // Nobody waits any more when a run was cancelled; that is no matter of ours.
         let _gone = done.send(frame);
     }

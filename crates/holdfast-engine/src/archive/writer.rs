@@ -39,20 +39,17 @@ pub(crate) struct Packed {
 pub(crate) struct Packing<'a> {
     pub content: Content,
     pub manifest: Manifest,
-    pub password: Option<&'a Secret>,
     pub pool: &'a Pool,
-    pub turn: &'a KeyTurn,
     pub progress: &'a Progress,
 }
 
-/// Reads `source` to its end and writes the archive to `sink`. Blocks, so it wants a thread of its own.
-pub(crate) fn pack(packing: &Packing<'_>, source: impl Chunks, sink: impl Write) -> Result<Packed> {
-    let failed = |error: io::Error| classify(&error, FailureCode::Internal, "The archive cannot be written");
-    let sink = Hashed { sink, hash: Sha256::new(), bytes: 0 };
-    let out = match packing.password {
-        Some(password) => Out::Sealed(packing.turn.seal(sink, password).map_err(failed)?),
-        None => Out::Plain(sink),
-    };
+fn failed(error: io::Error) -> EngineError {
+    classify(&error, FailureCode::Internal, "The archive cannot be written")
+}
+
+/// Reads `source` to its end and writes the archive to `out`; gives back what is under it. Blocks, so it wants a thread
+/// of its own.
+pub(crate) fn pack<W: Write>(packing: &Packing<'_>, source: impl Chunks, out: Out<W>) -> Result<(Packed, W)> {
     let mut index = IndexWriter::new(&packing.manifest).map_err(failed)?;
     let framer = Framer::new(packing.pool, out);
     let mut tee = Tee { source, chunk: Bytes::new(), is_over: false, framer, progress: packing.progress };
@@ -65,8 +62,8 @@ pub(crate) fn pack(packing: &Packing<'_>, source: impl Chunks, sink: impl Write)
     }
     // What a parser leaves unread belongs to the stream all the same, and so does the proof that it has ended.
     io::copy(&mut tee, &mut io::sink()).map_err(failed)?;
-    let ended = tee.framer.finish(index, inspected.entries).map_err(failed)?;
-    Ok(Packed { entries: inspected.entries, notes: inspected.notes, ..ended })
+    let (ended, sink) = tee.framer.finish(index, inspected.entries).map_err(failed)?;
+    Ok((Packed { entries: inspected.entries, notes: inspected.notes, ..ended }, sink))
 }
 
 /// A reader whose every byte also goes into the archive.
@@ -100,12 +97,22 @@ impl<S: Chunks, W: Write> Read for Tee<'_, S, W> {
     }
 }
 
-enum Out<W: Write> {
+/// Where an archive goes: hashed as it is stored, and encrypted before that when there is a password.
+pub(crate) enum Out<W: Write> {
     Plain(Hashed<W>),
     Sealed(StreamWriter<Hashed<W>>),
 }
 
 impl<W: Write> Out<W> {
+    /// With a password this derives a key, which takes a while and much memory.
+    pub(crate) fn open(sink: W, password: Option<&Secret>, turn: &KeyTurn) -> Result<Self> {
+        let sink = Hashed { sink, hash: Sha256::new(), bytes: 0 };
+        match password {
+            Some(password) => turn.seal(sink, password).map(Self::Sealed).map_err(failed),
+            None => Ok(Self::Plain(sink)),
+        }
+    }
+
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Plain(sink) => sink.write_all(bytes),
@@ -123,7 +130,7 @@ impl<W: Write> Out<W> {
     }
 }
 
-struct Hashed<W> {
+pub(crate) struct Hashed<W> {
     sink: W,
     hash: Sha256,
     bytes: u64,
@@ -209,7 +216,7 @@ impl<W: Write> Framer<W> {
         Ok(())
     }
 
-    fn finish(mut self, index: IndexWriter, entries: u64) -> io::Result<Packed> {
+    fn finish(mut self, index: IndexWriter, entries: u64) -> io::Result<(Packed, W)> {
         if !self.filling.plain.is_empty() {
             self.send_off()?;
         }
@@ -221,14 +228,15 @@ impl<W: Write> Framer<W> {
         let ending = Ending { entries, plain_bytes, plain_sha256: plain_sha256.clone(), frames: self.sizes };
         self.out.write_all(&index.finish(ending)?)?;
         let sink = self.out.finish()?;
-        Ok(Packed {
+        let packed = Packed {
             plain_bytes,
             plain_sha256,
             stored_bytes: sink.bytes,
             stored_sha256: random::hex(&sink.hash.finalize()),
             entries,
             notes: Vec::new(),
-        })
+        };
+        Ok((packed, sink.sink))
     }
 }
 

@@ -125,8 +125,8 @@ fn path(key: &str) -> Result<Path, EngineError> {
     })
 }
 
-/// S3 takes parts from 5 MiB; some stores want all of one size, so it is chosen before the first.
-const PART_BYTES: u64 = 6 * 1024 * 1024;
+/// The smallest that S3 takes; some stores want all of one size, so it is chosen before the first.
+const PART_BYTES: u64 = 5 * 1024 * 1024;
 const PARALLEL_PARTS: usize = 3;
 /// Of a backup whose size nobody knows; with these, 160 GB fit.
 const UNKNOWN_PART_BYTES: u64 = 16 * 1024 * 1024;

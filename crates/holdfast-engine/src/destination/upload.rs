@@ -36,12 +36,20 @@ pub(crate) struct Sink {
     filling: Vec<u8>,
 }
 
+/// What was written to a sink, for the upload that takes it.
+pub(crate) struct Written(mpsc::Receiver<Message>);
+
 enum Message {
     Chunk(Bytes),
     End,
 }
 
 impl Sink {
+    pub(crate) fn new() -> (Self, Written) {
+        let (chunks, written) = mpsc::channel(WAITING_CHUNKS);
+        (Self { chunks, filling: Vec::with_capacity(CHUNK_BYTES) }, Written(written))
+    }
+
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.send_off()?;
         self.send(Message::End)
@@ -116,11 +124,9 @@ struct Part {
 }
 
 impl Upload {
-    /// The sink to write to, and the task that takes from it.
-    pub(crate) fn start(self) -> (Sink, JoinHandle<Result<Uploaded>>) {
-        let (sender, receiver) = mpsc::channel(WAITING_CHUNKS);
-        let sink = Sink { chunks: sender, filling: Vec::with_capacity(CHUNK_BYTES) };
-        (sink, tokio::spawn(self.run(receiver)))
+    /// Starts the task that takes from a sink.
+    pub(crate) fn start(self, written: Written) -> JoinHandle<Result<Uploaded>> {
+        tokio::spawn(self.run(written.0))
     }
 
     async fn run(self, mut chunks: mpsc::Receiver<Message>) -> Result<Uploaded> {
