@@ -106,7 +106,8 @@ fn measure(engine: &str, url: Option<String>, seconds: &str, table: &mut Table) 
     let (key, users) = (folder.path().join("master.key"), folder.path().join("users"));
     println!("── seed {engine} with {USERS} users of {TASKS_EACH} tasks");
     let started = Instant::now();
-    let lines = output(Command::new(support("bench_support")).args(["seed", &url]).arg(&key).args([USERS, TASKS_EACH]))?;
+    let lines =
+        output(Command::new(support("bench_support")).args(["seed", &url]).arg(&key).args([USERS, TASKS_EACH]))?;
     std::fs::write(&users, lines).map_err(|error| error.to_string())?;
     println!("── seeded in {:.0} s", started.elapsed().as_secs_f64());
 

@@ -22,6 +22,7 @@ pub const AGE: Package = Package { name: "age", is_there: || on_path("age") };
 pub const ZSTD: Package = Package { name: "zstd", is_there: || on_path("zstd") };
 pub const BSDTAR: Package = Package { name: "libarchive-tools", is_there: || on_path("bsdtar") };
 pub const OPENSSL: Package = Package { name: "openssl", is_there: || on_path("openssl") };
+pub const AIOSMTPD: Package = Package { name: "python3-aiosmtpd", is_there: has_aiosmtpd };
 pub const WRK: Package = Package { name: "wrk", is_there: || on_path("wrk") };
 
 /// Pinned: another version may check other things.
@@ -31,6 +32,12 @@ const MOTO: &str = "moto[s3,server]==5.2.5";
 fn has_postgresql() -> bool {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     versions.into_iter().any(|version| version.path().join("bin/postgres").exists())
+}
+
+/// For the system's own Python, whichever comes first on the path.
+fn has_aiosmtpd() -> bool {
+    let check = Command::new("/usr/bin/python3").args(["-c", "import aiosmtpd"]).output();
+    check.is_ok_and(|output| output.status.success())
 }
 
 fn has_python_venv() -> bool {

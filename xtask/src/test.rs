@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::bench::free_port;
 use crate::commands::{Result, cargo, output, root, step};
-use crate::packages::{self, AGE, BSDTAR, BUSYBOX, MARIADB, OPENSSL, POSTGRESQL, SSH, SSHD, ZSTD};
+use crate::packages::{self, AGE, AIOSMTPD, BSDTAR, BUSYBOX, MARIADB, OPENSSL, POSTGRESQL, SSH, SSHD, ZSTD};
 
 pub fn run() -> Result<()> {
-    packages::install(&[POSTGRESQL, MARIADB, SSHD, SSH, BUSYBOX, BSDTAR, OPENSSL, AGE, ZSTD])?;
+    packages::install(&[POSTGRESQL, MARIADB, SSHD, SSH, BUSYBOX, BSDTAR, OPENSSL, AGE, ZSTD, AIOSMTPD])?;
     step("formatting", &mut cargo(&["fmt", "--all", "--check"]))?;
     let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"];
     step("clippy", &mut cargo(&clippy))?;

@@ -13,7 +13,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("holdfast-store", &["holdfast-core"]),
     ("holdfast-app", &["holdfast-core", "holdfast-store"]),
     ("holdfast-engine", &["holdfast-core"]),
-    ("holdfast-worker", &["holdfast-core", "holdfast-store", "holdfast-app", "holdfast-engine"]),
+    ("holdfast-notify", &["holdfast-core", "holdfast-engine"]),
+    ("holdfast-worker", &["holdfast-core", "holdfast-store", "holdfast-app", "holdfast-engine", "holdfast-notify"]),
     ("holdfast-api", &["holdfast-core", "holdfast-store", "holdfast-app"]),
     ("holdfast-ui", &["holdfast-core", "holdfast-store", "holdfast-app"]),
     (
@@ -23,6 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "holdfast-store",
             "holdfast-app",
             "holdfast-engine",
+            "holdfast-notify",
             "holdfast-api",
             "holdfast-ui",
             "holdfast-worker",
@@ -37,6 +39,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("axum", &["holdfast-api", "holdfast-ui", "holdfast"]),
     ("russh", &["holdfast-engine"]),
     ("object_store", &["holdfast-engine"]),
+    ("lettre", &["holdfast-notify"]),
 ];
 
 /// What the pure domain must not know.

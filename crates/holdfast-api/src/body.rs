@@ -85,6 +85,11 @@ impl Object {
         }
     }
 
+    /// A nested object that may be absent, null, or something else.
+    pub(crate) fn nested(&self, name: &str) -> Field<Object> {
+        self.field(name, |value| value.as_object().cloned().map(Object))
+    }
+
     fn field<T>(&self, name: &str, read: impl FnOnce(&Value) -> Option<T>) -> Field<T> {
         match self.0.get(name) {
             None => Field::Absent,

@@ -12,6 +12,7 @@ mod error;
 mod guard;
 mod list;
 mod logs;
+mod notices;
 mod openapi;
 mod operations;
 mod routes;

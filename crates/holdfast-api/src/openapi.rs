@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use holdfast_app::Resource;
 use holdfast_core::backup::Verification;
+use holdfast_core::notice::NoticeStatus;
 use holdfast_core::run::{RunStatus, TaskStatus};
 use holdfast_core::scope::Scope;
 use holdfast_core::task::TaskKind;
@@ -98,6 +99,7 @@ enum QueryKind {
     TaskStatus,
     TaskType,
     Verification,
+    NoticeStatus,
     RunKind,
     Switch,
     Path,
@@ -137,6 +139,12 @@ pub(crate) const LIST_BACKUPS: &[QueryDoc] = &[
     query("status", "Only backups whose verification has this status", QueryKind::Verification),
     query("deleted", "Also those that were deleted", QueryKind::Switch),
 ];
+pub(crate) const LIST_NOTICES: &[QueryDoc] = &[
+    PAGE,
+    PER_PAGE,
+    query("status", "Only notices with this status", QueryKind::NoticeStatus),
+    query("notification_stream_id", "Only notices of this stream", QueryKind::Number { default: None }),
+];
 pub(crate) const LIST_ENTRIES: &[QueryDoc] =
     &[PAGE, PER_PAGE, query("path", "The folder to look into; the root when left out", QueryKind::Path)];
 pub(crate) const DOWNLOAD: &[QueryDoc] =
@@ -169,6 +177,7 @@ impl QueryDoc {
             QueryKind::Path => json!({ "type": "string", "maxLength": 4096 }),
             QueryKind::Switch => json!({ "type": "boolean", "default": false }),
             QueryKind::Verification => words(Verification::ALL.iter().map(|status| status.as_str()).collect()),
+            QueryKind::NoticeStatus => words(NoticeStatus::ALL.iter().map(|status| status.as_str()).collect()),
             QueryKind::RunKind => words(vec!["restore", "verify"]),
             QueryKind::RunStatus => words(RunStatus::ALL.iter().map(|status| status.as_str()).collect()),
             QueryKind::TaskStatus => words(TaskStatus::ALL.iter().map(|status| status.as_str()).collect()),

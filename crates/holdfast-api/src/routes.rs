@@ -1,16 +1,18 @@
 //! The table of contents: every route of the API with its scope. A test walks it, so none can be forgotten.
 
 use holdfast_app::Resource::{
-    Backup, BackupDestination, BackupTask, BackupTaskLog, NotificationStream, RemoteServer, Run, Tag,
+    Backup, BackupDestination, BackupTask, BackupTaskLog, Notice, NotificationStream, RemoteServer, Run, Tag,
 };
 use holdfast_core::scope::Scope;
 
 use crate::openapi::{
-    DELETE_TASK, DOWNLOAD, LIST, LIST_BACKUPS, LIST_ENTRIES, LIST_LOGS, LIST_RUNS, LIST_TASK_LOGS, LIST_TASKS, TRIGGER,
-    UPCOMING,
+    DELETE_TASK, DOWNLOAD, LIST, LIST_BACKUPS, LIST_ENTRIES, LIST_LOGS, LIST_NOTICES, LIST_RUNS, LIST_TASK_LOGS,
+    LIST_TASKS, TRIGGER, UPCOMING,
 };
 use crate::table::{Access, Route, delete, get, patch, post, put};
-use crate::{backups, destinations, device, docs, logs, servers, ssh_key, streams, tags, tasks, triggers, user};
+use crate::{
+    backups, destinations, device, docs, logs, notices, servers, ssh_key, streams, tags, tasks, triggers, user,
+};
 
 /// Served only where the operator switched it on.
 pub(crate) const DEVICE_TOKEN: &str = "/api/device-auth/token";
@@ -82,6 +84,21 @@ fn notification_streams() -> Vec<Route> {
             .says("Send a sample message; what the channel answers appears as `last_test` on the stream")
             .of(NotificationStream)
             .confirms(202),
+        get("/api/notices", Scope::ViewNotificationStreams, notices::list_notices)
+            .says("List what was and is to be told")
+            .asks(LIST_NOTICES)
+            .lists::<notices::NoticeResource>(),
+        post("/api/notices/{id}/retry", Scope::UpdateNotificationStreams, notices::retry_notice)
+            .says("Try an undelivered notice again")
+            .of(Notice)
+            .confirms(202),
+        get("/api/notification-settings", Scope::ViewNotificationStreams, notices::show_hearing)
+            .says("Show quiet hours and whether a weekly summary is wanted")
+            .shows::<notices::HearingResource>(),
+        put("/api/notification-settings", Scope::UpdateNotificationStreams, notices::update_hearing)
+            .says("Change quiet hours and the weekly summary")
+            .takes_part_of::<notices::HearingBody>()
+            .shows::<notices::HearingResource>(),
     ]
 }
 

@@ -24,6 +24,7 @@ pub(crate) struct StreamResource {
     type_human: &'static str,
     notifications: NotificationFlags,
     last_test: Option<TestResult>,
+    last_delivery: Option<DeliveryResult>,
     created_at: String,
     updated_at: String,
 }
@@ -40,6 +41,14 @@ pub(crate) struct TestResult {
     succeeded: bool,
     message: String,
     tested_at: String,
+}
+
+/// What the last notice over this stream met.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct DeliveryResult {
+    succeeded: bool,
+    message: String,
+    at: String,
 }
 
 /// What a stream is made of; see `StreamInput`.
@@ -79,6 +88,14 @@ fn shape(row: StreamRow) -> Result<StreamResource, AppError> {
         }
         _ => None,
     };
+    let last_delivery = match (row.last_delivery_succeeded, row.last_delivery_at) {
+        (Some(succeeded), Some(at)) => Some(DeliveryResult {
+            succeeded,
+            message: row.last_delivery_message.unwrap_or_default(),
+            at: rfc3339(at.0),
+        }),
+        _ => None,
+    };
     Ok(StreamResource {
         id: row.id,
         user_id: row.user_id,
@@ -87,6 +104,7 @@ fn shape(row: StreamRow) -> Result<StreamResource, AppError> {
         type_human: kind.human(),
         notifications: NotificationFlags { on_success: row.on_success, on_failure: row.on_failure },
         last_test,
+        last_delivery,
         created_at: rfc3339(row.created_at.0),
         updated_at: rfc3339(row.updated_at.0),
     })

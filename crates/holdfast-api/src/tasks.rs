@@ -39,6 +39,7 @@ pub(crate) struct TaskResource {
     #[schema(pattern = "^(ready|running)$")]
     status: &'static str,
     has_encryption_password: bool,
+    has_heartbeat_url: bool,
     /// `YYYY-MM-DD HH:MM:SS` in the user's zone.
     last_run_local_time: Option<String>,
     last_run_utc_time: Option<String>,
@@ -161,6 +162,9 @@ pub(crate) struct TaskBody {
     /// Never returned; null removes it.
     #[schema(max_length = 1024, write_only)]
     encryption_password: Option<String>,
+    /// Asked when a run starts (`/start` added to its path), succeeds (as it is) or fails (`/fail`). Never returned.
+    #[schema(max_length = 1024, write_only)]
+    heartbeat_url: Option<String>,
     #[schema(pattern = "^archive$", default = "archive")]
     format: Option<String>,
     #[schema(max_items = 50)]
@@ -222,6 +226,7 @@ fn shape(task: Task, viewer: &Viewer<'_>) -> Result<TaskResource, AppError> {
         notification_stream_ids: stream_ids,
         tag_ids,
         has_encryption_password: row.has_encryption_password,
+        has_heartbeat_url: row.has_heartbeat,
         last_run_local_time: row.last_run_at.map(|at| clock::local_date_time(at.0, viewer.zone)),
         last_run_utc_time: row.last_run_at.map(|at| rfc3339(at.0)),
         paused_at: row.paused_at.map(|at| rfc3339(at.0)),
@@ -251,6 +256,7 @@ fn read(body: &Object) -> TaskInput {
         store_path: body.text("store_path"),
         appended_filename: body.text("appended_filename").or(body.text("appended_file_name")),
         encryption_password: body.text("encryption_password"),
+        heartbeat_url: body.text("heartbeat_url"),
         format: body.text("format"),
         notification_stream_ids: body.integers("notification_stream_ids"),
         tag_ids: body.integers("tag_ids"),

@@ -45,6 +45,7 @@ pub struct App {
     pub(crate) denials: Limiter<(LimitKey, Scope)>,
     pub(crate) hasher: Hasher,
     run_queued: Arc<Notify>,
+    notice_written: Arc<Notify>,
 }
 
 impl App {
@@ -68,6 +69,7 @@ impl App {
             denials: Limiter::default(),
             hasher: Hasher::default(),
             run_queued: Arc::default(),
+            notice_written: Arc::default(),
         }
     }
 
@@ -97,6 +99,16 @@ impl App {
     /// Resolves when a run was queued in this process.
     pub fn run_queued(&self) -> Arc<Notify> {
         self.run_queued.clone()
+    }
+
+    /// Wakes whoever delivers notices in this process.
+    pub fn wake_postman(&self) {
+        self.notice_written.notify_one();
+    }
+
+    /// Resolves when notices may have been written in this process.
+    pub fn notice_written(&self) -> Arc<Notify> {
+        self.notice_written.clone()
     }
 
     /// Notes who did what, in the transaction that does it.

@@ -60,6 +60,7 @@ pub enum Resource {
     BackupTaskLog,
     Backup,
     Run,
+    Notice,
 }
 
 impl Resource {
@@ -73,6 +74,7 @@ impl Resource {
             Self::BackupTaskLog => "Backup task log",
             Self::Backup => "Backup",
             Self::Run => "Run",
+            Self::Notice => "Notice",
         }
     }
 }
@@ -102,6 +104,7 @@ owned_rows! {
     holdfast_store::tags::TagRow => Tag,
     holdfast_store::runs::RunRow => BackupTaskLog,
     holdfast_store::backups::BackupRow => Backup,
+    holdfast_store::notices::NoticeRow => Notice,
 }
 
 /// The one gate to a row by id: it exists, else 404; it is the caller's, else 403.

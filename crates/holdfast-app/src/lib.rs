@@ -11,6 +11,7 @@ pub mod accounts;
 pub mod backups;
 pub mod destinations;
 pub mod logs;
+pub mod notices;
 pub mod profile;
 pub mod servers;
 pub mod ssh_key;

@@ -32,6 +32,13 @@ pub async fn show(app: &App, caller: &Caller, id: RunId) -> Result<(RunRow, Stri
     with_output(&mut tx, run).await
 }
 
+/// A run of any kind, with its output.
+pub async fn show_run(app: &App, caller: &Caller, id: RunId) -> Result<(RunRow, String)> {
+    let mut tx = app.store.read().await?;
+    let run = owned(caller, runs::find(&mut tx, id).await?)?;
+    with_output(&mut tx, run).await
+}
+
 pub async fn delete(app: &App, caller: &Caller, id: RunId) -> Result<()> {
     let mut tx = app.store.begin().await?;
     let run = owned(caller, runs::find_log(&mut tx, id).await?)?;

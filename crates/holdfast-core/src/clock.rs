@@ -49,6 +49,11 @@ pub fn human_date_time(at: Timestamp, zone: &TimeZone) -> String {
     at.to_zoned(zone.clone()).strftime("%A, %-d %B %Y %H:%M").to_string()
 }
 
+/// `Sunday, 2 March 2025` in the given zone.
+pub fn date(at: Timestamp, zone: &TimeZone) -> String {
+    at.to_zoned(zone.clone()).strftime("%A, %-d %B %Y").to_string()
+}
+
 /// How far the zone's clocks are ahead of UTC at this instant.
 pub fn offset_secs(at: Timestamp, zone: &TimeZone) -> i32 {
     zone.to_offset(at).seconds()

@@ -28,6 +28,15 @@ impl<T> Field<T> {
         }
     }
 
+    pub fn map<U>(self, read: impl FnOnce(T) -> U) -> Field<U> {
+        match self {
+            Self::Absent => Field::Absent,
+            Self::Null => Field::Null,
+            Self::WrongType => Field::WrongType,
+            Self::Value(value) => Field::Value(read(value)),
+        }
+    }
+
     /// The first of two spellings of a field that was used.
     #[must_use]
     pub fn or(self, other: Self) -> Self {

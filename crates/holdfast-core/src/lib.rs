@@ -11,6 +11,7 @@ pub mod input;
 pub mod lease;
 pub mod limits;
 pub mod network;
+pub mod notice;
 pub mod page;
 pub mod queue;
 pub mod random;

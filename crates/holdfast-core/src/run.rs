@@ -75,6 +75,8 @@ words! {
         WrongPassword = "wrong_password",
         HostileArchive = "hostile_archive",
         EntryMissing = "entry_missing",
+        // On the way to people.
+        NotDelivered = "not_delivered",
         // Of the service itself.
         Cancelled = "cancelled",
         WorkerLost = "worker_lost",
@@ -149,6 +151,7 @@ impl FailureCode {
             Self::WrongPassword => "Use the password that was set when this backup was made.",
             Self::HostileArchive => "The archive holds names or links that lead out of the target. Look at it by hand.",
             Self::EntryMissing => "Check the entry's path; GET /api/backups/{id}/entries lists them.",
+            Self::NotDelivered => "Check the value of the notification stream, and what the channel answered.",
             Self::Cancelled => "Somebody asked for it.",
             Self::WorkerLost => "The process that had this run went away.",
             Self::Missed => "See why the service was not running at that time.",

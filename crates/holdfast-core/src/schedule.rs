@@ -49,7 +49,7 @@ impl TimeOfDay {
         Self { hour: at.hour(), minute: at.minute() }
     }
 
-    fn to_time(self) -> Time {
+    pub(crate) fn to_time(self) -> Time {
         Time::constant(self.hour, self.minute, 0, 0)
     }
 }

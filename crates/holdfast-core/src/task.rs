@@ -6,7 +6,7 @@ use crate::ids::{DestinationId, ServerId};
 use crate::input::{Errors, Field};
 use crate::schedule::{self, Cron, CronError, Frequency, Schedule, TimeOfDay};
 use crate::secret::SecretChange;
-use crate::{limits, rules};
+use crate::{limits, network, rules};
 
 words! {
     TaskKind { Files = "files", Database = "database" }
@@ -50,6 +50,7 @@ pub struct TaskInput {
     pub store_path: Field<String>,
     pub appended_filename: Field<String>,
     pub encryption_password: Field<String>,
+    pub heartbeat_url: Field<String>,
     pub format: Field<String>,
     pub notification_stream_ids: Field<Vec<i64>>,
     pub tag_ids: Field<Vec<i64>>,
@@ -92,6 +93,8 @@ pub struct TaskSettings {
 pub struct TaskDraft {
     pub settings: TaskSettings,
     pub encryption_password: SecretChange,
+    /// Where the world outside hears that the task is alive.
+    pub heartbeat_url: SecretChange,
     /// `None` leaves what is attached as it is.
     pub stream_ids: Option<Vec<i64>>,
     pub tag_ids: Option<Vec<i64>>,
@@ -119,6 +122,10 @@ impl TaskDraft {
         let storage = check_storage(e, input, current.map(|c| &c.storage));
         check_format(e, &input.format);
         let encryption_password = rules::secret_change(e, "encryption_password", &input.encryption_password);
+        let heartbeat_url = rules::secret_change(e, "heartbeat_url", &input.heartbeat_url);
+        if heartbeat_url.set().is_some_and(|url| !network::is_web_url(url.reveal())) {
+            e.add("heartbeat_url", "The heartbeat url field must be a valid URL.");
+        }
         let stream_ids = rules::id_list(e, "notification_stream_ids", &input.notification_stream_ids);
         let tag_ids = rules::id_list(e, "tag_ids", &input.tag_ids);
         let settings = TaskSettings {
@@ -130,7 +137,7 @@ impl TaskDraft {
             schedule: schedule?,
             storage,
         };
-        e.is_empty().then_some(TaskDraft { settings, encryption_password, stream_ids, tag_ids })
+        e.is_empty().then_some(TaskDraft { settings, encryption_password, heartbeat_url, stream_ids, tag_ids })
     }
 }
 

@@ -5,7 +5,7 @@ mod archive;
 mod backup;
 mod context;
 pub mod destination;
-mod egress;
+pub mod egress;
 mod error;
 mod extract;
 mod plan;

@@ -55,10 +55,7 @@ impl Engine {
 
     /// The backup and the server, at the same time. Nothing is touched on the server before the backup opens.
     async fn open_both(&self, plan: &RestorePlan, context: &Context) -> Result<(Whole, Connection)> {
-        tokio::try_join!(
-            self.open_whole(&plan.backup, context),
-            connect(&plan.server, &self.settings.remote, context)
-        )
+        tokio::try_join!(self.open_whole(&plan.backup, context), connect(&plan.server, &self.settings.remote, context))
     }
 
     /// Which entries to put back. Folders bring everything below them, a file the folders above it, and a further name

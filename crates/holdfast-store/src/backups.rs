@@ -267,3 +267,15 @@ pub async fn list_unread(
     )?;
     Ok(rows.into_iter().map(|(id, owner)| (BackupId(id), UserId(owner))).collect())
 }
+
+/// Plain bytes and entries of the backup that a task had before this run.
+pub async fn find_size_before(tx: &mut Tx, task: TaskId, run: RunId) -> Result<Option<(i64, i64)>> {
+    fetch_optional!(
+        tx,
+        (i64, i64),
+        "SELECT plain_bytes, entries FROM backups WHERE task_id = $1 AND (run_id IS NULL OR run_id <> $2)
+         ORDER BY id DESC LIMIT 1",
+        task.0,
+        run.0
+    )
+}

@@ -23,8 +23,12 @@ macro_rules! migration {
     };
 }
 
-const MIGRATIONS: &[Migration] =
-    &[migration!(1, "0001_initial.sql"), migration!(2, "0002_backups.sql"), migration!(3, "0003_queue.sql")];
+const MIGRATIONS: &[Migration] = &[
+    migration!(1, "0001_initial.sql"),
+    migration!(2, "0002_backups.sql"),
+    migration!(3, "0003_queue.sql"),
+    migration!(4, "0004_notices.sql"),
+];
 
 /// Applies what is missing. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on
 /// SQLite the transaction itself does.

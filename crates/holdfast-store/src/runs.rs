@@ -589,6 +589,8 @@ pub struct Waiting {
     pub has_running_run: bool,
     pub has_removal: bool,
     pub has_upload: bool,
+    pub has_overdue: bool,
+    pub has_summary: bool,
 }
 
 pub async fn find_waiting(tx: &mut Tx, now: Timestamp) -> Result<Waiting> {
@@ -602,7 +604,9 @@ pub async fn find_waiting(tx: &mut Tx, now: Timestamp) -> Result<Waiting> {
              EXISTS (SELECT 1 FROM backups WHERE deleted_at IS NOT NULL AND removed_at IS NULL
                      AND remove_after <= $1) AS has_removal,
              EXISTS (SELECT 1 FROM uploads u WHERE u.retry_after <= $1 AND NOT EXISTS
-                     (SELECT 1 FROM runs r WHERE r.id = u.run_id AND r.status = 'running')) AS has_upload",
+                     (SELECT 1 FROM runs r WHERE r.id = u.run_id AND r.status = 'running')) AS has_upload,
+             EXISTS (SELECT 1 FROM backup_tasks WHERE overdue_at <= $1) AS has_overdue,
+             EXISTS (SELECT 1 FROM users WHERE summary_at <= $1) AS has_summary",
         At(now)
     )?;
     row.ok_or_else(|| StoreError::Broken("a query without a row".to_owned()))

@@ -244,6 +244,7 @@ macro_rules! for_sealed_columns {
             "notification_streams" "pushover_token_sealed" "id" "user_id",
             "backup_tasks" "encryption_password_sealed" "id" "user_id",
             "backup_tasks" "trigger_sealed" "id" "user_id",
+            "backup_tasks" "heartbeat_sealed" "id" "user_id",
             "backups" "password_sealed" "id" "user_id",
         }
     };

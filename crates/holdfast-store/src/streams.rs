@@ -21,6 +21,9 @@ packed_row! {
         last_test_succeeded: Option<bool> = "s.last_test_succeeded",
         last_test_message: Option<String> = "s.last_test_message",
         last_tested_at: Option<At> = "s.last_tested_at",
+        last_delivery_succeeded: Option<bool> = "s.last_delivery_succeeded",
+        last_delivery_message: Option<String> = "s.last_delivery_message",
+        last_delivery_at: Option<At> = "s.last_delivery_at",
         created_at: At = "s.created_at",
         updated_at: At = "s.updated_at",
     }
@@ -55,6 +58,11 @@ pub async fn find_locked(tx: &mut Tx, id: StreamId) -> Result<Option<StreamRow>>
 /// Where the stream delivers to.
 pub async fn open_value(tx: &mut Tx, row: &StreamRow) -> Result<Option<Secret>> {
     read_secret!(tx, "notification_streams", "value_sealed", row.id, UserId(row.user_id))
+}
+
+/// The application token that a Pushover stream brings.
+pub async fn open_pushover_token(tx: &mut Tx, row: &StreamRow) -> Result<Option<Secret>> {
+    read_secret!(tx, "notification_streams", "pushover_token_sealed", row.id, UserId(row.user_id))
 }
 
 pub async fn list(tx: &mut Tx, listing: &Listing) -> Result<Page<StreamRow>> {
@@ -114,6 +122,20 @@ pub async fn delete(tx: &mut Tx, owner: UserId, id: StreamId) -> Result<bool> {
         id.0
     )?;
     Ok(execute!(tx, "DELETE FROM notification_streams WHERE id = $1 AND user_id = $2", id.0, owner.0)? == 1)
+}
+
+/// What the last delivery met.
+pub async fn update_delivery(tx: &mut Tx, id: StreamId, succeeded: bool, message: &str, at: Timestamp) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE notification_streams SET last_delivery_succeeded = $1, last_delivery_message = $2, last_delivery_at = $3
+         WHERE id = $4",
+        succeeded,
+        run::stored_line(message),
+        At(at),
+        id.0
+    )?;
+    Ok(())
 }
 
 /// What the last test message met.

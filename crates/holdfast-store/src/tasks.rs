@@ -1,6 +1,7 @@
 //! Backup tasks, what is attached to them, and when they are due.
 
 use holdfast_core::ids::{DestinationId, RunId, ServerId, TaskId, UserId};
+use holdfast_core::notice::overdue_at;
 use holdfast_core::page::Page;
 use holdfast_core::rules::search_form;
 use holdfast_core::run::TaskStatus;
@@ -44,6 +45,7 @@ packed_row! {
         appended_filename: Option<String> = "t.appended_filename",
         store_path: String = "t.store_path",
         has_encryption_password: bool = "(t.encryption_password_sealed IS NOT NULL)",
+        has_heartbeat: bool = "(t.heartbeat_sealed IS NOT NULL)",
         next_run_at: Option<At> = "t.next_run_at",
         last_run_at: Option<At> = "t.last_run_at",
         paused_at: Option<At> = "t.paused_at",
@@ -220,11 +222,18 @@ pub async fn insert(
     const SQL: &str = "INSERT INTO backup_tasks (remote_server_id, backup_destination_id, label, search_label,
              description, kind, source_path, database_name, database_engine, excluded_tables, excluded_paths, frequency,
              time_to_run_at, day_of_week, day_of_month, custom_cron, max_backups, appended_filename, store_path, user_id,
-             next_run_at, created_at, updated_at, streams_count, tags_count)
+             next_run_at, created_at, updated_at, overdue_at, streams_count, tags_count)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
-             $22, 0, 0)
+             $22, $23, 0, 0)
          RETURNING id";
-    let id = with_settings!(fetch_scalar!(tx, i64, SQL), &draft.settings, owner.0, next_run_at.map(At), At(now))?;
+    let id = with_settings!(
+        fetch_scalar!(tx, i64, SQL),
+        &draft.settings,
+        owner.0,
+        next_run_at.map(At),
+        At(now),
+        overdue_at(&draft.settings.schedule, now).map(At)
+    )?;
     write_attached(tx, id, owner, draft).await?;
     Ok(TaskId(id))
 }
@@ -240,13 +249,16 @@ pub async fn update(
              search_label = $4, description = $5, kind = $6, source_path = $7, database_name = $8, database_engine = $9,
              excluded_tables = $10, excluded_paths = $11, frequency = $12, time_to_run_at = $13, day_of_week = $14,
              day_of_month = $15, custom_cron = $16, max_backups = $17, appended_filename = $18, store_path = $19,
-             next_run_at = $20, updated_at = $21
-         WHERE id = $22 AND user_id = $23";
+             next_run_at = $20, updated_at = $21, overdue_at = COALESCE($22, overdue_at)
+         WHERE id = $23 AND user_id = $24";
+    let is_rescheduled = row.paused_at.is_none() && row.schedule()? != draft.settings.schedule;
+    let overdue = if is_rescheduled { overdue_at(&draft.settings.schedule, now) } else { None };
     with_settings!(
         execute!(tx, SQL),
         &draft.settings,
         next_run_at.map(At),
         row.updated_at.moved_on(now),
+        overdue.map(At),
         row.id,
         row.user_id
     )?;
@@ -256,6 +268,7 @@ pub async fn update(
 /// The password, bound to its row, and what hangs on the task.
 async fn write_attached(tx: &mut Tx, id: i64, owner: UserId, draft: &TaskDraft) -> Result<()> {
     write_secret!(tx, "backup_tasks", "encryption_password_sealed", id, owner, &draft.encryption_password);
+    write_secret!(tx, "backup_tasks", "heartbeat_sealed", id, owner, &draft.heartbeat_url);
     if let Some(streams) = &draft.stream_ids {
         execute!(tx, "DELETE FROM task_streams WHERE task_id = $1", id)?;
         for stream in streams {
@@ -278,6 +291,11 @@ pub async fn open_encryption_password(tx: &mut Tx, row: &TaskRow) -> Result<Opti
     read_secret!(tx, "backup_tasks", "encryption_password_sealed", row.id, UserId(row.user_id))
 }
 
+/// Where the task's heartbeat goes.
+pub async fn open_heartbeat_url(tx: &mut Tx, row: &TaskRow) -> Result<Option<Secret>> {
+    read_secret!(tx, "backup_tasks", "heartbeat_sealed", row.id, UserId(row.user_id))
+}
+
 /// The secret of the task's trigger URL, once one was made.
 pub async fn open_trigger_secret(tx: &mut Tx, row: &TaskRow) -> Result<Option<Secret>> {
     read_secret!(tx, "backup_tasks", "trigger_sealed", row.id, UserId(row.user_id))
@@ -297,13 +315,17 @@ pub async fn update_pause(
     next_run_at: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<()> {
+    // Who waits for a paused task waits in vain; a resumed one has all its time again.
+    let overdue = if paused_at.is_none() { overdue_at(&row.schedule()?, now) } else { None };
     execute!(
         tx,
-        "UPDATE backup_tasks SET paused_at = $1, next_run_at = $2, updated_at = $3, retry_at = NULL, losses = 0
-         WHERE id = $4 AND user_id = $5",
+        "UPDATE backup_tasks SET paused_at = $1, next_run_at = $2, updated_at = $3, overdue_at = $4, retry_at = NULL,
+             losses = 0
+         WHERE id = $5 AND user_id = $6",
         paused_at.map(At),
         next_run_at.map(At),
         row.updated_at.moved_on(now),
+        overdue.map(At),
         row.id,
         row.user_id
     )?;

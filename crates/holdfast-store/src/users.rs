@@ -1,6 +1,8 @@
 //! Accounts, and the figures about them.
 
 use holdfast_core::ids::UserId;
+use holdfast_core::notice::QuietHours;
+use holdfast_core::schedule::TimeOfDay;
 use holdfast_core::user::UserDraft;
 use holdfast_core::{Secret, Timestamp};
 
@@ -9,7 +11,7 @@ use crate::{At, Place, Result, Tx};
 macro_rules! columns {
     () => {
         "id, name, email, password_hash, timezone, language, is_admin, weekly_summary_enabled, totp_sealed, \
-         totp_last_step, created_at"
+         totp_last_step, created_at, quiet_from, quiet_until"
     };
 }
 
@@ -26,9 +28,16 @@ pub struct UserRow {
     pub totp_sealed: Option<Vec<u8>>,
     pub totp_last_step: i64,
     pub created_at: At,
+    /// Both or neither, as HH:MM.
+    pub quiet_from: Option<String>,
+    pub quiet_until: Option<String>,
 }
 
 impl UserRow {
+    pub fn quiet_hours(&self) -> Option<QuietHours> {
+        read_quiet_hours(self.quiet_from.as_deref(), self.quiet_until.as_deref())
+    }
+
     pub fn user_id(&self) -> UserId {
         UserId(self.id)
     }
@@ -37,6 +46,12 @@ impl UserRow {
     pub fn totp_place(&self) -> Place {
         Place { table: "users", column: "totp_sealed", row: self.id, user: self.user_id() }
     }
+}
+
+/// Both were checked when they were stored.
+pub fn read_quiet_hours(from: Option<&str>, until: Option<&str>) -> Option<QuietHours> {
+    let time = |text: Option<&str>| text.and_then(TimeOfDay::parse);
+    Some(QuietHours { from: time(from)?, until: time(until)? })
 }
 
 pub async fn insert(tx: &mut Tx, draft: &UserDraft, password_hash: Option<String>, now: Timestamp) -> Result<UserId> {
@@ -103,6 +118,46 @@ pub async fn update_profile(tx: &mut Tx, id: UserId, draft: &UserDraft, now: Tim
         id.0
     )?;
     crate::tokens::bump_epoch(tx).await
+}
+
+/// How somebody wants to hear: quiet hours, and whether of their week.
+pub async fn update_hearing(
+    tx: &mut Tx,
+    id: UserId,
+    quiet: Option<QuietHours>,
+    summary_at: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE users SET quiet_from = $1, quiet_until = $2, weekly_summary_enabled = $3, summary_at = $4,
+             updated_at = $5
+         WHERE id = $6",
+        quiet.map(|quiet| quiet.from.to_string()),
+        quiet.map(|quiet| quiet.until.to_string()),
+        summary_at.is_some(),
+        summary_at.map(At),
+        At(now),
+        id.0
+    )?;
+    Ok(())
+}
+
+/// Those whose summary of the week is due.
+pub async fn list_summaries(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<(i64, At)>> {
+    fetch_all!(
+        tx,
+        (i64, At),
+        "SELECT id, summary_at FROM users WHERE summary_at <= $1 ORDER BY summary_at, id LIMIT $2",
+        At(now),
+        limit
+    )
+}
+
+/// False when another process has written that summary.
+pub async fn move_summary(tx: &mut Tx, id: UserId, due: At, next: Option<Timestamp>) -> Result<bool> {
+    let sql = "UPDATE users SET summary_at = $1 WHERE id = $2 AND summary_at = $3";
+    Ok(execute!(tx, sql, next.map(At), id.0, due)? == 1)
 }
 
 /// Turns two-factor on with a secret, or off with `None`.

@@ -214,6 +214,7 @@ impl Bench {
         let mut costs = Vec::new();
         for _ in 0..=self.repeats {
             let path = format!("/api/backup-tasks/{task}");
+            self.service.settle().await;
             self.service.client.act(&format!("{path}/run")).await.expect(202);
             costs.push(self.service.measure(&format!("{path}/latest-log")).await);
         }
@@ -222,7 +223,15 @@ impl Bench {
         costs[costs.len() / 2]
     }
 
-    async fn restore(&self, report: &mut Report, server: i64, task: i64, what: &str, encrypted: bool, beside: (Cost, Cost)) {
+    async fn restore(
+        &self,
+        report: &mut Report,
+        server: i64,
+        task: i64,
+        what: &str,
+        encrypted: bool,
+        beside: (Cost, Cost),
+    ) {
         let (backup, rival) = beside;
         let listed = self.service.client.get(&format!("/api/backups?backup_task_id={task}")).await.expect(200);
         let mut costs = Vec::new();
@@ -230,6 +239,7 @@ impl Bench {
             let target = self.folder.path().join(format!("restored-{round}"));
             let body = json!({"remote_server_id": server, "path": target});
             let path = format!("/api/backups/{}/restores", listed["data"][0]["id"]);
+            self.service.settle().await;
             let run = self.service.client.post(&path, body).await.data(202);
             costs.push(self.service.measure(&format!("/api/runs/{}", run["id"])).await);
             std::fs::remove_dir_all(target).expect("the restored files");
@@ -373,9 +383,14 @@ impl Service {
         self.client.post(path, body).await.id(201)
     }
 
+    /// Lets the threads of the run before end, so that a run's memory is its own, and starts to watch.
+    async fn settle(&self) {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        self.reset_peak();
+    }
+
     /// Waits for the end of a run; its own times count, not ours.
     async fn measure(&self, path: &str) -> Cost {
-        self.reset_peak();
         let before = self.cpu_seconds();
         loop {
             let run = self.client.get(path).await.data(200);

@@ -138,7 +138,13 @@ async fn seed_task(
         },
         storage: Storage { max_backups: 7, appended_filename: None, path: "/sites".into() },
     };
-    let draft = TaskDraft { settings, encryption_password: SecretChange::Keep, stream_ids: None, tag_ids: None };
+    let draft = TaskDraft {
+        settings,
+        encryption_password: SecretChange::Keep,
+        heartbeat_url: SecretChange::Keep,
+        stream_ids: None,
+        tag_ids: None,
+    };
     // Not due while the benchmark runs.
     let next = from_micros(now.as_microsecond() + 86_400_000_000 + number * 1_000_000);
     Ok(tasks::insert(tx, user, &draft, Some(next), now).await?.0)

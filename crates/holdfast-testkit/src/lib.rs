@@ -4,9 +4,12 @@
 
 mod client;
 mod clock;
+mod identity;
+mod mail_server;
 mod mariadb;
 mod postgres;
 mod proxy;
+mod receiver;
 mod s3_server;
 mod service;
 mod ssh_server;
@@ -16,9 +19,11 @@ mod tree;
 
 pub use client::{Client, Reply};
 pub use clock::ManualClock;
+pub use mail_server::{Mail, MailServer};
 pub use mariadb::MariaDbServer;
 pub use postgres::PostgresServer;
 pub use proxy::FaultProxy;
+pub use receiver::{Answer, Received, Receiver};
 pub use s3_server::{Fault, S3Server};
 pub use service::{Service, free_port};
 pub use ssh_server::{SshServer, SshServerBuilder};

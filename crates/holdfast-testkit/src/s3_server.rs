@@ -3,7 +3,6 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -23,10 +22,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::crypto::aws_lc_rs;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::identity::Identity;
 
 /// What goes wrong with one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +64,7 @@ impl S3Server {
 
     /// The same over TLS, with a certificate that nobody knows.
     pub async fn start_tls(buckets: &[&str]) -> io::Result<Self> {
-        Self::serve(buckets, Some(Identity::make(buckets)?)).await
+        Self::serve(buckets, Some(Identity::of_buckets(buckets)?)).await
     }
 
     async fn serve(buckets: &[&str], identity: Option<Identity>) -> io::Result<Self> {
@@ -126,43 +123,6 @@ impl S3Server {
 impl Drop for S3Server {
     fn drop(&mut self) {
         self.task.abort();
-    }
-}
-
-/// A key and its own certificate, as PEM.
-struct Identity {
-    key: Vec<u8>,
-    certificate: Vec<u8>,
-}
-
-impl Identity {
-    fn make(buckets: &[&str]) -> io::Result<Self> {
-        let names: String = buckets.iter().map(|bucket| format!(",DNS:{bucket}.localhost")).collect();
-        let folder = tempfile::tempdir()?;
-        let (key, certificate) = (folder.path().join("key"), folder.path().join("certificate"));
-        let made = Command::new("openssl")
-            .args("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test".split(' '))
-            .args(["-addext", "basicConstraints=critical,CA:FALSE"])
-            .args(["-addext", &format!("subjectAltName=IP:127.0.0.1,DNS:localhost{names}")])
-            .arg("-keyout")
-            .arg(&key)
-            .arg("-out")
-            .arg(&certificate)
-            .output()?;
-        if !made.status.success() {
-            return Err(io::Error::other(String::from_utf8_lossy(&made.stderr).into_owned()));
-        }
-        Ok(Self { key: std::fs::read(key)?, certificate: std::fs::read(certificate)? })
-    }
-
-    fn acceptor(&self) -> io::Result<TlsAcceptor> {
-        let certificate = CertificateDer::from_pem_slice(&self.certificate).map_err(io::Error::other)?;
-        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(io::Error::other)?;
-        let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()
-            .and_then(|config| config.with_no_client_auth().with_single_cert(vec![certificate], key))
-            .map_err(io::Error::other)?;
-        Ok(TlsAcceptor::from(Arc::new(config)))
     }
 }
 

@@ -49,6 +49,7 @@ pub struct Settings {
     /// Short times, so that tests of faults do not wait for long.
     pub engine: holdfast_engine::Settings,
     pub work: holdfast_worker::Settings,
+    pub notify: holdfast_notify::Settings,
 }
 
 impl Default for Settings {
@@ -65,7 +66,8 @@ impl Default for Settings {
         engine.destination.retry.give_up_after = Duration::from_secs(5);
         // A second try would hide how the first one ended; tests that are about it ask for it.
         let work = holdfast_worker::Settings { retry_after: Duration::ZERO, ..Default::default() };
-        Self { limits, device_auth_enabled: true, engine, work }
+        let notify = holdfast_notify::Settings { limit: Duration::from_secs(2), ..Default::default() };
+        Self { limits, device_auth_enabled: true, engine, work, notify }
     }
 }
 
@@ -103,7 +105,8 @@ impl TestApp {
         let destinations = folder.path().join("destinations");
         let archives = Arc::new(StoredArchives::new(engine.clone(), store.clone(), destinations.clone()));
         let app = Arc::new(App::new(store, shared, settings.limits, settings.device_auth_enabled, archives));
-        let parts = Parts { app: app.clone(), engine, folder: destinations, settings: settings.work };
+        let courier = holdfast_notify::Courier::new(settings.notify);
+        let parts = Parts { app: app.clone(), engine, folder: destinations, settings: settings.work, courier };
         let api = holdfast_api::router(Arc::new(Api { app: app.clone(), metrics: None }));
         let ui = holdfast_ui::router(Arc::new(Ui { app: app.clone(), secure_cookies: false }));
         let router = holdfast_api::with_context(api.merge(ui), ContextSettings::default());

@@ -15,6 +15,7 @@ use holdfast_core::scope::{Scope, ScopeSet};
 
 use crate::Ui;
 use crate::form::{Form, csrf_token};
+use crate::hearing::HearingPart;
 use crate::page::{FormErrors, PageResult, render};
 use crate::session::SignedIn;
 
@@ -32,6 +33,7 @@ struct AccountPage {
     errors: FormErrors,
     install_command: String,
     fingerprint: String,
+    hearing: HearingPart,
 }
 
 struct TokenLine {
@@ -49,7 +51,7 @@ struct ScopeChoice {
 
 /// What the token form held, to show it again next to its errors.
 #[derive(Default)]
-struct TokenForm {
+pub(crate) struct TokenForm {
     name: String,
     scopes: ScopeSet,
     errors: Errors,
@@ -63,7 +65,8 @@ pub(crate) async fn start(person: Result<SignedIn, crate::page::PageError>) -> R
 }
 
 pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
-    page(&ui, &person, StatusCode::OK, None, TokenForm::default()).await
+    let hearing = HearingPart::load(&ui, &person).await?;
+    page(&ui, &person, StatusCode::OK, None, TokenForm::default(), hearing).await
 }
 
 pub(crate) async fn create_token(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
@@ -76,11 +79,13 @@ pub(crate) async fn create_token(State(ui): State<Arc<Ui>>, person: SignedIn, fo
     match tokens::create(&ui.app, person.caller.user, &person.caller.origin, &request).await {
         Ok(secret) => {
             let shown = Some(secret.reveal().to_owned());
-            page(&ui, &person, StatusCode::CREATED, shown, TokenForm::default()).await
+            let hearing = HearingPart::load(&ui, &person).await?;
+            page(&ui, &person, StatusCode::CREATED, shown, TokenForm::default(), hearing).await
         }
         Err(AppError::Invalid(errors)) => {
             let form = TokenForm { name: request.name, scopes: request.scopes, errors };
-            page(&ui, &person, StatusCode::UNPROCESSABLE_ENTITY, None, form).await
+            let hearing = HearingPart::load(&ui, &person).await?;
+            page(&ui, &person, StatusCode::UNPROCESSABLE_ENTITY, None, form, hearing).await
         }
         Err(error) => Err(error.into()),
     }
@@ -104,12 +109,13 @@ fn chosen_scopes(form: &Form) -> ScopeSet {
     form.texts("scopes").filter_map(Scope::parse).collect()
 }
 
-async fn page(
+pub(crate) async fn page(
     ui: &Ui,
     person: &SignedIn,
     status: StatusCode,
     new_token: Option<String>,
     form: TokenForm,
+    hearing: HearingPart,
 ) -> PageResult {
     let zone = &person.caller.zone;
     let shown = |at: clock::Instant| clock::local_date_time(at, zone);
@@ -137,6 +143,7 @@ async fn page(
         errors: FormErrors(form.errors),
         install_command: key.install_command,
         fingerprint: key.fingerprint,
+        hearing,
     };
     Ok(render(status, &page))
 }

@@ -1,8 +1,10 @@
-//! The HTML pages: sign-in, the first account, and the account page with its API tokens. Server-rendered, no script.
+//! The HTML pages: sign-in, the first account, the account page with its API tokens and messages, and a run's log. Server-rendered, no script.
 
 mod account;
 mod form;
+mod hearing;
 mod page;
+mod run;
 mod session;
 mod sign_in;
 
@@ -30,6 +32,9 @@ pub fn router(ui: Arc<Ui>) -> Router {
         .route("/account", get(account::show))
         .route("/account/tokens", post(account::create_token))
         .route("/account/tokens/{id}/revoke", post(account::revoke_token))
+        .route("/account/messages", post(hearing::update))
+        .route("/account/notices/{id}/retry", post(hearing::retry))
+        .route("/runs/{id}", get(run::show))
         .route("/assets/holdfast.css", get(stylesheet))
         .fallback(page::not_found)
         .with_state(ui)

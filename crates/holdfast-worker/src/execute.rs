@@ -15,18 +15,20 @@ use holdfast_core::{Timestamp, random};
 use holdfast_engine::{
     BackupReport, Contact, Context, DestinationSpec, Engine, EngineError, Journal, RestoreReport, Server, ServerReport,
 };
+use holdfast_notify::Courier;
 use holdfast_store::backups::{self, NewBackup};
 use holdfast_store::runs::{self, Room, RunRow};
-use holdfast_store::{At, StoreError, Tx, audit, destinations, restores, servers, streams, tasks, uploads};
+use holdfast_store::{At, StoreError, Tx, audit, destinations, restores, servers, streams, tasks, uploads, users};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::Settings;
+use crate::herald::{Ended, Ending, Herald};
 use crate::lease::{Finished, Lease, append_lines, counts, lease_until};
 use crate::plans::Planner;
+use crate::postman::stream_channel;
 use crate::scheduler::later;
 
-const NO_MESSAGE: &str = "Not sent: this version of Holdfast cannot deliver messages yet.";
 const LOST: &str = "The worker that had this run went away before its end. Nothing counts as backed up by it.";
 const STOPPED: &str = "The service was stopped while this run was going.";
 /// A task that costs so many workers in a row is to blame for it.
@@ -41,6 +43,7 @@ enum Done {
     Verified,
     ServerChecked(ServerReport),
     DestinationChecked { marker: Option<String> },
+    StreamTested { answer: String },
 }
 
 /// A backup that is stored, and what is recorded with it.
@@ -99,6 +102,8 @@ pub(crate) struct Executor {
     pub settings: Settings,
     /// Ends whatever runs: there is no more time.
     pub halt: CancellationToken,
+    pub herald: Herald,
+    pub courier: Courier,
 }
 
 impl Executor {
@@ -197,7 +202,7 @@ impl Executor {
                 let marker = self.engine.check_destination(&spec, &probe).await?;
                 Ok(Done::DestinationChecked { marker })
             }
-            Some(RunKind::TestStream) => Err(EngineError::new(FailureCode::NotSupported, NO_MESSAGE)),
+            Some(RunKind::TestStream) => self.test_stream(run).await,
             None => Err(EngineError::internal(format!("this run is of unknown kind {}", run.kind))),
         }
     }
@@ -206,6 +211,9 @@ impl Executor {
         let task = TaskId(run.task_id.unwrap_or_default());
         let planned = self.planner.backup(&self.app, task).await;
         let planned = planned.map_err(of_app)?;
+        if planned.has_heartbeat {
+            self.announce_start(task).await;
+        }
         involved.note(&planned.plan.server, planned.settings.server, planned.jump);
         involved.destination = Some(planned.settings.destination);
         let source = planned.plan.source.text();
@@ -239,6 +247,38 @@ impl Executor {
         self.engine.restore(&plan, context).await.map(Done::Restored)
     }
 
+    /// Sends a sample, and gives what the channel answered.
+    async fn test_stream(&self, run: &RunRow) -> Result<Done, EngineError> {
+        let id = StreamId(run.stream_id.unwrap_or_default());
+        let (found, stream, user) = async {
+            let mut tx = self.app.store.read().await?;
+            let found = stream_channel(&mut tx, id).await?;
+            Ok((found, streams::find(&mut tx, id).await?, users::find(&mut tx, UserId(run.user_id)).await?))
+        }
+        .await
+        .map_err(of_app)?;
+        let (Some((_, channel)), Some(stream), Some(user)) = (found, stream, user) else {
+            return Err(EngineError::internal("the stream of this run is gone"));
+        };
+        let sample = self.herald.sample(&stream.label, &user.timezone, self.app.now());
+        let delivered = self.courier.deliver(&channel, &sample, user.is_admin).await;
+        let answer = delivered.map_err(|refusal| EngineError::new(FailureCode::NotDelivered, refusal.text))?;
+        Ok(Done::StreamTested { answer })
+    }
+
+    /// Whoever watches from outside hears that a run begins; if that fails, the run goes on.
+    async fn announce_start(&self, task: TaskId) {
+        let announced = async {
+            let mut tx = self.app.store.begin().await?;
+            self.herald.run_started(&mut tx, task, self.app.now()).await?;
+            tx.commit().await
+        };
+        match announced.await {
+            Ok(()) => self.app.wake_postman(),
+            Err(error) => tracing::warn!(task = task.0, %error, "the start of a run was not announced"),
+        }
+    }
+
     async fn backup_of(&self, run: &RunRow) -> Result<backups::BackupRow> {
         let id = BackupId(run.backup_id.unwrap_or_default());
         let found = backups::find(&mut self.app.store.read().await?, id).await?;
@@ -256,8 +296,14 @@ impl Executor {
         let Some(epoch) = runs::fail_lost(&mut tx, lost, now).await? else { return Ok(()) };
         runs::append_line(&mut tx, lost.run, epoch, LOST, now).await?;
         let follow_up = FollowUp { run: &run, epoch, code: Some(FailureCode::WorkerLost), is_loss: true };
-        follow_up.write(&mut tx, &self.settings, now).await?;
+        let next = follow_up.write(&mut tx, &self.settings, now).await?;
+        if RunKind::parse(&run.kind) == Some(RunKind::Backup) {
+            let ended = Ended::Failed { code: FailureCode::WorkerLost, reason: LOST };
+            let ending = next.ending(&run, ended, run.warnings);
+            self.herald.run_ended(&mut tx, &ending, now).await?;
+        }
         tx.commit().await?;
+        self.app.wake_postman();
         tracing::warn!(run = run.id, "the worker of this run went away; the run is ended as failed");
         Ok(())
     }
@@ -271,9 +317,23 @@ struct FollowUp<'a> {
     is_loss: bool,
 }
 
+/// What follows from the end of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Nothing,
+    Retry,
+    Pause,
+}
+
+impl Next {
+    fn ending<'a>(self, run: &'a RunRow, ended: Ended<'a>, warnings: i64) -> Ending<'a> {
+        Ending { run, ended, warnings, will_retry: self == Self::Retry, is_paused: self == Self::Pause }
+    }
+}
+
 impl FollowUp<'_> {
-    async fn write(&self, tx: &mut Tx, settings: &Settings, now: Timestamp) -> Result<(), StoreError> {
-        let Some(task) = self.run.task_id.map(TaskId) else { return Ok(()) };
+    async fn write(&self, tx: &mut Tx, settings: &Settings, now: Timestamp) -> Result<Next, StoreError> {
+        let Some(task) = self.run.task_id.map(TaskId) else { return Ok(Next::Nothing) };
         tasks::update_last_run(tx, task, now).await?;
         if self.is_loss {
             let losses = tasks::count_loss(tx, task).await?;
@@ -293,13 +353,15 @@ impl FollowUp<'_> {
             let seconds = i64::try_from(settings.retry_after.as_secs()).unwrap_or(3600) * apart;
             if tasks::plan_retry(tx, task, RunId(self.run.id), later(now, seconds)).await? {
                 self.line(tx, &format!("This will be tried once more in {seconds} seconds."), now).await?;
+                return Ok(Next::Retry);
             }
         }
-        Ok(())
+        Ok(Next::Nothing)
     }
 
-    async fn pause(&self, tx: &mut Tx, task: TaskId, now: Timestamp) -> Result<(), StoreError> {
-        let Some(row) = tasks::find(tx, task).await?.filter(|row| row.paused_at.is_none()) else { return Ok(()) };
+    async fn pause(&self, tx: &mut Tx, task: TaskId, now: Timestamp) -> Result<Next, StoreError> {
+        let found = tasks::find(tx, task).await?.filter(|row| row.paused_at.is_none());
+        let Some(row) = found else { return Ok(Next::Nothing) };
         tasks::update_pause(tx, &row, Some(now), None, now).await?;
         let text = format!("The task is paused: its last {MOST_LOSSES} runs each lost their worker.");
         self.line(tx, &text, now).await?;
@@ -308,7 +370,7 @@ impl FollowUp<'_> {
         audit::insert(tx, At(now), owner, &Origin::default(), "backup_task.paused_after_losses", &detail).await?;
         tracing::error!(task = task.0, "paused: its last {MOST_LOSSES} runs each lost their worker");
         metrics::counter!("holdfast_tasks_paused_after_losses_total").increment(1);
-        Ok(())
+        Ok(Next::Pause)
     }
 
     async fn line(&self, tx: &mut Tx, text: &str, now: Timestamp) -> Result<(), StoreError> {
@@ -451,6 +513,7 @@ impl End<'_> {
             Ok(Done::Verified) => "Everything was read back, and it is what was written.".to_owned(),
             Ok(Done::ServerChecked(_)) => "The server is online.".to_owned(),
             Ok(Done::DestinationChecked { .. }) => "The destination is reachable.".to_owned(),
+            Ok(Done::StreamTested { answer }) => format!("A sample was delivered. {answer}"),
             Err(error) => format!("{} {}", error.message, error.code.advice()),
         }
     }
@@ -475,9 +538,31 @@ impl End<'_> {
         self.note_contact(&mut tx, now).await?;
         self.note_outcome(&mut tx, now).await?;
         let follow_up = FollowUp { run, epoch: run.lease_epoch, code, is_loss: self.has_crashed };
-        follow_up.write(&mut tx, settings, now).await?;
+        let next = follow_up.write(&mut tx, settings, now).await?;
+        self.note_news(&mut tx, next, counts.warnings, now).await?;
         tx.commit().await?;
+        app.wake_postman();
         Ok(true)
+    }
+
+    /// What people hear of it: of a backup that was stored or was not, not of one that somebody stopped.
+    async fn note_news(&self, tx: &mut Tx, next: Next, warnings: i64, now: Timestamp) -> Result<(), StoreError> {
+        if RunKind::parse(&self.run.kind) != Some(RunKind::Backup) {
+            return Ok(());
+        }
+        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let ended = match &self.done {
+            Ok(Done::Backup(backup)) => Ended::Stored {
+                plain_bytes: number(backup.report.plain_bytes),
+                stored_bytes: number(backup.report.stored_bytes),
+                entries: number(backup.report.entries),
+            },
+            Err(error) if error.code != FailureCode::Cancelled => {
+                Ended::Failed { code: error.code, reason: &error.message }
+            }
+            _ => return Ok(()),
+        };
+        self.executor.herald.run_ended(tx, &next.ending(self.run, ended, warnings), now).await
     }
 
     /// What follows from the end, beyond the run itself.
@@ -497,6 +582,11 @@ impl End<'_> {
             }
             Ok(Done::DestinationChecked { marker }) => self.note_destination(tx, marker.as_deref(), now).await?,
             Ok(Done::Restored(_)) => {}
+            Ok(Done::StreamTested { answer }) => {
+                if let Some(stream) = self.run.stream_id {
+                    streams::update_test(tx, StreamId(stream), true, answer, now).await?;
+                }
+            }
             Err(error) => match (kind, error.code) {
                 (Some(RunKind::Verify), FailureCode::Missing) => {
                     self.note_verification(tx, Verification::Missing, now).await?;
@@ -511,8 +601,14 @@ impl End<'_> {
                 }
                 (Some(RunKind::CheckDestination), _) => {
                     if let Some(destination) = self.involved.destination {
-                        let found = Some((error.code, error.message.as_str()));
-                        destinations::update_check(tx, destination, found, now).await?;
+                        let found = (error.code, error.message.as_str());
+                        let was_known =
+                            destinations::find(tx, destination).await?.is_some_and(|row| row.last_error_code.is_some());
+                        destinations::update_check(tx, destination, Some(found), now).await?;
+                        if !was_known {
+                            let run = RunId(self.run.id);
+                            self.executor.herald.destination_lost(tx, destination, run, found, now).await?;
+                        }
                     }
                 }
                 _ => {}
@@ -528,6 +624,8 @@ impl End<'_> {
             metrics::counter!("holdfast_backups_damaged_total").increment(1);
             let (owner, detail) = (Some(UserId(self.run.user_id)), format!("{backup} {}", found.as_str()));
             audit::insert(tx, At(now), owner, &Origin::default(), "backup.found_damaged", &detail).await?;
+            let reason = self.done.as_ref().err().map_or("", |error| error.message.as_str());
+            self.executor.herald.damaged(tx, BackupId(backup), RunId(self.run.id), reason, now).await?;
         }
         backups::update_verification(tx, BackupId(backup), found, now).await
     }
@@ -577,7 +675,15 @@ impl End<'_> {
                 servers::update_online(tx, server.id, latency, now).await
             }
             Err(error) if UNREACHABLE.contains(&error.code) => {
-                servers::update_offline(tx, server.id, error.code, &error.message).await
+                let before = servers::find(tx, server.id).await?;
+                let was_known = before.is_some_and(|row| row.last_error_code.as_deref() == Some(error.code.as_str()));
+                servers::update_offline(tx, server.id, error.code, &error.message).await?;
+                // A backup tells of its failure itself.
+                if was_known || RunKind::parse(&self.run.kind) == Some(RunKind::Backup) {
+                    return Ok(());
+                }
+                let found = (error.code, error.message.as_str());
+                self.executor.herald.server_lost(tx, server.id, RunId(self.run.id), found, now).await
             }
             _ => Ok(()),
         }

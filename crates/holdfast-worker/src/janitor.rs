@@ -4,7 +4,7 @@
 use holdfast_app::Result;
 use holdfast_core::run::Trigger;
 use holdfast_store::runs::{self, NewRun, Subject};
-use holdfast_store::{At, audit, backups, sessions, tokens};
+use holdfast_store::{At, audit, backups, notices, sessions, tokens};
 
 use crate::execute::Executor;
 use crate::scheduler::later;
@@ -14,6 +14,11 @@ const DAY_SECS: i64 = 86_400;
 const KEEP_CHECKS_DAYS: i64 = 30;
 const KEEP_EXPIRED_TOKENS_DAYS: i64 = 30;
 const KEEP_AUDIT_DAYS: i64 = 400;
+const KEEP_NOTICES_DAYS: i64 = 90;
+/// How long before its end somebody hears of a token's.
+const TOKEN_WARNING_DAYS: i64 = 7;
+/// Tasks and tokens that are told of in one look.
+const TOLD_AT_ONCE: i64 = 200;
 /// Rows that go in one step, so that nobody waits for it.
 const ROWS_AT_ONCE: i64 = 500;
 /// Backups that are read at once for this, over all workers; people's own verifications come on top.
@@ -29,7 +34,9 @@ pub(crate) async fn tidy(executor: &Executor, is_time_for_logs: bool) -> Result<
     runs::delete_old_checks(&mut tx, days_ago(KEEP_CHECKS_DAYS), ROWS_AT_ONCE).await?;
     tokens::delete_expired(&mut tx, days_ago(KEEP_EXPIRED_TOKENS_DAYS)).await?;
     audit::delete_before(&mut tx, At(days_ago(KEEP_AUDIT_DAYS)), ROWS_AT_ONCE).await?;
+    notices::delete_before(&mut tx, days_ago(KEEP_NOTICES_DAYS), ROWS_AT_ONCE).await?;
     tx.commit().await?;
+    tell_of_tokens(executor).await?;
     let keep = executor.settings.keep_logs_days;
     if keep > 0 && is_time_for_logs {
         let mut tx = app.store.begin().await?;
@@ -71,6 +78,33 @@ async fn read_again(executor: &Executor) -> Result<()> {
         runs::announce(&mut tx).await?;
         tx.commit().await?;
         app.wake_worker();
+    }
+    Ok(())
+}
+
+/// Tells of tasks that have had no success for too long: whoever lives first says so.
+pub(crate) async fn tell_of_overdue(executor: &Executor) -> Result<()> {
+    let app = &executor.app;
+    let now = app.now();
+    let mut tx = app.store.begin().await?;
+    for row in notices::list_overdue(&mut tx, now, TOLD_AT_ONCE).await? {
+        executor.herald.overdue(&mut tx, &row, now).await?;
+    }
+    tx.commit().await?;
+    app.wake_postman();
+    Ok(())
+}
+
+async fn tell_of_tokens(executor: &Executor) -> Result<()> {
+    let app = &executor.app;
+    let now = app.now();
+    let before = later(now, TOKEN_WARNING_DAYS * DAY_SECS);
+    let expiring = notices::list_expiring_tokens(&mut app.store.read().await?, now, before, TOLD_AT_ONCE).await?;
+    for token in expiring {
+        let mut tx = app.store.begin().await?;
+        executor.herald.token_expires(&mut tx, &token, now).await?;
+        tx.commit().await?;
+        app.wake_postman();
     }
     Ok(())
 }

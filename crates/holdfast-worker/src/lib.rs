@@ -2,12 +2,15 @@
 
 mod archives;
 mod execute;
+mod herald;
 mod janitor;
 mod lease;
 mod plans;
+mod postman;
 mod removal;
 mod scheduler;
 mod settings;
+mod weekly;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,17 +21,20 @@ use holdfast_app::{App, Result};
 use holdfast_core::lease::Watch;
 use holdfast_core::random;
 use holdfast_engine::Engine;
+use holdfast_notify::Courier;
 use holdfast_store::runs::{self, Room};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use archives::StoredArchives;
-pub use scheduler::tick;
 pub use settings::Settings;
 
 use crate::execute::Executor;
+use crate::herald::Herald;
 use crate::plans::Planner;
+use crate::postman::Postman;
+use crate::scheduler::tick;
 
 /// How often a worker looks for work that nobody told it of: slots coming due, workers that fell silent.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -55,6 +61,7 @@ pub struct Parts {
     /// Where local destinations are.
     pub folder: PathBuf,
     pub settings: Settings,
+    pub courier: Courier,
 }
 
 pub struct Worker {
@@ -119,9 +126,10 @@ async fn hear_others(app: Arc<App>) {
 
 impl Worker {
     pub fn new(parts: Parts) -> Self {
-        let Parts { app, engine, folder, settings } = parts;
+        let Parts { app, engine, folder, settings, courier } = parts;
         let halt = CancellationToken::new();
-        let executor = Executor { app, engine, planner: Planner { folder }, settings, halt };
+        let herald = Herald::new(courier.base_url());
+        let executor = Executor { app, engine, planner: Planner { folder }, settings, halt, herald, courier };
         let name = format!("worker-{}", random::hex(&random::bytes::<8>()));
         Self { executor, name, watch: Mutex::default(), tidied: AtomicU64::new(0) }
     }
@@ -133,6 +141,8 @@ impl Worker {
     /// Works until it is told to stop; runs that have begun are brought to their end, as long as there is time.
     pub async fn run(&self, stop: CancellationToken) {
         let queued = self.app().run_queued();
+        // By itself: whatever holds up the rest, people hear of it.
+        let delivering = tokio::spawn(self.postman().run(stop.clone()));
         let mut tidy = tokio::time::interval(TIDY_EVERY);
         let mut flush = tokio::time::interval(FLUSH_EVERY);
         let mut look = tokio::time::interval(LOOK_EVERY);
@@ -158,9 +168,16 @@ impl Worker {
             }
         }
         self.drain(under_way).await;
+        if let Err(error) = delivering.await {
+            tracing::error!(%error, "deliveries ended unexpectedly");
+        }
         if let Err(error) = self.app().flush_token_use().await {
             tracing::warn!(%error, "the last uses of tokens were not written");
         }
+    }
+
+    fn postman(&self) -> Postman {
+        Postman { app: self.app().clone(), courier: self.executor.courier.clone() }
     }
 
     /// Lets runs end by themselves; those that take too long are told to, so that their end is written down.
@@ -212,9 +229,24 @@ impl Worker {
                 self.executor.run(run).await;
             }
             if stop.is_cancelled() || !(has_run || waiting.has_due_task) {
-                return Ok(());
+                return self.postman().deliver_due().await;
             }
         }
+    }
+
+    /// Queues the runs that are due, and starts none. Gives their number.
+    pub async fn tick(&self) -> Result<usize> {
+        tick(self.app(), &self.executor.herald, self.app().now()).await
+    }
+
+    /// Delivers what is due. Tests call this in place of waiting.
+    pub async fn deliver_due(&self) -> Result<()> {
+        self.postman().deliver_due().await
+    }
+
+    /// Tells of tasks without success. Tests call this in place of waiting.
+    pub async fn watch_silence(&self) -> Result<()> {
+        janitor::tell_of_overdue(&self.executor).await
     }
 
     /// Tidies up, as happens now and then. Tests call this in place of waiting.
@@ -231,9 +263,17 @@ impl Worker {
         for lost in self.find_lost(waiting).await? {
             self.executor.fail_lost(&lost).await?;
         }
-        let queued = if waiting.has_due_task { tick(app, now).await? } else { 0 };
+        let queued = if waiting.has_due_task { tick(app, &self.executor.herald, now).await? } else { 0 };
         if queued > 0 {
             app.wake_worker();
+            // Some may have been missed.
+            app.wake_postman();
+        }
+        if waiting.has_overdue {
+            janitor::tell_of_overdue(&self.executor).await?;
+        }
+        if waiting.has_summary {
+            weekly::write_due(&self.executor).await?;
         }
         Ok((waiting, queued))
     }

@@ -28,6 +28,7 @@ pub(crate) struct Backup {
     pub plan: BackupPlan,
     pub settings: TaskSettings,
     pub jump: Option<ServerId>,
+    pub has_heartbeat: bool,
 }
 
 pub(crate) fn gone(what: &str) -> AppError {
@@ -70,7 +71,8 @@ impl Planner {
             started_at: app.now(),
             last: last.map(|(bytes, files)| (count(bytes), count(files))),
         };
-        Ok(Backup { plan, settings, jump: server_row.jump_server_id.map(ServerId) })
+        let jump = server_row.jump_server_id.map(ServerId);
+        Ok(Backup { plan, settings, jump, has_heartbeat: row.has_heartbeat })
     }
 
     /// The plan, and the jump host on the way if there is one.

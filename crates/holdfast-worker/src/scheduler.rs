@@ -10,6 +10,8 @@ use holdfast_store::runs::{self, NewRun, Subject};
 use holdfast_store::tasks::{self, DueRow};
 use holdfast_store::{StoreError, Tx};
 
+use crate::herald::Herald;
+
 /// Due tasks per transaction: long enough to share an fsync, short enough that requests in between hardly wait.
 const BATCH: i64 = 200;
 
@@ -19,13 +21,13 @@ const BATCHES: usize = 5;
 /// Queues a run for every slot that has come, and for every second try, and moves the tasks on to their next slot: the
 /// first thousand of them; who finds more due calls again. Any number of processes may do this at once: a slot has one
 /// run, and a task at most one live run. Gives the number of runs queued.
-pub async fn tick(app: &App, now: Timestamp) -> Result<usize> {
+pub(crate) async fn tick(app: &App, herald: &Herald, now: Timestamp) -> Result<usize> {
     let mut queued = 0;
     for _ in 0..BATCHES {
         let mut tx = app.store.begin().await?;
         let due = tasks::list_due(&mut tx, now, BATCH).await?;
         for task in &due {
-            queued += usize::from(advance(&mut tx, task, now).await?);
+            queued += usize::from(advance(&mut tx, herald, task, now).await?);
         }
         let retries = tasks::list_retries(&mut tx, now, BATCH).await?;
         for task in &retries {
@@ -49,7 +51,7 @@ pub async fn tick(app: &App, now: Timestamp) -> Result<usize> {
 }
 
 /// Moves one task on; true when that queued a run.
-async fn advance(tx: &mut Tx, task: &DueRow, now: Timestamp) -> Result<bool, StoreError> {
+async fn advance(tx: &mut Tx, herald: &Herald, task: &DueRow, now: Timestamp) -> Result<bool, StoreError> {
     let (id, owner) = (TaskId(task.id), UserId(task.user_id));
     // A schedule that cannot be read must not hold up everybody else's: its task stops and the log says so.
     let Ok(schedule) = task.schedule().inspect_err(|error| {
@@ -62,13 +64,18 @@ async fn advance(tx: &mut Tx, task: &DueRow, now: Timestamp) -> Result<bool, Sto
     if !tasks::advance(tx, task, next).await? {
         return Ok(false);
     }
+    let mut last_missed = None;
     for (number, slot) in missed.iter().enumerate() {
         let text = match missed_since.filter(|_| number == 0) {
             Some(since) => format!("Missed, like all slots since {}: no worker was running.", rfc3339(since)),
             None => "Missed: no worker was running at that time.".to_owned(),
         };
-        runs::insert_ended(tx, owner, id, *slot, (RunStatus::Failed, FailureCode::Missed), &text, now).await?;
+        let ended = (RunStatus::Failed, FailureCode::Missed);
+        last_missed = runs::insert_ended(tx, owner, id, *slot, ended, &text, now).await?.or(last_missed);
         tracing::warn!(task = task.id, %slot, "a slot passed while nobody was working");
+    }
+    if let (Some(last), Some(first)) = (last_missed, missed_since.or(missed.first().copied())) {
+        herald.missed(tx, id, last, (first, missed.len()), now).await?;
     }
     let Some((slot, trigger)) = run else { return Ok(false) };
     let new = NewRun { slot: Some(slot), ..NewRun::asked_for(owner, Subject::Backup(id), trigger) };

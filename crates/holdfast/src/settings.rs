@@ -64,6 +64,9 @@ pub const TABLE: &[Setting] = &[
     plain("HOLDFAST_CONNECT_SECS", "15", "How long connecting to a server may take"),
     plain("HOLDFAST_STALL_SECS", "600", "Silence in the middle of a run after which it has failed"),
     plain("HOLDFAST_EGRESS_ALLOW", "", "Private networks that everybody's S3 endpoints may be in, comma-separated"),
+    secret("HOLDFAST_SMTP_URL", "Mail server, e.g. smtp://user:password@mail.example.org:587 or smtps://…"),
+    plain("HOLDFAST_MAIL_FROM", "Holdfast <holdfast@localhost>", "Whom mails come from"),
+    secret("HOLDFAST_PUSHOVER_TOKEN", "Pushover application token for streams without their own"),
     plain("HOLDFAST_CA_FILE", "", "Certificates (PEM) to trust in addition to the system's"),
     plain(
         "HOLDFAST_DESTINATION_RATE",
@@ -95,6 +98,7 @@ pub struct Settings {
     pub workers: u32,
     pub work: holdfast_worker::Settings,
     pub engine: holdfast_engine::Settings,
+    pub notify: holdfast_notify::Settings,
     pub limits: Limits,
     pub log: String,
     pub log_json: bool,
@@ -229,6 +233,7 @@ impl Settings {
             trusted_proxies: given.networks("HOLDFAST_TRUSTED_PROXIES")?,
             workers: given.number("HOLDFAST_WORKERS", 0, 64)?,
             work: work(&given)?,
+            notify: notify(&given)?,
             engine: engine(&given)?,
             limits: Limits {
                 requests: second(
@@ -287,6 +292,30 @@ fn engine(given: &Given<'_>) -> Result<holdfast_engine::Settings, Failure> {
         settings.destination.ca_pem = Some(pem);
     }
     Ok(settings)
+}
+
+/// How people are reached.
+fn notify(given: &Given<'_>) -> Result<holdfast_notify::Settings, Failure> {
+    let engine = engine(given)?;
+    let smtp = match given.text("HOLDFAST_SMTP_URL")? {
+        // The value holds a password, so it is not repeated.
+        Some(url) => Some(holdfast_notify::Smtp::parse(url.trim()).ok_or_else(|| {
+            Failure::settings("HOLDFAST_SMTP_URL must be smtp://… or smtps://… with host, optional port and login")
+        })?),
+        None => None,
+    };
+    let mail_from = given.parse("HOLDFAST_MAIL_FROM", "an address like Holdfast <backup@example.org>", |text| {
+        holdfast_notify::is_sender(text).then(|| text.to_owned())
+    })?;
+    let defaults = holdfast_notify::Settings::default();
+    Ok(holdfast_notify::Settings {
+        smtp,
+        mail_from: mail_from.unwrap_or(defaults.mail_from),
+        pushover_token: given.text("HOLDFAST_PUSHOVER_TOKEN")?.map(Secret::new),
+        egress_allow: engine.destination.egress_allow,
+        ca_pem: engine.destination.ca_pem,
+        ..defaults
+    })
 }
 
 fn parse_switch(text: &str) -> Option<bool> {

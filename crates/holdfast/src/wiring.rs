@@ -7,6 +7,7 @@ use std::time::Duration;
 use holdfast_app::App;
 use holdfast_core::clock::{SharedClock, SystemClock};
 use holdfast_engine::Engine;
+use holdfast_notify::Courier;
 use holdfast_store::{Migrations, Options, Store};
 use holdfast_worker::{Parts, StoredArchives};
 
@@ -31,7 +32,9 @@ pub async fn open_parts(settings: &Settings, migrations: Migrations) -> Result<P
     let folder = settings.data_dir.join("destinations");
     let archives = Arc::new(StoredArchives::new(engine.clone(), store.clone(), folder.clone()));
     let app = App::new(store, clock, settings.limits.clone(), settings.device_auth_enabled, archives);
-    Ok(Parts { app: Arc::new(app), engine, folder, settings: settings.work })
+    let base_url = settings.base_url.clone().unwrap_or_else(|| format!("http://{}", settings.listen));
+    let courier = Courier::new(holdfast_notify::Settings { base_url, ..settings.notify.clone() });
+    Ok(Parts { app: Arc::new(app), engine, folder, settings: settings.work, courier })
 }
 
 pub fn store_options(settings: &Settings, migrations: Migrations) -> Options {

@@ -19,20 +19,25 @@ struct Owned {
     log: i64,
     backup: i64,
     run: i64,
+    notice: i64,
 }
 
 impl Owned {
     async fn create(app: &TestApp, user: &TestUser) -> Self {
-        let task = user.task().await;
+        let (task, stream) = (user.task().await, user.stream().await);
+        let heard = json!({"notification_stream_ids": [stream]});
+        user.client.put(&format!("/api/backup-tasks/{task}"), heard).await.expect(200);
         user.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
         app.run_until_idle().await;
         let log = user.client.get(&format!("/api/backup-tasks/{task}/latest-log")).await.id(200);
+        let told = user.client.get("/api/notices").await.expect(200);
         let backup = stored_backup(app, user, task, log).await;
         let run = user.client.act(&format!("/api/backups/{backup}/verify")).await.id(202);
         Self {
             backup,
             run,
-            stream: user.stream().await,
+            stream,
+            notice: told["data"][0]["id"].as_i64().unwrap(),
             task,
             destination: user.destination().await,
             server: user.server().await,
@@ -51,6 +56,7 @@ impl Owned {
             Resource::BackupTaskLog => self.log,
             Resource::Backup => self.backup,
             Resource::Run => self.run,
+            Resource::Notice => self.notice,
         }
     }
 }
@@ -154,7 +160,8 @@ on_both_engines! {
     async fn every_route_with_a_body_refuses_rubbish(app: TestApp) {
         let user = app.user("ada").await;
         let owned = Owned::create(&app, &user).await;
-        let hostile = r#"{"label": {"a": 1}, "type": ["x"], "email": 5, "device_name": [], "password": false}"#;
+        let hostile = r#"{"label": {"a": 1}, "type": ["x"], "email": 5, "device_name": [], "password": false,
+            "weekly_summary_enabled": "yes"}"#;
         for route in routes().iter().filter(|route| route.takes_body()) {
             let id = route.resource.map(|resource| owned.id(resource).to_string()).unwrap_or_default();
             for rubbish in ["", "{", "[]", "null", "5", "\"text\"", "\u{0}\u{1}", "{\"a\": 1e999999}"] {
@@ -185,6 +192,8 @@ fn routes_need_the_scope_that_their_verb_and_resource_say() {
             ("DELETE", "backups", _) => "delete-backup-tasks".to_owned(),
             ("GET", "backup-tasks" | "backup-task-logs" | "backups" | "runs", _) => "view-backup-tasks".to_owned(),
             ("DELETE", "backup-task-logs", _) => "delete-backup-tasks".to_owned(),
+            ("GET", "notices" | "notification-settings", _) => "view-notification-streams".to_owned(),
+            (_, "notices" | "notification-settings", _) => "update-notification-streams".to_owned(),
             ("GET", resource, _) => format!("view-{resource}"),
             ("DELETE", resource, _) => format!("delete-{resource}"),
             ("POST", resource, action) if action == resource => format!("create-{resource}"),

@@ -12,6 +12,7 @@ on_both_engines! {
         let expected = json!({
             "id": stream["id"], "user_id": user.id.0, "label": "ops", "type": "discord", "type_human": "Discord",
             "notifications": {"on_success": true, "on_failure": false}, "last_test": null,
+            "last_delivery": null,
             "created_at": stream["created_at"], "updated_at": stream["updated_at"],
         });
         assert_eq!(stream, expected);
@@ -68,6 +69,6 @@ on_both_engines! {
         app.run_until_idle().await;
         let stream = user.client.get(&path).await.data(200);
         assert_eq!(stream["last_test"]["succeeded"], false);
-        assert!(stream["last_test"]["message"].as_str().unwrap().starts_with("Not sent"));
+        assert!(stream["last_test"]["message"].as_str().unwrap().contains("HOLDFAST_SMTP_URL"));
     }
 }

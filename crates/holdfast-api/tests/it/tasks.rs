@@ -18,7 +18,7 @@ on_both_engines! {
                 "custom_cron": null, "day_of_week": null, "day_of_month": null},
             "storage": {"max_backups": 7, "appended_filename": null, "path": "/sites", "format": "archive"},
             "notification_streams_count": 0, "notification_stream_ids": [], "tag_ids": [], "status": "ready",
-            "has_encryption_password": false, "last_run_local_time": null, "last_run_utc_time": null,
+            "has_encryption_password": false, "has_heartbeat_url": false, "last_run_local_time": null, "last_run_utc_time": null,
             "paused_at": null, "created_at": task["created_at"], "updated_at": task["updated_at"],
         });
         assert_eq!(task, expected);

@@ -43,6 +43,7 @@ pub(crate) struct Packing<'a> {
     pub progress: &'a Progress,
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "as map_err hands it over")]
 fn failed(error: io::Error) -> EngineError {
     classify(&error, FailureCode::Internal, "The archive cannot be written")
 }

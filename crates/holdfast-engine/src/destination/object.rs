@@ -14,6 +14,8 @@ use crate::error::{EngineError, Result};
 
 /// One request; large enough that a distant store is not asked too often.
 const PIECE_BYTES: u64 = 2 * 1024 * 1024;
+/// The first piece, which may be all that is wanted; while a key is derived from it, nothing more is held.
+const FIRST_BYTES: u64 = 256 * 1024;
 /// Pieces fetched ahead once reading goes straight on.
 const AHEAD: usize = 3;
 
@@ -56,13 +58,13 @@ impl ObjectReader {
     }
 
     fn fetch_ahead(&mut self) {
-        let wanted = if self.is_straight { AHEAD } else { 1 };
+        let (wanted, bytes) = if self.is_straight { (AHEAD, PIECE_BYTES) } else { (1, FIRST_BYTES) };
         while self.ahead.len() < wanted {
             let start = self.ahead.back().map_or(self.ends_at, |(end, _)| *end);
             if start >= self.size {
                 return;
             }
-            let end = (start + PIECE_BYTES).min(self.size);
+            let end = (start + bytes).min(self.size);
             let (store, key) = (self.store.clone(), self.key.clone());
             self.ahead.push_back((end, self.runtime.spawn(async move { store.read(&key, start..end).await })));
         }
@@ -74,8 +76,11 @@ impl Read for ObjectReader {
         if self.current.is_empty() {
             self.fetch_ahead();
             let Some((end, piece)) = self.ahead.pop_front() else { return Ok(0) };
-            (self.ends_at, self.is_straight) = (end, true);
-            self.fetch_ahead();
+            self.ends_at = end;
+            if self.is_straight {
+                self.fetch_ahead();
+            }
+            self.is_straight = true;
             let piece = self.runtime.block_on(self.cancel.run_until_cancelled(piece));
             self.current = piece.ok_or_else(EngineError::cancelled)?.map_err(EngineError::internal)??;
         }

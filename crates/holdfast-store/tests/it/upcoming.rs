@@ -29,7 +29,13 @@ fn draft(server: i64, destination: i64) -> TaskDraft {
         schedule,
         storage: Storage { max_backups: 5, appended_filename: None, path: "/".into() },
     };
-    TaskDraft { settings, encryption_password: SecretChange::Keep, stream_ids: None, tag_ids: None }
+    TaskDraft {
+        settings,
+        encryption_password: SecretChange::Keep,
+        heartbeat_url: SecretChange::Keep,
+        stream_ids: None,
+        tag_ids: None,
+    }
 }
 
 /// The plan of the statement that lists the next runs.

@@ -259,7 +259,7 @@ async fn a_task_that_costs_three_workers_in_a_row_is_paused() {
 async fn queue_retry(app: &TestApp) {
     // After a loss it may be up to eight times as long.
     app.clock.advance_secs(8 * 31);
-    assert_eq!(holdfast_worker::tick(&app.app, app.app.now()).await.unwrap(), 1);
+    assert_eq!(app.worker().tick().await.unwrap(), 1);
 }
 
 /// A run that waits for ever in the middle, and the worker that has it.

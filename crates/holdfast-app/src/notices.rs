@@ -1,0 +1,117 @@
+//! Notices, and how somebody wants to hear.
+
+use holdfast_core::clock;
+use holdfast_core::ids::NoticeId;
+use holdfast_core::input::{Errors, Field};
+use holdfast_core::notice::{self, QuietHours};
+use holdfast_core::page::Page;
+use holdfast_core::rules;
+use holdfast_core::schedule::TimeOfDay;
+use holdfast_store::Listing;
+use holdfast_store::notices::{self, NoticeFilter, NoticeRow};
+use holdfast_store::users::{self, UserRow};
+
+use crate::error::owned;
+use crate::{App, AppError, Caller, Result};
+
+pub async fn list(app: &App, listing: &Listing, filter: &NoticeFilter) -> Result<Page<NoticeRow>> {
+    Ok(notices::list(&mut app.store.read().await?, listing, filter).await?)
+}
+
+/// Has an undelivered notice tried again, from the beginning.
+pub async fn retry(app: &App, caller: &Caller, id: NoticeId) -> Result<()> {
+    app.limit_action(caller.limit_key)?;
+    let mut tx = app.store.begin().await?;
+    owned(caller, notices::find(&mut tx, id).await?)?;
+    if !notices::retry(&mut tx, id, app.now()).await? {
+        return Err(AppError::Conflict("This notice is not undelivered; there is nothing to try again.".into()));
+    }
+    tx.commit().await?;
+    app.wake_postman();
+    Ok(())
+}
+
+/// How somebody wants to hear.
+#[derive(Debug, Clone, Copy)]
+pub struct Hearing {
+    pub weekly_summary: bool,
+    pub quiet_hours: Option<QuietHours>,
+}
+
+impl Hearing {
+    fn of(user: &UserRow) -> Self {
+        Self { weekly_summary: user.weekly_summary_enabled, quiet_hours: user.quiet_hours() }
+    }
+}
+
+/// A change of it; what is absent stays.
+#[derive(Debug, Default)]
+pub struct HearingInput {
+    pub weekly_summary: Field<bool>,
+    /// Null ends them.
+    pub quiet_hours: Field<QuietInput>,
+}
+
+#[derive(Debug, Default)]
+pub struct QuietInput {
+    pub from: Field<String>,
+    pub until: Field<String>,
+}
+
+pub async fn show_hearing(app: &App, caller: &Caller) -> Result<Hearing> {
+    let user = users::find(&mut app.store.read().await?, caller.user).await?;
+    user.as_ref().map(Hearing::of).ok_or(AppError::Unauthenticated)
+}
+
+pub async fn update_hearing(app: &App, caller: &Caller, input: &HearingInput) -> Result<Hearing> {
+    let now = app.now();
+    let mut tx = app.store.begin().await?;
+    let user = users::find(&mut tx, caller.user).await?.ok_or(AppError::Unauthenticated)?;
+    let current = Hearing::of(&user);
+    let mut errors = Errors::default();
+    let weekly_summary =
+        rules::boolean(&mut errors, "weekly_summary_enabled", &input.weekly_summary, current.weekly_summary);
+    let quiet_hours = match &input.quiet_hours {
+        Field::Absent => current.quiet_hours,
+        Field::Null => None,
+        Field::WrongType => {
+            rules::wrong_type(&mut errors, "quiet_hours", "an object");
+            None
+        }
+        Field::Value(quiet) => check_quiet(&mut errors, quiet),
+    };
+    if !errors.is_empty() {
+        return Err(AppError::Invalid(errors));
+    }
+    let zone = clock::zone_or_utc(&user.timezone);
+    let summary_at = if weekly_summary { notice::next_summary(now, &zone) } else { None };
+    users::update_hearing(&mut tx, caller.user, quiet_hours, summary_at, now).await?;
+    tx.commit().await?;
+    Ok(Hearing { weekly_summary, quiet_hours })
+}
+
+fn check_quiet(errors: &mut Errors, quiet: &QuietInput) -> Option<QuietHours> {
+    let mut time = |field: &str, input: &Field<String>| match input {
+        Field::Value(text) => {
+            let time = TimeOfDay::parse(text);
+            if time.is_none() {
+                errors.add(field, format!("The {field} field must be a time like 22:00."));
+            }
+            time
+        }
+        Field::WrongType => {
+            rules::wrong_type(errors, field, "a string");
+            None
+        }
+        Field::Absent | Field::Null => {
+            rules::required(errors, field);
+            None
+        }
+    };
+    let (from, until) = (time("quiet_hours.from", &quiet.from), time("quiet_hours.until", &quiet.until));
+    let quiet = QuietHours { from: from?, until: until? };
+    if quiet.from == quiet.until {
+        errors.add("quiet_hours.until", "The quiet hours must not end when they begin.");
+    }
+    Some(quiet)
+}

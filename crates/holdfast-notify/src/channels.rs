@@ -1,0 +1,264 @@
+//! The form that each channel wants. Labels and reasons come from people and from servers: they are put where the channel
+//! takes text for text, or its marks are taken off them.
+
+use holdfast_core::Secret;
+use serde_json::{Value, json};
+use url::{Host, Url};
+
+use crate::message::{Message, Ping};
+use crate::text::cut;
+
+/// Where something is delivered to. All of it is secret: who knows a webhook's URL can write to it.
+#[derive(Debug, Clone)]
+pub enum Channel {
+    Email(String),
+    Discord(Secret),
+    Slack(Secret),
+    Teams(Secret),
+    Pushover { user: Secret, token: Option<Secret> },
+    Heartbeat(Secret),
+}
+
+/// Discord shows marks of Markdown in embeds, and turns what begins with an at sign or a `<` into mentions.
+fn discord_text(text: &str, most: usize) -> String {
+    let mut plain = String::new();
+    for c in cut(text, most / 2).chars() {
+        if matches!(c, '\\' | '*' | '_' | '~' | '`' | '|' | '>' | '<' | '[' | ']' | '(' | ')' | '#' | '-' | '+' | ':') {
+            plain.push('\\');
+        }
+        plain.push(c);
+        if c == '@' {
+            plain.push('\u{200b}');
+        }
+    }
+    plain
+}
+
+/// Of the 6,000 characters that all of an embed may have; the rest is for its title and fields.
+const DISCORD_TEXT: usize = 2_600;
+
+pub(crate) fn discord(message: &Message) -> Value {
+    let mut description = discord_text(&message.text, 1900);
+    for item in &message.items {
+        let line =
+            format!("\n{} {} · {}", item.tone.sign(), discord_text(&item.title, 240), discord_text(&item.at, 80));
+        if description.chars().count() + line.chars().count() < DISCORD_TEXT {
+            description.push_str(&line);
+        }
+    }
+    let fields: Vec<Value> = message
+        .facts
+        .iter()
+        .take(25)
+        .map(
+            |fact| json!({"name": fact.name, "value": discord_text(&fact.value, 400), "inline": fact.value.len() < 40}),
+        )
+        .collect();
+    json!({
+        "username": "Holdfast",
+        "allowed_mentions": {"parse": []},
+        "embeds": [{
+            "title": discord_text(&message.title, 250),
+            "description": description,
+            "url": message.link,
+            "color": message.tone.colour(),
+            "fields": fields,
+            "footer": {"text": format!("{} · {}", message.at, message.event)},
+        }],
+    })
+}
+
+/// Everything foreign is `plain_text`, which Slack shows as it is.
+pub(crate) fn slack(message: &Message) -> Value {
+    let plain = |text: &str, most: usize| json!({"type": "plain_text", "text": cut(text, most), "emoji": false});
+    let mut blocks = vec![
+        json!({"type": "header", "text": plain(&format!("{} {}", message.tone.sign(), message.title), 150)}),
+        json!({"type": "section", "text": plain(&message.text, 2900)}),
+    ];
+    for item in message.items.iter().take(25) {
+        let text = format!("{} {} ({})\n{}", item.tone.sign(), item.title, item.at, item.text);
+        blocks.push(json!({"type": "section", "text": plain(&text, 1000)}));
+    }
+    for facts in message.facts.chunks(10) {
+        let fields: Vec<Value> =
+            facts.iter().map(|fact| plain(&format!("{}\n{}", fact.name, fact.value), 1900)).collect();
+        blocks.push(json!({"type": "section", "fields": fields}));
+    }
+    if let Some(link) = &message.link {
+        let link = json!({"type": "mrkdwn", "text": format!("<{}|Open in Holdfast>", slack_text(link))});
+        blocks.push(json!({"type": "section", "text": link}));
+    }
+    blocks.push(json!({"type": "context", "elements": [plain(&format!("{} · {}", message.at, message.event), 300)]}));
+    // For lists and notifications, where blocks are not shown.
+    json!({"text": slack_text(&cut(&message.title, 200)), "mrkdwn": false, "blocks": blocks})
+}
+
+/// The three characters that mean something to Slack in text of its own kind.
+fn slack_text(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// Adaptive cards read a little Markdown in text blocks and facts, but none in runs of rich text.
+pub(crate) fn teams(message: &Message) -> Value {
+    let run = |text: &str, weight: &str| json!({"type": "TextRun", "text": text, "weight": weight});
+    let rich = |runs: Value| json!({"type": "RichTextBlock", "inlines": runs});
+    let colour = match message.tone {
+        crate::Tone::Good => "good",
+        crate::Tone::Bad => "attention",
+        crate::Tone::Warning => "warning",
+        crate::Tone::Note => "accent",
+    };
+    let title = format!("{} {}", message.tone.sign(), message.title);
+    let mut body = vec![
+        rich(json!([{"type": "TextRun", "text": title, "weight": "bolder", "size": "large", "color": colour}])),
+        rich(json!([run(&message.text, "default")])),
+    ];
+    for item in &message.items {
+        let title = format!("{} {} ", item.tone.sign(), item.title);
+        body.push(rich(json!([run(&title, "bolder"), run(&format!("{} {}", item.at, item.text), "default")])));
+    }
+    for fact in &message.facts {
+        body.push(rich(json!([run(&format!("{}: ", fact.name), "bolder"), run(&fact.value, "default")])));
+    }
+    let about = format!("{} · {}", message.at, message.event);
+    body.push(rich(json!([{"type": "TextRun", "text": about, "size": "small", "isSubtle": true}])));
+    let actions: Vec<Value> = message
+        .link
+        .iter()
+        .map(|link| json!({"type": "Action.OpenUrl", "title": "Open in Holdfast", "url": link}))
+        .collect();
+    json!({
+        "type": "message",
+        "summary": message.title,
+        "attachments": [{
+            "contentType": "application/vnd.microsoft.card.adaptive",
+            "contentUrl": null,
+            "content": {
+                "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+                "type": "AdaptiveCard",
+                "version": "1.4",
+                "msteams": {"width": "Full"},
+                "body": body,
+                "actions": actions,
+            },
+        }],
+    })
+}
+
+/// Connectors of before know another card, in which `markdown: false` keeps text text; HTML is taken off.
+pub(crate) fn teams_connector(message: &Message) -> Value {
+    let plain = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let facts: Vec<Value> =
+        message.facts.iter().map(|fact| json!({"name": fact.name, "value": plain(&fact.value)})).collect();
+    let mut sections = vec![json!({"text": plain(&message.text), "facts": facts, "markdown": false})];
+    for item in &message.items {
+        sections.push(json!({
+            "activityTitle": plain(&format!("{} {}", item.tone.sign(), item.title)),
+            "activitySubtitle": item.at,
+            "text": plain(&item.text),
+            "markdown": false,
+        }));
+    }
+    sections.push(json!({"text": format!("{} · {}", message.at, message.event), "markdown": false}));
+    let actions: Vec<Value> = message
+        .link
+        .iter()
+        .map(
+            |link| json!({"@type": "OpenUrl", "name": "Open in Holdfast", "targets": [{"os": "default", "uri": link}]}),
+        )
+        .collect();
+    json!({
+        "@type": "MessageCard",
+        "@context": "https://schema.org/extensions",
+        "themeColor": format!("{:06x}", message.tone.colour()),
+        "summary": message.title,
+        "title": plain(&message.title),
+        "sections": sections,
+        "potentialAction": actions,
+    })
+}
+
+/// Whether a Teams URL is of the older kind.
+pub(crate) fn is_connector(url: &Url) -> bool {
+    // Also behind a proxy of one's own: this part of the path is only there.
+    let has_old_path = url.path_segments().is_some_and(|mut parts| parts.any(|part| part == "IncomingWebhook"));
+    let has_old_host = match url.host() {
+        Some(Host::Domain(host)) => {
+            matches!(host, "outlook.office.com" | "outlook.office365.com") || host.ends_with(".webhook.office.com")
+        }
+        _ => false,
+    };
+    has_old_path || has_old_host
+}
+
+/// Without `html` or `monospace` all of it is text.
+pub(crate) fn pushover(message: &Message, user: &Secret, token: &Secret) -> Value {
+    let mut text = message.text.clone();
+    for item in &message.items {
+        text.push_str(&format!("\n{} {}", item.tone.sign(), item.title));
+    }
+    for fact in &message.facts {
+        text.push_str(&format!("\n{}: {}", fact.name, fact.value));
+    }
+    // High for what is wrong: it is shown in the receiver's own quiet hours too, unless they say otherwise there.
+    let priority = i32::from(message.tone == crate::Tone::Bad);
+    let mut body = json!({
+        "token": token.reveal(),
+        "user": user.reveal(),
+        "title": cut(&message.title, 250),
+        "message": format!("{}\n[{}]", cut(&text, 990), message.event),
+        "priority": priority,
+        "timestamp": message.at_micros / 1_000_000,
+    });
+    if let Some(link) = message.link.as_ref().filter(|link| link.len() <= 512) {
+        body["url"] = json!(link);
+        body["url_title"] = json!("Open in Holdfast");
+    }
+    body
+}
+
+/// The heartbeat's URL for this sign of life: the word is a further part of its path.
+pub(crate) fn ping_url(url: &Url, ping: &Ping) -> Url {
+    let mut url = url.clone();
+    if let Some(suffix) = &ping.suffix {
+        let path = format!("{}/{suffix}", url.path().trim_end_matches('/'));
+        url.set_path(&path);
+    }
+    url
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn older_connectors_are_told_by_their_host() {
+        let is = |url: &str| is_connector(&Url::parse(url).unwrap());
+        assert!(is("https://acme.webhook.office.com/webhookb2/x"));
+        assert!(is("https://outlook.office.com/webhook/x"));
+        assert!(is("https://proxy.example/webhookb2/a@b/IncomingWebhook/c/d"));
+        assert!(!is("https://prod-1.westeurope.logic.azure.com/workflows/x"));
+        assert!(!is("https://webhook.office.com.evil.example/x"));
+        assert!(!is("http://127.0.0.1/webhook.office.com"));
+    }
+
+    #[test]
+    fn heartbeats_are_parts_of_the_path() {
+        let at = |url: &str, suffix: Option<&str>| {
+            let ping = Ping { suffix: suffix.map(str::to_owned), text: String::new() };
+            ping_url(&Url::parse(url).unwrap(), &ping).to_string()
+        };
+        assert_eq!(at("https://hc.example/ping/abc", None), "https://hc.example/ping/abc");
+        assert_eq!(at("https://hc.example/ping/abc", Some("start")), "https://hc.example/ping/abc/start");
+        assert_eq!(at("https://hc.example/ping/abc/?x=1", Some("fail")), "https://hc.example/ping/abc/fail?x=1");
+    }
+
+    #[test]
+    fn marks_are_taken_off_what_people_typed() {
+        assert_eq!(
+            discord_text("**@everyone** <@1> [a](b)", 1000),
+            "\\*\\*@\u{200b}everyone\\*\\* \\<@\u{200b}1\\> \\[a\\]\\(b\\)"
+        );
+        assert_eq!(slack_text("<!channel> & co"), "&lt;!channel&gt; &amp; co");
+    }
+}

@@ -1,0 +1,331 @@
+//! Every text that people get, from the facts of what happened.
+
+use holdfast_core::Timestamp;
+use holdfast_core::clock::{self, Zone};
+use holdfast_core::notice::NoticeKind;
+use holdfast_core::run::FailureCode;
+
+use crate::message::{Fact, Item, Message, Tone};
+use crate::text::{clean, counted, cut, duration, growth, more, size};
+
+/// Reasons may carry what a server said; no channel takes more, and nobody reads it.
+const REASON_CHARS: usize = 900;
+/// Notices that one digest lists; the rest is counted.
+const DIGEST_ITEMS: usize = 20;
+
+/// What every message has.
+#[derive(Debug, Clone, Copy)]
+pub struct About<'a> {
+    pub event: &'a str,
+    /// Where people reach the service, without a slash at its end.
+    pub base_url: &'a str,
+    pub zone: &'a Zone,
+    pub at: Timestamp,
+}
+
+impl About<'_> {
+    fn time(&self, at: Timestamp) -> String {
+        clock::human_date_time(at, self.zone)
+    }
+
+    fn message(&self, kind: NoticeKind, tone: Tone, title: &str, text: &str) -> Message {
+        Message {
+            event: self.event.to_owned(),
+            kind: kind.as_str().to_owned(),
+            tone,
+            title: cut(&clean(title, false), 200),
+            text: cut(&clean(text, true), REASON_CHARS),
+            facts: Vec::new(),
+            link: None,
+            at: self.time(self.at),
+            at_micros: self.at.as_microsecond(),
+            items: Vec::new(),
+        }
+    }
+
+    fn link(&self, path: &str) -> Option<String> {
+        Some(format!("{}{path}", self.base_url))
+    }
+}
+
+fn fact(name: &str, value: &str) -> Fact {
+    Fact { name: name.to_owned(), value: cut(&clean(value, false), 300) }
+}
+
+/// A task as messages speak of it.
+#[derive(Debug, Clone, Copy)]
+pub struct TaskFacts<'a> {
+    pub label: &'a str,
+    pub server: &'a str,
+    pub destination: &'a str,
+    pub next_run_at: Option<Timestamp>,
+}
+
+impl TaskFacts<'_> {
+    fn facts(&self) -> Vec<Fact> {
+        vec![fact("Task", self.label), fact("Server", self.server), fact("Destination", self.destination)]
+    }
+
+    fn next(&self, about: &About<'_>) -> Fact {
+        let next = self.next_run_at.map_or_else(|| "none planned".to_owned(), |at| about.time(at));
+        fact("Next run", &next)
+    }
+}
+
+/// How a run went.
+#[derive(Debug, Clone, Copy)]
+pub enum Outcome<'a> {
+    /// With what was stored, and that of the backup before it.
+    Stored {
+        plain_bytes: i64,
+        stored_bytes: i64,
+        files: i64,
+        before: Option<(i64, i64)>,
+        was_failing: bool,
+    },
+    Failed {
+        code: FailureCode,
+        reason: &'a str,
+        is_reminder: bool,
+        is_paused: bool,
+    },
+}
+
+/// A run that has ended.
+#[derive(Debug, Clone, Copy)]
+pub struct RunEnded<'a> {
+    pub run: i64,
+    pub started_at: Option<Timestamp>,
+    pub warnings: i64,
+    pub outcome: Outcome<'a>,
+}
+
+pub fn run_ended(about: &About<'_>, task: &TaskFacts<'_>, run: &RunEnded<'_>) -> Message {
+    let mut facts = task.facts();
+    let took = run.started_at.map(|started| duration((about.at.as_millisecond() - started.as_millisecond()).max(0)));
+    let mut message = match run.outcome {
+        Outcome::Stored { plain_bytes, stored_bytes, files, before, was_failing } => {
+            facts.push(fact("Result", "successful"));
+            facts.push(fact("Size", &format!("{}, stored as {}", size(plain_bytes), size(stored_bytes))));
+            facts.push(fact("Files", &counted(files, "entry", "entries")));
+            if let Some((bytes, entries)) = before {
+                let mut change = growth(plain_bytes - bytes);
+                if let Some(entries) = more(files - entries, "entry", "entries") {
+                    change = format!("{change}, {entries}");
+                }
+                facts.push(fact("Since the last backup", &change));
+            }
+            let warned = match run.warnings {
+                0 => String::new(),
+                count => format!(" There were {}; the log has them.", counted(count, "warning", "warnings")),
+            };
+            if was_failing {
+                let text =
+                    format!("The task failed before; this run succeeded, and what it stored was confirmed.{warned}");
+                about.message(NoticeKind::Recovered, Tone::Good, &format!("Backups work again: {}", task.label), &text)
+            } else {
+                let text = format!("Everything was stored, and the destination confirmed it.{warned}");
+                about.message(NoticeKind::Success, Tone::Good, &format!("Backup done: {}", task.label), &text)
+            }
+        }
+        Outcome::Failed { code, reason, is_reminder, is_paused } => {
+            facts.push(fact("Result", &format!("failed ({})", code.as_str())));
+            let mut text = format!("{reason} {}", code.advice());
+            if is_reminder {
+                text = format!("Still failing, as told before. {text}");
+            }
+            if is_paused {
+                text.push_str(
+                    " The task is paused now, since its last runs each lost their worker; resume it once you know why.",
+                );
+            }
+            let title = match code {
+                FailureCode::HostKeyChanged => format!("Host key changed, backup failed: {}", task.label),
+                _ => format!("Backup failed: {}", task.label),
+            };
+            about.message(NoticeKind::Failure, Tone::Bad, &title, &text)
+        }
+    };
+    if let Some(took) = took {
+        facts.push(fact("Duration", &took));
+    }
+    facts.push(task.next(about));
+    message.facts = facts;
+    message.link = about.link(&format!("/runs/{}", run.run));
+    message
+}
+
+/// Slots that passed while nobody worked.
+pub fn missed(about: &About<'_>, task: &TaskFacts<'_>, run: i64, since: Timestamp, slots: usize) -> Message {
+    let slots = counted(i64::try_from(slots).unwrap_or(i64::MAX), "planned run", "planned runs");
+    let text = format!(
+        "{slots} did not happen, the first on {}: no worker of Holdfast was running. {}",
+        about.time(since),
+        FailureCode::Missed.advice()
+    );
+    let mut message =
+        about.message(NoticeKind::Missed, Tone::Warning, &format!("Backup missed: {}", task.label), &text);
+    message.facts = task.facts();
+    message.facts.push(task.next(about));
+    message.link = about.link(&format!("/runs/{run}"));
+    message
+}
+
+/// No success for longer than the schedule allows.
+pub fn overdue(
+    about: &About<'_>,
+    task: &TaskFacts<'_>,
+    last_success: Option<Timestamp>,
+    running_since: Option<Timestamp>,
+) -> Message {
+    let last = match last_success {
+        Some(at) => format!("The last backup that succeeded is of {}.", about.time(at)),
+        None => "No run of this task has succeeded yet.".to_owned(),
+    };
+    let now = match running_since {
+        Some(at) => format!(" A run is under way since {}.", about.time(at)),
+        None => " Look at its logs, or run it now.".to_owned(),
+    };
+    let title = format!("Backup overdue: {}", task.label);
+    let mut message = about.message(NoticeKind::Overdue, Tone::Bad, &title, &format!("{last}{now}"));
+    message.facts = task.facts();
+    message.facts.push(task.next(about));
+    message.link = about.link("/account");
+    message
+}
+
+/// A stored backup that can no longer be restored.
+#[derive(Debug, Clone, Copy)]
+pub struct BackupDamaged<'a> {
+    pub task: &'a str,
+    pub destination: &'a str,
+    pub key: &'a str,
+    pub made_at: Timestamp,
+    pub run: i64,
+    pub reason: &'a str,
+}
+
+impl BackupDamaged<'_> {
+    pub fn message(&self, about: &About<'_>) -> Message {
+        let text = format!(
+            "{} It was made on {}. Run the task again to have a good one, and look into the destination's health.",
+            self.reason,
+            about.time(self.made_at)
+        );
+        let title = format!("Stored backup damaged: {}", self.task);
+        let mut message = about.message(NoticeKind::BackupDamaged, Tone::Bad, &title, &text);
+        message.facts = vec![fact("Task", self.task), fact("Destination", self.destination), fact("Object", self.key)];
+        message.link = about.link(&format!("/runs/{}", self.run));
+        message
+    }
+}
+
+pub fn host_key_changed(about: &About<'_>, server: &str, run: i64) -> Message {
+    let title = format!("Host key changed: {server}");
+    let mut message =
+        about.message(NoticeKind::HostKeyChanged, Tone::Bad, &title, FailureCode::HostKeyChanged.advice());
+    message.facts = vec![fact("Server", server)];
+    message.link = about.link(&format!("/runs/{run}"));
+    message
+}
+
+pub fn server_unreachable(about: &About<'_>, server: &str, run: i64, code: FailureCode, reason: &str) -> Message {
+    let text = format!("{reason} {}", code.advice());
+    let title = format!("Server unreachable: {server}");
+    let mut message = about.message(NoticeKind::ServerUnreachable, Tone::Bad, &title, &text);
+    message.facts = vec![fact("Server", server)];
+    message.link = about.link(&format!("/runs/{run}"));
+    message
+}
+
+pub fn destination_unreachable(
+    about: &About<'_>,
+    destination: &str,
+    run: i64,
+    code: FailureCode,
+    reason: &str,
+) -> Message {
+    let text = format!("{reason} {}", code.advice());
+    let title = format!("Destination unreachable: {destination}");
+    let mut message = about.message(NoticeKind::DestinationUnreachable, Tone::Bad, &title, &text);
+    message.facts = vec![fact("Destination", destination)];
+    message.link = about.link(&format!("/runs/{run}"));
+    message
+}
+
+pub fn token_expiring(about: &About<'_>, name: &str, expires_at: Timestamp) -> Message {
+    let text = format!(
+        "What uses it will be refused from {} on. Make a new token on the account page and put it in its place.",
+        about.time(expires_at)
+    );
+    let title = format!("API token expires soon: {name}");
+    let mut message = about.message(NoticeKind::TokenExpiring, Tone::Warning, &title, &text);
+    message.facts = vec![fact("Token", name), fact("Expires", &about.time(expires_at))];
+    message.link = about.link("/account");
+    message
+}
+
+/// A sample, so that somebody sees that a stream works and what messages look like.
+pub fn test_message(about: &About<'_>, stream: &str) -> Message {
+    let mut message = about.message(
+        NoticeKind::Success,
+        Tone::Note,
+        "Test message from Holdfast",
+        "This stream works. Nothing was backed up, and nothing is wrong.",
+    );
+    message.kind = "test".to_owned();
+    message.facts = vec![fact("Stream", stream)];
+    message.link = about.link("/account");
+    message
+}
+
+/// What was held back over quiet hours, as one message.
+pub fn digest(messages: &[Message]) -> Option<Message> {
+    let (first, rest) = messages.split_first()?;
+    if rest.is_empty() {
+        return Some(first.clone());
+    }
+    let is_bad = |message: &&Message| message.tone == Tone::Bad;
+    let bad = messages.iter().filter(is_bad).count();
+    let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    let all = counted(number(messages.len()), "notice", "notices");
+    let title = match bad {
+        0 => all,
+        bad if bad == messages.len() => counted(number(bad), "failure", "failures"),
+        bad => format!("{all}, {}", counted(number(bad), "of them a failure", "of them failures")),
+    };
+    let mut items: Vec<Item> = messages
+        .iter()
+        .take(DIGEST_ITEMS)
+        .map(|message| Item {
+            tone: message.tone,
+            title: message.title.clone(),
+            text: cut(&message.text, 300),
+            at: message.at.clone(),
+        })
+        .collect();
+    if let Some(left) = messages.len().checked_sub(DIGEST_ITEMS).filter(|left| *left > 0) {
+        items.push(Item {
+            tone: Tone::Note,
+            title: format!("and {left} more"),
+            text: "The logs have all of them.".to_owned(),
+            at: String::new(),
+        });
+    }
+    Some(Message {
+        kind: "digest".to_owned(),
+        tone: if bad > 0 { Tone::Bad } else { first.tone },
+        title: format!("While it was quiet: {title}"),
+        text: "These were held back over your quiet hours.".to_owned(),
+        facts: Vec::new(),
+        link: first.link.as_ref().map(|link| base_of(link)),
+        items,
+        ..messages.last().unwrap_or(first).clone()
+    })
+}
+
+/// The account page beside a link of ours.
+fn base_of(link: &str) -> String {
+    let end = link.find("/runs/").or_else(|| link.rfind("/account")).unwrap_or(link.len());
+    format!("{}/account", &link[..end])
+}

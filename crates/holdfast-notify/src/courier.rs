@@ -1,0 +1,403 @@
+//! Brings content to a channel and says what the channel answered. Whoever asks decides whether to try again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use holdfast_core::Secret;
+use holdfast_core::network::Network;
+use holdfast_core::run::FailureCode;
+use holdfast_engine::egress::{self, Egress, Limits};
+use lettre::message::Mailbox;
+use lettre::transport::smtp::authentication::Credentials;
+use lettre::transport::smtp::client::{Certificate, Tls, TlsParameters};
+use lettre::transport::smtp::extension::ClientId;
+use lettre::{AsyncSmtpTransport, AsyncTransport as _, Tokio1Executor};
+use reqwest::StatusCode;
+use reqwest::header::RETRY_AFTER;
+use serde_json::Value;
+use url::Url;
+
+use crate::channels::{self, Channel};
+use crate::email;
+use crate::message::Content;
+use crate::text::{clean, cut};
+
+/// What of an answer is read at all, and what of it is shown.
+const ANSWER_BYTES: usize = 4096;
+const ANSWER_CHARS: usize = 160;
+
+/// The outgoing mail server.
+#[derive(Debug, Clone)]
+pub struct Smtp {
+    pub host: String,
+    pub port: u16,
+    pub security: Security,
+    pub login: Option<(String, Secret)>,
+}
+
+/// How a mail server is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Security {
+    /// TLS from the first byte.
+    Tls,
+    /// TLS after a word in the open, or not at all.
+    StartTls,
+    /// Nothing, for a server on the same machine.
+    None,
+}
+
+impl Smtp {
+    /// Reads `smtp://user:password@host:587` or `smtps://…`. In the open only with `?tls=none`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let url = Url::parse(text).ok()?;
+        let in_the_open = match url.query() {
+            None | Some("") => false,
+            Some("tls=none") => true,
+            Some(_) => return None,
+        };
+        let (security, port) = match (url.scheme(), in_the_open) {
+            ("smtps", false) => (Security::Tls, 465),
+            ("smtp", false) => (Security::StartTls, 587),
+            ("smtp", true) => (Security::None, 25),
+            _ => return None,
+        };
+        let decode = |part: &str| {
+            let form = format!("x={}", part.replace('+', "%2B"));
+            url::form_urlencoded::parse(form.as_bytes()).next().map(|(_, value)| value.into_owned())
+        };
+        let login = match (url.username(), url.password()) {
+            ("", None) => None,
+            (user, password) => Some((decode(user)?, Secret::new(decode(password.unwrap_or(""))?))),
+        };
+        let host = url.host_str().filter(|host| !host.is_empty())?.trim_matches(['[', ']']).to_owned();
+        let is_bare = matches!(url.path(), "" | "/") && url.fragment().is_none();
+        is_bare.then_some(Self { host, port: url.port().unwrap_or(port), security, login })
+    }
+}
+
+/// Whether mail can come from this.
+pub fn is_sender(text: &str) -> bool {
+    text.parse::<Mailbox>().is_ok()
+}
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where people reach the service; links lead there.
+    pub base_url: String,
+    pub smtp: Option<Smtp>,
+    /// Whom mails come from.
+    pub mail_from: String,
+    /// For streams that bring no application token of their own.
+    pub pushover_token: Option<Secret>,
+    pub pushover_url: String,
+    pub egress_allow: Vec<Network>,
+    /// Certificates to trust in addition to the system's.
+    pub ca_pem: Option<Vec<u8>>,
+    /// For one delivery, from connecting to the answer's end.
+    pub limit: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            base_url: "http://127.0.0.1:8080".to_owned(),
+            smtp: None,
+            mail_from: "Holdfast <holdfast@localhost>".to_owned(),
+            pushover_token: None,
+            pushover_url: "https://api.pushover.net/1/messages.json".to_owned(),
+            egress_allow: Vec::new(),
+            ca_pem: None,
+            limit: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A delivery that did not happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// For a person; holds no secret.
+    pub text: String,
+    pub can_retry: bool,
+    /// How many seconds the channel asks us to wait.
+    pub retry_after: Option<i64>,
+}
+
+impl Refusal {
+    fn final_(text: impl Into<String>) -> Self {
+        Self { text: text.into(), can_retry: false, retry_after: None }
+    }
+
+    fn passing(text: impl Into<String>) -> Self {
+        Self { text: text.into(), can_retry: true, retry_after: None }
+    }
+}
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct Courier {
+    settings: Arc<Settings>,
+    /// By scheme, and by whether private networks are open.
+    clients: Arc<Mutex<HashMap<(bool, bool), reqwest::Client>>>,
+}
+
+impl Courier {
+    pub fn new(settings: Settings) -> Self {
+        Self { settings: Arc::new(settings), clients: Arc::default() }
+    }
+
+    pub fn base_url(&self) -> &str {
+        self.settings.base_url.trim_end_matches('/')
+    }
+
+    /// Delivers once, and gives what the channel answered. `allow_private` is for resources of administrators.
+    pub async fn deliver(&self, channel: &Channel, content: &Content, allow_private: bool) -> Result<String, Refusal> {
+        let delivering = async {
+            match (channel, content) {
+                (Channel::Email(address), Content::Message(message)) => {
+                    self.mail(address, email::of_message(message)).await
+                }
+                (Channel::Email(address), Content::Summary(summary)) => {
+                    self.mail(address, email::of_summary(summary)).await
+                }
+                (Channel::Discord(url), Content::Message(message)) => {
+                    let url = parse(url)?;
+                    self.post(&url, Some(&channels::discord(message)), allow_private, plain_answer).await
+                }
+                (Channel::Slack(url), Content::Message(message)) => {
+                    self.post(&parse(url)?, Some(&channels::slack(message)), allow_private, plain_answer).await
+                }
+                (Channel::Teams(url), Content::Message(message)) => {
+                    let url = parse(url)?;
+                    if channels::is_connector(&url) {
+                        let card = channels::teams_connector(message);
+                        return self.post(&url, Some(&card), allow_private, connector_answer).await;
+                    }
+                    self.post(&url, Some(&channels::teams(message)), allow_private, plain_answer).await
+                }
+                (Channel::Pushover { user, token }, Content::Message(message)) => {
+                    let Some(token) = token.as_ref().or(self.settings.pushover_token.as_ref()) else {
+                        return Err(Refusal::final_(
+                            "This stream has no pushover_token, and HOLDFAST_PUSHOVER_TOKEN is not set.",
+                        ));
+                    };
+                    let url = Url::parse(&self.settings.pushover_url)
+                        .map_err(|_| Refusal::final_("The address of Pushover is not valid."))?;
+                    self.post(&url, Some(&channels::pushover(message, user, token)), allow_private, plain_answer).await
+                }
+                (Channel::Heartbeat(url), Content::Ping(ping)) => {
+                    let url = channels::ping_url(&parse(url)?, ping);
+                    self.post(&url, None, allow_private, plain_answer).await
+                }
+                _ => Err(Refusal::final_("This channel does not take messages of this kind.")),
+            }
+        };
+        // Whatever a channel does, it does not take longer.
+        match tokio::time::timeout(self.settings.limit, delivering).await {
+            Ok(delivered) => delivered,
+            Err(_) => Err(Refusal::passing("The channel did not answer in time.")),
+        }
+    }
+
+    async fn post(
+        &self,
+        url: &Url,
+        body: Option<&Value>,
+        allow_private: bool,
+        judge: fn(StatusCode, &str) -> Result<String, Refusal>,
+    ) -> Result<String, Refusal> {
+        let egress = Arc::new(Egress { allow_private, allowed: self.settings.egress_allow.clone() });
+        egress.check_url(url).map_err(|refused| Refusal::final_(refused.to_string()))?;
+        let client = self.client(url, &egress)?;
+        let mut request = client.post(url.clone()).header("user-agent", "Holdfast");
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let answer = request.send().await.map_err(|error| below_http(&error))?;
+        let status = answer.status();
+        let retry_after = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()).and_then(seconds);
+        let text = excerpt(answer).await;
+        judge(status, &text).map_err(|refusal| Refusal { retry_after: retry_after.or(refusal.retry_after), ..refusal })
+    }
+
+    fn client(&self, url: &Url, egress: &Arc<Egress>) -> Result<reqwest::Client, Refusal> {
+        let key = (url.scheme() == "https", egress.allow_private);
+        let mut clients = self.clients.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(client) = clients.get(&key) {
+            return Ok(client.clone());
+        }
+        let limits = Limits { connect: self.settings.limit, total: self.settings.limit };
+        let made = egress::client(url, egress, self.settings.ca_pem.as_deref(), limits);
+        let made = made.map_err(|error| Refusal::final_(error.message))?;
+        clients.insert(key, made.clone());
+        Ok(made)
+    }
+
+    async fn mail(&self, address: &str, mail: Result<email::Mail, email::Unfit>) -> Result<String, Refusal> {
+        let Some(smtp) = &self.settings.smtp else {
+            return Err(Refusal::final_("No mail server is set; the operator sets one with HOLDFAST_SMTP_URL."));
+        };
+        let from: Mailbox = self.settings.mail_from.parse().map_err(|_| {
+            Refusal::final_("The sender's address is not valid; the operator sets it with HOLDFAST_MAIL_FROM.")
+        })?;
+        let unfit = |unfit: email::Unfit| Refusal::final_(unfit.0);
+        let message = mail.and_then(|mail| email::assemble(mail, &from, address)).map_err(unfit)?;
+        let sent = self.transport(smtp, &from)?.send(message).await;
+        match sent {
+            Ok(answer) => {
+                let words: Vec<&str> = answer.message().collect();
+                Ok(format!("The mail server answered {} {}", answer.code(), shown(&words.join(" "))))
+            }
+            Err(error) => Err(smtp_refusal(&error)),
+        }
+    }
+
+    fn transport(&self, smtp: &Smtp, from: &Mailbox) -> Result<AsyncSmtpTransport<Tokio1Executor>, Refusal> {
+        let broken = |what: &str| Refusal::final_(format!("TLS to the mail server cannot be set up: {what}"));
+        let tls = || -> Result<TlsParameters, Refusal> {
+            let mut parameters = TlsParameters::builder(smtp.host.clone());
+            if let Some(pem) = &self.settings.ca_pem {
+                let added = Certificate::from_pem(pem).map_err(|_| broken("HOLDFAST_CA_FILE holds no certificate"))?;
+                parameters = parameters.add_root_certificate(added);
+            }
+            parameters.build().map_err(|_| broken("no usable certificates"))
+        };
+        let tls = match smtp.security {
+            Security::Tls => Tls::Wrapper(tls()?),
+            Security::StartTls => Tls::Required(tls()?),
+            Security::None => Tls::None,
+        };
+        let mut builder = AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(&smtp.host)
+            .port(smtp.port)
+            .tls(tls)
+            .timeout(Some(self.settings.limit))
+            .hello_name(ClientId::Domain(from.email.domain().to_owned()));
+        if let Some((user, password)) = &smtp.login {
+            builder = builder.credentials(Credentials::new(user.clone(), password.reveal().to_owned()));
+        }
+        Ok(builder.build())
+    }
+}
+
+fn parse(url: &Secret) -> Result<Url, Refusal> {
+    Url::parse(url.reveal()).map_err(|_| Refusal::final_("The stream's URL is not valid."))
+}
+
+/// Seconds, as all channels of ours say it; a date is not worth a calendar.
+fn seconds(text: &str) -> Option<i64> {
+    text.trim().parse::<f64>().ok().filter(|seconds| seconds.is_finite() && *seconds >= 0.0).map(|s| s.ceil() as i64)
+}
+
+async fn excerpt(mut answer: reqwest::Response) -> String {
+    let mut body = Vec::new();
+    // What broke off after the status does not change what the status said.
+    while let Ok(Some(chunk)) = answer.chunk().await {
+        body.extend_from_slice(&chunk[..chunk.len().min(ANSWER_BYTES - body.len())]);
+        if body.len() == ANSWER_BYTES {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&body).into_owned()
+}
+
+fn shown(text: &str) -> String {
+    cut(clean(text, false).trim(), ANSWER_CHARS)
+}
+
+fn answered(status: StatusCode, text: &str) -> String {
+    match shown(text) {
+        text if text.is_empty() => format!("The channel answered {}.", status.as_u16()),
+        text => format!("The channel answered {}: {text}", status.as_u16()),
+    }
+}
+
+/// What most channels mean.
+fn plain_answer(status: StatusCode, text: &str) -> Result<String, Refusal> {
+    let words = answered(status, text);
+    match status.as_u16() {
+        200..=299 => Ok(words),
+        300..=399 => Err(Refusal::final_(format!("{words} Redirects are not followed; use the address it leads to."))),
+        408 | 425 | 429 => Err(Refusal { retry_after: body_retry_after(text), ..Refusal::passing(words) }),
+        400..=499 => Err(Refusal::final_(words)),
+        _ => Err(Refusal::passing(words)),
+    }
+}
+
+/// Discord says in its body, more exactly than in the header, how long to wait.
+fn body_retry_after(text: &str) -> Option<i64> {
+    let body: Value = serde_json::from_str(text).ok()?;
+    body["retry_after"].as_f64().and_then(|wait| seconds(&wait.to_string()))
+}
+
+/// Older connectors of Teams answer 200 whatever happened, and say in words what did.
+fn connector_answer(status: StatusCode, text: &str) -> Result<String, Refusal> {
+    if status.is_success() && text.contains("error") {
+        return Err(Refusal::passing(answered(status, text)));
+    }
+    plain_answer(status, text)
+}
+
+/// An error before there was an answer. The HTTP client's own words hold the URL, so they are not used.
+fn below_http(error: &reqwest::Error) -> Refusal {
+    match egress::classify(error) {
+        Some(known) if known.code == FailureCode::ForbiddenAddress => Refusal::final_(known.message),
+        Some(known) => Refusal::passing(known.message),
+        None => Refusal::passing("The channel could not be reached."),
+    }
+}
+
+fn smtp_refusal(error: &lettre::transport::smtp::Error) -> Refusal {
+    let words = match error.status() {
+        Some(code) => {
+            let said = error.to_string();
+            format!("The mail server refused: {code} {}", shown(said.split_once(": ").map_or("", |(_, said)| said)))
+        }
+        None if error.is_timeout() => "The mail server did not answer in time.".to_owned(),
+        None if error.is_tls() => {
+            "TLS to the mail server failed; its certificate may not be trusted (HOLDFAST_CA_FILE).".to_owned()
+        }
+        None if error.is_client() => {
+            format!("The mail server does not offer what is needed: {}", shown(&error.to_string()))
+        }
+        None => "The mail server could not be reached.".to_owned(),
+    };
+    if error.is_permanent() { Refusal::final_(words) } else { Refusal::passing(words) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mail_servers_are_told_by_a_url() {
+        let smtp = Smtp::parse("smtp://me%40example.org:p%2Fw+x@mail.example.org").unwrap();
+        assert_eq!((smtp.host.as_str(), smtp.port, smtp.security), ("mail.example.org", 587, Security::StartTls));
+        let (user, password) = smtp.login.unwrap();
+        assert_eq!((user.as_str(), password.reveal()), ("me@example.org", "p/w+x"));
+        let smtp = Smtp::parse("smtps://mail.example.org").unwrap();
+        assert_eq!((smtp.port, smtp.security, smtp.login.is_none()), (465, Security::Tls, true));
+        let smtp = Smtp::parse("smtp://127.0.0.1:2525?tls=none").unwrap();
+        assert_eq!((smtp.port, smtp.security), (2525, Security::None));
+        for bad in
+            ["http://x", "smtp://", "smtp://h?tls=maybe", "smtps://h?tls=none", "smtp://h/path", "mail.example.org"]
+        {
+            assert!(Smtp::parse(bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn answers_tell_whether_to_try_again() {
+        let answer = |status: u16, text: &str| plain_answer(StatusCode::from_u16(status).unwrap(), text);
+        assert_eq!(answer(204, "").unwrap(), "The channel answered 204.");
+        assert_eq!(answer(200, "ok\n").unwrap(), "The channel answered 200: ok");
+        assert!(!answer(404, "no_service").unwrap_err().can_retry);
+        assert!(!answer(302, "").unwrap_err().can_retry);
+        assert!(answer(503, "").unwrap_err().can_retry);
+        let limited = answer(429, r#"{"message": "slow", "retry_after": 1.2}"#).unwrap_err();
+        assert_eq!((limited.can_retry, limited.retry_after), (true, Some(2)));
+        let said = "Webhook message delivery failed with error: Microsoft Teams endpoint returned HTTP error 429";
+        assert!(connector_answer(StatusCode::OK, said).unwrap_err().can_retry);
+        assert_eq!(connector_answer(StatusCode::OK, "1").unwrap(), "The channel answered 200: 1");
+        assert_eq!(seconds("-1"), None);
+    }
+}

@@ -1,0 +1,144 @@
+//! Mails: a part of plain text and one of HTML that say the same, and for the summary of a week a picture.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
+
+use askama::Template;
+use lettre::message::header::{ContentType, HeaderName, HeaderValue};
+use lettre::message::{Attachment, Mailbox, MultiPart, SinglePart};
+
+use crate::chart;
+use crate::message::{Message, Tone};
+use crate::summary::Summary;
+use crate::text::cut;
+
+/// A mail whose parts do not fit together is a fault of ours, an address that is none somebody else's.
+#[derive(Debug)]
+pub(crate) struct Unfit(pub String);
+
+#[derive(Template)]
+#[template(path = "message.html")]
+struct MessageMail<'a> {
+    message: &'a Message,
+    colour: String,
+    lines: Vec<&'a str>,
+}
+
+impl MessageMail<'_> {
+    fn css(tone: &Tone) -> String {
+        css(*tone)
+    }
+}
+
+#[derive(Template)]
+#[template(path = "summary.html")]
+struct SummaryMail<'a> {
+    summary: &'a Summary,
+    colour: String,
+    chart_text: String,
+}
+
+fn css(tone: Tone) -> String {
+    format!("#{:06x}", tone.colour())
+}
+
+/// What a mail is made of, before it has an address.
+pub(crate) struct Mail {
+    pub subject: String,
+    pub event: String,
+    pub at_micros: i64,
+    pub text: String,
+    pub html: String,
+    pub picture: Option<Vec<u8>>,
+}
+
+pub(crate) fn of_message(message: &Message) -> Result<Mail, Unfit> {
+    let mut text = format!("{} {}\n{}\n\n{}\n", message.tone.sign(), message.title, message.at, message.text);
+    for item in &message.items {
+        write!(text, "\n{} {}\n  {}\n  {}\n", item.tone.sign(), item.title, item.at, item.text).map_err(unfit)?;
+    }
+    if !message.facts.is_empty() {
+        text.push('\n');
+    }
+    for fact in &message.facts {
+        writeln!(text, "{}: {}", fact.name, fact.value).map_err(unfit)?;
+    }
+    if let Some(link) = &message.link {
+        write!(text, "\n{link}\n").map_err(unfit)?;
+    }
+    write!(text, "\nEvent {}\n", message.event).map_err(unfit)?;
+    let page = MessageMail { message, colour: css(message.tone), lines: message.text.lines().collect() };
+    Ok(Mail {
+        subject: format!("[Holdfast] {}", cut(&message.title, 150)),
+        event: message.event.clone(),
+        at_micros: message.at_micros,
+        text,
+        html: page.render().map_err(unfit)?,
+        picture: None,
+    })
+}
+
+pub(crate) fn of_summary(summary: &Summary) -> Result<Mail, Unfit> {
+    let summary = &summary.cleaned();
+    let mut text = format!("{}\n{}\n\n{}\n{}\n\n", summary.title, summary.week, summary.headline(), summary.stored());
+    let mut chart_text = String::from("Runs by day:");
+    for day in &summary.days {
+        writeln!(text, "{:<4} {} successful, {} failed", day.name, day.succeeded, day.failed).map_err(unfit)?;
+        write!(chart_text, " {} {} successful, {} failed;", day.name, day.succeeded, day.failed).map_err(unfit)?;
+    }
+    for task in &summary.tasks {
+        write!(text, "\n{}\n", task.label).map_err(unfit)?;
+        if let Some(attention) = &task.attention {
+            writeln!(text, "  ! {attention}").map_err(unfit)?;
+        }
+        let (results, sizes, restorable) = (task.results(), task.sizes(), task.restorable());
+        write!(text, "  Runs: {results}\n  Size: {sizes}\n  Can be restored: {restorable}\n").map_err(unfit)?;
+    }
+    if summary.more_tasks > 0 {
+        write!(text, "\nand {} more\n", summary.more_tasks).map_err(unfit)?;
+    }
+    write!(text, "\n{}\n\nEvent {}\n", summary.link, summary.event).map_err(unfit)?;
+    let is_fine = summary.tasks.iter().all(|task| task.attention.is_none());
+    let colour = css(if is_fine { Tone::Good } else { Tone::Warning });
+    Ok(Mail {
+        subject: format!("[Holdfast] {}", cut(&summary.title, 150)),
+        event: summary.event.clone(),
+        at_micros: summary.at_micros,
+        text,
+        html: SummaryMail { summary, colour, chart_text }.render().map_err(unfit)?,
+        picture: Some(chart::png(&summary.days).map_err(unfit)?),
+    })
+}
+
+fn unfit(error: impl std::fmt::Display) -> Unfit {
+    Unfit(error.to_string())
+}
+
+/// The mail as it goes over the wire.
+pub(crate) fn assemble(mail: Mail, from: &Mailbox, to: &str) -> Result<lettre::Message, Unfit> {
+    let to: Mailbox = to.parse().map_err(|_| Unfit("This is not an address that mail can go to.".to_owned()))?;
+    let header = |name: &'static str, value: String| HeaderValue::new(HeaderName::new_from_ascii_str(name), value);
+    let seconds = u64::try_from(mail.at_micros / 1_000_000).unwrap_or(0);
+    let html = SinglePart::html(mail.html);
+    let shown = match mail.picture {
+        None => MultiPart::alternative().singlepart(SinglePart::plain(mail.text)).singlepart(html),
+        Some(picture) => {
+            let kind: ContentType = "image/png".parse().map_err(unfit)?;
+            let picture = Attachment::new_inline("chart".to_owned()).body(picture, kind);
+            MultiPart::alternative()
+                .singlepart(SinglePart::plain(mail.text))
+                .multipart(MultiPart::related().singlepart(html).singlepart(picture))
+        }
+    };
+    lettre::Message::builder()
+        .from(from.clone())
+        .to(to)
+        .subject(mail.subject)
+        .date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+        // The same at every try: programs that know it show one mail.
+        .message_id(Some(format!("<{}@{}>", mail.event, from.email.domain())))
+        .raw_header(header("Auto-Submitted", "auto-generated".to_owned()))
+        .raw_header(header("X-Holdfast-Event", mail.event.clone()))
+        .multipart(shown)
+        .map_err(unfit)
+}

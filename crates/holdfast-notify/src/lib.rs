@@ -1,0 +1,20 @@
+//! What Holdfast tells people, and the channels it goes over. Texts are made once, in one place; each channel only gives
+//! them its own form, so that nothing a user typed can mean anything there.
+
+mod channels;
+mod chart;
+mod compose;
+mod courier;
+mod email;
+mod message;
+mod summary;
+mod text;
+
+pub use channels::Channel;
+pub use compose::{
+    About, BackupDamaged, Outcome, RunEnded, TaskFacts, destination_unreachable, digest, host_key_changed, missed,
+    overdue, run_ended, server_unreachable, test_message, token_expiring,
+};
+pub use courier::{Courier, Refusal, Security, Settings, Smtp, is_sender};
+pub use message::{Content, Fact, Item, Message, Ping, Tone};
+pub use summary::{DayLine, Summary, TaskLine};

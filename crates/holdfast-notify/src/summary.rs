@@ -1,0 +1,121 @@
+//! The summary of a week, for those who want one.
+
+use serde::{Deserialize, Serialize};
+
+use crate::text::{clean, counted, growth, size};
+
+/// A week of one user, with everything already in words of their own zone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    pub event: String,
+    pub title: String,
+    /// `Monday, 3 March 2025 to Sunday, 9 March 2025`.
+    pub week: String,
+    pub at_micros: i64,
+    pub days: Vec<DayLine>,
+    pub tasks: Vec<TaskLine>,
+    /// Tasks beyond those listed.
+    pub more_tasks: i64,
+    pub stored_bytes: i64,
+    pub stored_before: i64,
+    pub link: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DayLine {
+    pub name: String,
+    pub succeeded: i64,
+    pub failed: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskLine {
+    pub label: String,
+    pub succeeded: i64,
+    pub failed: i64,
+    pub missed: i64,
+    /// Of the newest backup; nothing when there is none.
+    pub size: Option<i64>,
+    pub size_before: Option<i64>,
+    /// The oldest and the newest point that can be restored.
+    pub oldest: Option<String>,
+    pub newest: Option<String>,
+    /// What somebody has to look at.
+    pub attention: Option<String>,
+}
+
+impl Summary {
+    /// With what people typed made harmless.
+    pub(crate) fn cleaned(&self) -> Self {
+        let mut cleaned = self.clone();
+        for task in &mut cleaned.tasks {
+            task.label = clean(&task.label, false);
+        }
+        cleaned
+    }
+
+    pub(crate) fn succeeded(&self) -> i64 {
+        self.days.iter().map(|day| day.succeeded).sum()
+    }
+
+    pub(crate) fn failed(&self) -> i64 {
+        self.days.iter().map(|day| day.failed).sum()
+    }
+
+    /// `97.5 %`, or nothing when nothing ran.
+    pub(crate) fn rate(&self) -> Option<String> {
+        let all = self.succeeded() + self.failed();
+        (all > 0).then(|| format!("{:.1} %", self.succeeded() as f64 * 100.0 / all as f64))
+    }
+
+    /// The week in one sentence.
+    pub(crate) fn headline(&self) -> String {
+        let wrong = self.tasks.iter().filter(|task| task.attention.is_some()).count();
+        let ran = match self.rate() {
+            Some(rate) => format!("{} succeeded, {rate} of all.", counted(self.succeeded(), "run", "runs")),
+            None => "Nothing ran.".to_owned(),
+        };
+        let wrong = match i64::try_from(wrong).unwrap_or(i64::MAX) {
+            0 => "Nothing needs your attention.".to_owned(),
+            wrong => format!("{} your attention.", counted(wrong, "task needs", "tasks need")),
+        };
+        format!("{ran} {wrong}")
+    }
+
+    pub(crate) fn stored(&self) -> String {
+        format!("{} are stored, {} since the week began.", size(self.stored_bytes), self.grown())
+    }
+
+    fn grown(&self) -> String {
+        growth(self.stored_bytes - self.stored_before)
+    }
+}
+
+impl TaskLine {
+    pub(crate) fn results(&self) -> String {
+        let mut parts = vec![format!("{} successful", self.succeeded)];
+        if self.failed > 0 {
+            parts.push(format!("{} failed", self.failed));
+        }
+        if self.missed > 0 {
+            parts.push(format!("{} missed", self.missed));
+        }
+        parts.join(", ")
+    }
+
+    pub(crate) fn sizes(&self) -> String {
+        match (self.size, self.size_before) {
+            (Some(now), Some(before)) => format!("{} ({})", size(now), growth(now - before)),
+            (Some(now), None) => size(now),
+            (None, _) => "–".to_owned(),
+        }
+    }
+
+    pub(crate) fn restorable(&self) -> String {
+        match (&self.oldest, &self.newest) {
+            (Some(oldest), Some(newest)) if oldest != newest => format!("{oldest} to {newest}"),
+            (Some(only), _) => only.clone(),
+            (None, _) => "nothing".to_owned(),
+        }
+    }
+}

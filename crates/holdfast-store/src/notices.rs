@@ -1,0 +1,423 @@
+//! Notices: the outbox. A row is written in the transaction of what it tells of, and stays until somebody delivered it.
+
+use holdfast_core::Timestamp;
+use holdfast_core::ids::{NoticeId, StreamId, TaskId, UserId};
+use holdfast_core::notice::{NoticeKind, NoticeStatus};
+use holdfast_core::page::Page;
+use holdfast_core::run;
+
+use crate::{At, Listing, Result, StoreError, Tx};
+
+packed_row! {
+    pub struct NoticeRow {
+        id: i64 = "n.id",
+        user_id: i64 = "n.user_id",
+        stream_id: Option<i64> = "n.stream_id",
+        task_id: Option<i64> = "n.task_id",
+        kind: String = "n.kind",
+        event: String = "n.event",
+        title: String = "n.title",
+        status: String = "n.status",
+        tries: i64 = "n.tries",
+        next_try_at: Option<At> = "n.next_try_at",
+        answer: Option<String> = "n.answer",
+        created_at: At = "n.created_at",
+        ended_at: Option<At> = "n.ended_at",
+    }
+}
+
+/// Whom a notice goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Recipient {
+    Stream(StreamId),
+    /// The task's own heartbeat URL.
+    Heartbeat(TaskId),
+    /// The user's own address.
+    User(UserId),
+}
+
+impl Recipient {
+    fn to_text(self) -> String {
+        match self {
+            Self::Stream(id) => format!("stream {id}"),
+            Self::Heartbeat(id) => format!("heartbeat {id}"),
+            Self::User(id) => format!("user {id}"),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let broken = || StoreError::Broken(format!("notice for {text}"));
+        let (kind, id) = text.split_once(' ').ok_or_else(broken)?;
+        let id = id.parse().map_err(|_| broken())?;
+        match kind {
+            "stream" => Ok(Self::Stream(StreamId(id))),
+            "heartbeat" => Ok(Self::Heartbeat(TaskId(id))),
+            "user" => Ok(Self::User(UserId(id))),
+            _ => Err(broken()),
+        }
+    }
+}
+
+/// A notice to be written.
+#[derive(Debug, Clone)]
+pub struct NewNotice<'a> {
+    pub owner: UserId,
+    pub recipient: Recipient,
+    pub task: Option<TaskId>,
+    pub kind: NoticeKind,
+    /// The same for everybody who is told of the same thing.
+    pub event: &'a str,
+    pub title: &'a str,
+    pub content: &'a str,
+    /// Not before; the end of quiet hours.
+    pub held_until: Option<Timestamp>,
+}
+
+pub async fn insert(tx: &mut Tx, new: &NewNotice<'_>, now: Timestamp) -> Result<()> {
+    let stream = if let Recipient::Stream(id) = new.recipient { Some(id.0) } else { None };
+    execute!(
+        tx,
+        "INSERT INTO notices (user_id, stream_id, task_id, recipient, kind, event, title, content, status, tries,
+             is_held, next_try_at, claim, created_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'pending', 0, $9, $10, 0, $11)",
+        new.owner.0,
+        stream,
+        new.task.map(|task| task.0),
+        new.recipient.to_text(),
+        new.kind.as_str(),
+        new.event,
+        run::stored_line(new.title),
+        new.content,
+        new.held_until.is_some(),
+        At(new.held_until.unwrap_or(now)),
+        At(now)
+    )?;
+    Ok(())
+}
+
+/// Whether anything is due; costs next to nothing.
+pub async fn has_due(tx: &mut Tx, now: Timestamp) -> Result<bool> {
+    fetch_scalar!(tx, bool, "SELECT EXISTS (SELECT 1 FROM notices WHERE next_try_at <= $1)", At(now))
+}
+
+/// Who has something due; those whom nobody has failed to reach yet come first.
+pub async fn list_due_recipients(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<Recipient>> {
+    let rows = fetch_all!(
+        tx,
+        (String,),
+        "SELECT recipient FROM notices WHERE next_try_at <= $1
+         GROUP BY recipient ORDER BY MIN(tries), MIN(next_try_at) LIMIT $2",
+        At(now),
+        limit
+    )?;
+    rows.iter().map(|(text,)| Recipient::parse(text)).collect()
+}
+
+/// A notice that somebody took to deliver it.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct ClaimedNotice {
+    pub id: i64,
+    pub user_id: i64,
+    pub kind: String,
+    pub content: String,
+    pub tries: i64,
+    claim: i64,
+}
+
+/// Takes what is due for one recipient, oldest first: until `until` nobody else does. Who takes longer loses it to
+/// others, so that it is delivered twice rather than never.
+pub async fn claim(
+    tx: &mut Tx,
+    recipient: Recipient,
+    held: bool,
+    limit: i64,
+    until: Timestamp,
+    now: Timestamp,
+) -> Result<Vec<ClaimedNotice>> {
+    const SQL: &str = "UPDATE notices SET claim = claim + 1, next_try_at = $1
+         WHERE id IN (SELECT id FROM notices WHERE recipient = $2 AND next_try_at <= $3 AND is_held = $4
+             ORDER BY id LIMIT $5)
+         RETURNING id, user_id, kind, content, tries, claim";
+    const SHARED: &str = "UPDATE notices SET claim = claim + 1, next_try_at = $1
+         WHERE id IN (SELECT id FROM notices WHERE recipient = $2 AND next_try_at <= $3 AND is_held = $4
+             ORDER BY id LIMIT $5 FOR UPDATE SKIP LOCKED)
+         RETURNING id, user_id, kind, content, tries, claim";
+    let sql = if tx.is_sqlite() { SQL } else { SHARED };
+    let mut claimed = fetch_all!(tx, ClaimedNotice, sql, At(until), recipient.to_text(), At(now), held, limit)?;
+    claimed.sort_unstable_by_key(|notice| notice.id);
+    Ok(claimed)
+}
+
+/// Ends a notice, as long as the claim holds. The try that was made counts.
+pub async fn finish(
+    tx: &mut Tx,
+    notice: &ClaimedNotice,
+    status: NoticeStatus,
+    answer: &str,
+    now: Timestamp,
+) -> Result<bool> {
+    let ended = execute!(
+        tx,
+        "UPDATE notices SET status = $1, answer = $2, tries = tries + 1, next_try_at = NULL, ended_at = $3
+         WHERE id = $4 AND claim = $5 AND status = 'pending'",
+        status.as_str(),
+        run::stored_line(answer),
+        At(now),
+        notice.id,
+        notice.claim
+    )?;
+    Ok(ended == 1)
+}
+
+/// Has a notice tried again later, as long as the claim holds.
+pub async fn postpone(tx: &mut Tx, notice: &ClaimedNotice, answer: &str, next_try_at: Timestamp) -> Result<bool> {
+    let postponed = execute!(
+        tx,
+        "UPDATE notices SET answer = $1, tries = tries + 1, next_try_at = $2
+         WHERE id = $3 AND claim = $4 AND status = 'pending'",
+        run::stored_line(answer),
+        At(next_try_at),
+        notice.id,
+        notice.claim
+    )?;
+    Ok(postponed == 1)
+}
+
+/// Gives a notice back untouched, to be tried at `at`.
+pub async fn release(tx: &mut Tx, notice: &ClaimedNotice, at: Timestamp) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE notices SET next_try_at = $1 WHERE id = $2 AND claim = $3 AND status = 'pending'",
+        At(at),
+        notice.id,
+        notice.claim
+    )?;
+    Ok(())
+}
+
+/// A recipient that cannot be reached is not asked for each of its notices in turn.
+pub async fn rest(tx: &mut Tx, recipient: Recipient, until: Timestamp, now: Timestamp) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE notices SET next_try_at = $1 WHERE recipient = $2 AND next_try_at <= $3",
+        At(until),
+        recipient.to_text(),
+        At(now)
+    )?;
+    Ok(())
+}
+
+/// Narrows a list of notices.
+#[derive(Debug, Clone, Default)]
+pub struct NoticeFilter {
+    pub status: Option<NoticeStatus>,
+    pub stream: Option<i64>,
+}
+
+pub async fn list(tx: &mut Tx, listing: &Listing, filter: &NoticeFilter) -> Result<Page<NoticeRow>> {
+    list_page!(
+        tx,
+        listing,
+        "notices" as "n",
+        " AND ($2 IS NULL OR $2 = '') AND ($5 IS NULL OR n.status = $5) AND ($6 IS NULL OR n.stream_id = $6)",
+        filter.status.map(NoticeStatus::as_str),
+        filter.stream
+    )
+}
+
+pub async fn find(tx: &mut Tx, id: NoticeId) -> Result<Option<NoticeRow>> {
+    find_packed!(tx, "FROM notices n WHERE n.id = $1", id.0)
+}
+
+/// Has an undelivered notice tried once more, from the beginning. False when it is not one.
+pub async fn retry(tx: &mut Tx, id: NoticeId, now: Timestamp) -> Result<bool> {
+    let retried = execute!(
+        tx,
+        "UPDATE notices SET status = 'pending', tries = 0, next_try_at = $1, ended_at = NULL, claim = claim + 1
+         WHERE id = $2 AND status = 'undelivered'",
+        At(now),
+        id.0
+    )?;
+    Ok(retried == 1)
+}
+
+/// Forgets what was settled long ago.
+pub async fn delete_before(tx: &mut Tx, before: Timestamp, limit: i64) -> Result<u64> {
+    execute!(
+        tx,
+        "DELETE FROM notices WHERE id IN (SELECT id FROM notices WHERE ended_at < $1 ORDER BY ended_at LIMIT $2)",
+        At(before),
+        limit
+    )
+}
+
+/// A task as notices speak of it, and how its owner wants to hear.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct Subject {
+    pub id: i64,
+    pub user_id: i64,
+    pub label: String,
+    pub server_label: String,
+    pub destination_label: String,
+    pub streams_count: i64,
+    pub has_heartbeat: bool,
+    pub next_run_at: Option<At>,
+    /// The failure that people heard of last.
+    pub told_code: Option<String>,
+    pub told_at: Option<At>,
+    pub timezone: String,
+    pub quiet_from: Option<String>,
+    pub quiet_until: Option<String>,
+}
+
+pub async fn find_subject(tx: &mut Tx, task: TaskId) -> Result<Option<Subject>> {
+    fetch_optional!(
+        tx,
+        Subject,
+        "SELECT t.id, t.user_id, t.label, s.label AS server_label, d.label AS destination_label, t.streams_count,
+             (t.heartbeat_sealed IS NOT NULL) AS has_heartbeat, t.next_run_at, t.told_code, t.told_at, u.timezone,
+             u.quiet_from, u.quiet_until
+         FROM backup_tasks t JOIN remote_servers s ON s.id = t.remote_server_id
+             JOIN backup_destinations d ON d.id = t.backup_destination_id JOIN users u ON u.id = t.user_id
+         WHERE t.id = $1",
+        task.0
+    )
+}
+
+/// A stream and what it wants to hear.
+#[derive(Debug, Clone, Copy, sqlx::FromRow)]
+pub struct Listener {
+    pub id: i64,
+    pub on_success: bool,
+    pub on_failure: bool,
+}
+
+/// Whose streams are asked for.
+#[derive(Debug, Clone, Copy)]
+pub enum Audience {
+    Task(TaskId),
+    /// Of every task that uses it.
+    Server(holdfast_core::ids::ServerId),
+    Destination(holdfast_core::ids::DestinationId),
+    User(UserId),
+}
+
+pub async fn list_listeners(tx: &mut Tx, audience: Audience) -> Result<Vec<Listener>> {
+    let (id, sql) = match audience {
+        Audience::Task(task) => (
+            task.0,
+            "SELECT s.id, s.on_success, s.on_failure FROM notification_streams s
+                 JOIN task_streams x ON x.stream_id = s.id WHERE x.task_id = $1 ORDER BY s.id",
+        ),
+        Audience::Server(server) => (
+            server.0,
+            "SELECT DISTINCT s.id, s.on_success, s.on_failure FROM notification_streams s
+                 JOIN task_streams x ON x.stream_id = s.id JOIN backup_tasks t ON t.id = x.task_id
+             WHERE t.remote_server_id = $1 ORDER BY s.id",
+        ),
+        Audience::Destination(destination) => (
+            destination.0,
+            "SELECT DISTINCT s.id, s.on_success, s.on_failure FROM notification_streams s
+                 JOIN task_streams x ON x.stream_id = s.id JOIN backup_tasks t ON t.id = x.task_id
+             WHERE t.backup_destination_id = $1 ORDER BY s.id",
+        ),
+        Audience::User(user) => (
+            user.0,
+            "SELECT s.id, s.on_success, s.on_failure FROM notification_streams s WHERE s.user_id = $1 ORDER BY s.id",
+        ),
+    };
+    fetch_all!(tx, Listener, sql, id)
+}
+
+/// Notes which failure of a task people heard of.
+pub async fn update_told(tx: &mut Tx, task: TaskId, code: &str, now: Timestamp) -> Result<()> {
+    execute!(tx, "UPDATE backup_tasks SET told_code = $1, told_at = $2 WHERE id = $3", code, At(now), task.0)?;
+    Ok(())
+}
+
+/// A success: nothing is left to tell of, and the task is overdue when the next one is.
+pub async fn note_success(tx: &mut Tx, task: TaskId, overdue_at: Option<Timestamp>) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE backup_tasks SET told_code = NULL, told_at = NULL, overdue_at = CASE WHEN paused_at IS NULL THEN $1 END
+         WHERE id = $2",
+        overdue_at.map(At),
+        task.0
+    )?;
+    Ok(())
+}
+
+/// Tasks that have had no success for too long, each with its last one.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct OverdueRow {
+    pub id: i64,
+    pub overdue_at: At,
+    pub last_success_at: Option<At>,
+    pub running_since: Option<At>,
+}
+
+/// Of several processes that ask, each gets others.
+pub async fn list_overdue(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<OverdueRow>> {
+    const SQL: &str = "SELECT t.id, t.overdue_at,
+             (SELECT MAX(r.finished_at) FROM runs r WHERE r.task_id = t.id AND r.status = 'successful')
+                 AS last_success_at,
+             (SELECT r.started_at FROM runs r WHERE r.task_id = t.id AND r.status = 'running') AS running_since
+         FROM backup_tasks t WHERE t.overdue_at <= $1 ORDER BY t.overdue_at, t.id LIMIT $2";
+    const SHARED: &str = "SELECT t.id, t.overdue_at,
+             (SELECT MAX(r.finished_at) FROM runs r WHERE r.task_id = t.id AND r.status = 'successful')
+                 AS last_success_at,
+             (SELECT r.started_at FROM runs r WHERE r.task_id = t.id AND r.status = 'running') AS running_since
+         FROM backup_tasks t WHERE t.overdue_at <= $1 ORDER BY t.overdue_at, t.id LIMIT $2 FOR UPDATE OF t SKIP LOCKED";
+    let sql = if tx.is_sqlite() { SQL } else { SHARED };
+    fetch_all!(tx, OverdueRow, sql, At(now), limit)
+}
+
+/// When to look at an overdue task again. False when it is not overdue any more, or another process took it.
+pub async fn move_overdue(tx: &mut Tx, row: &OverdueRow, next: Timestamp) -> Result<bool> {
+    let moved = execute!(
+        tx,
+        "UPDATE backup_tasks SET overdue_at = $1 WHERE id = $2 AND overdue_at = $3",
+        At(next),
+        row.id,
+        row.overdue_at
+    )?;
+    Ok(moved == 1)
+}
+
+/// A token that will expire soon, and nobody was told. One that was made for a day only expires when it is nearly over.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct ExpiringToken {
+    pub id: i64,
+    pub user_id: i64,
+    pub name: String,
+    pub expires_at: At,
+    pub timezone: String,
+    pub quiet_from: Option<String>,
+    pub quiet_until: Option<String>,
+}
+
+pub async fn list_expiring_tokens(
+    tx: &mut Tx,
+    now: Timestamp,
+    before: Timestamp,
+    limit: i64,
+) -> Result<Vec<ExpiringToken>> {
+    fetch_all!(
+        tx,
+        ExpiringToken,
+        "SELECT t.id, t.user_id, t.name, t.expires_at, u.timezone, u.quiet_from, u.quiet_until
+         FROM api_tokens t JOIN users u ON u.id = t.user_id
+         WHERE t.expires_at > $1 AND t.expires_at <= $2 AND t.expiry_told_at IS NULL
+             AND (t.expires_at - $1) * 4 <= t.expires_at - t.created_at
+         ORDER BY t.expires_at LIMIT $3",
+        At(now),
+        At(before),
+        limit
+    )
+}
+
+/// False when another process told of it.
+pub async fn note_expiry_told(tx: &mut Tx, token: i64, now: Timestamp) -> Result<bool> {
+    let sql = "UPDATE api_tokens SET expiry_told_at = $1 WHERE id = $2 AND expiry_told_at IS NULL";
+    Ok(execute!(tx, sql, At(now), token)? == 1)
+}

@@ -1,0 +1,89 @@
+//! The figures of somebody's week.
+
+use holdfast_core::Timestamp;
+use holdfast_core::ids::UserId;
+
+use crate::{At, Result, Tx};
+
+/// A task's week.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct TaskWeek {
+    pub id: i64,
+    pub label: String,
+    pub paused_at: Option<At>,
+    pub told_code: Option<String>,
+    pub succeeded: i64,
+    pub failed: i64,
+    pub missed: i64,
+    /// Of backups that can be restored, as far as is known.
+    pub oldest: Option<At>,
+    pub newest: Option<At>,
+    pub damaged: i64,
+    /// Of the newest backup, and of the newest one before the week.
+    pub size: Option<i64>,
+    pub size_before: Option<i64>,
+}
+
+pub async fn list_task_weeks(
+    tx: &mut Tx,
+    user: UserId,
+    from: Timestamp,
+    to: Timestamp,
+    limit: i64,
+) -> Result<Vec<TaskWeek>> {
+    fetch_all!(
+        tx,
+        TaskWeek,
+        "SELECT t.id, t.label, t.paused_at, t.told_code,
+             (SELECT COUNT(*) FROM runs r WHERE r.task_id = t.id AND r.finished_at >= $2 AND r.finished_at < $3
+                 AND r.status = 'successful') AS succeeded,
+             (SELECT COUNT(*) FROM runs r WHERE r.task_id = t.id AND r.finished_at >= $2 AND r.finished_at < $3
+                 AND r.status = 'failed' AND r.error_code <> 'missed') AS failed,
+             (SELECT COUNT(*) FROM runs r WHERE r.task_id = t.id AND r.finished_at >= $2 AND r.finished_at < $3
+                 AND r.error_code = 'missed') AS missed,
+             (SELECT MIN(b.created_at) FROM backups b WHERE b.task_id = t.id AND b.deleted_at IS NULL
+                 AND b.verification NOT IN ('corrupt', 'missing')) AS oldest,
+             (SELECT MAX(b.created_at) FROM backups b WHERE b.task_id = t.id AND b.deleted_at IS NULL
+                 AND b.verification NOT IN ('corrupt', 'missing')) AS newest,
+             (SELECT COUNT(*) FROM backups b WHERE b.task_id = t.id AND b.deleted_at IS NULL
+                 AND b.verification IN ('corrupt', 'missing')) AS damaged,
+             (SELECT b.plain_bytes FROM backups b WHERE b.task_id = t.id AND b.created_at < $3
+                 ORDER BY b.id DESC LIMIT 1) AS size,
+             (SELECT b.plain_bytes FROM backups b WHERE b.task_id = t.id AND b.created_at < $2
+                 ORDER BY b.id DESC LIMIT 1) AS size_before
+         FROM backup_tasks t WHERE t.user_id = $1 ORDER BY t.id LIMIT $4",
+        user.0,
+        At(from),
+        At(to),
+        limit
+    )
+}
+
+/// Runs that ended well and not, within a stretch of time.
+pub async fn count_runs(tx: &mut Tx, user: UserId, from: Timestamp, to: Timestamp) -> Result<(i64, i64)> {
+    let row = fetch_optional!(
+        tx,
+        (i64, i64),
+        "SELECT COUNT(CASE WHEN r.status = 'successful' THEN 1 END), COUNT(CASE WHEN r.status = 'failed' THEN 1 END)
+         FROM runs r WHERE r.user_id = $1 AND r.kind = 'backup' AND r.finished_at >= $2 AND r.finished_at < $3",
+        user.0,
+        At(from),
+        At(to)
+    )?;
+    Ok(row.unwrap_or_default())
+}
+
+/// Bytes that a user's backups take at their destinations: now, and at an earlier time.
+pub async fn sum_stored(tx: &mut Tx, user: UserId, then: Timestamp) -> Result<(i64, i64)> {
+    let row = fetch_optional!(
+        tx,
+        (i64, i64),
+        "SELECT CAST(COALESCE(SUM(CASE WHEN b.deleted_at IS NULL THEN b.size_bytes ELSE 0 END), 0) AS BIGINT),
+             CAST(COALESCE(SUM(CASE WHEN b.created_at < $2 AND (b.deleted_at IS NULL OR b.deleted_at >= $2)
+                 THEN b.size_bytes ELSE 0 END), 0) AS BIGINT)
+         FROM backups b WHERE b.user_id = $1",
+        user.0,
+        At(then)
+    )?;
+    Ok(row.unwrap_or_default())
+}

@@ -1,0 +1,162 @@
+//! An HTTP receiver on loopback, for webhooks: keeps what it gets, and answers as it is told.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+/// How a request is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    Status(u16),
+    /// With a body.
+    Says(u16, String),
+    /// With a `Retry-After` header.
+    Later(u16, String),
+    /// To another place.
+    Redirect(String),
+    /// Takes the request and never answers.
+    Hang,
+    /// Closes the connection.
+    Close,
+}
+
+/// A request as it came.
+#[derive(Debug, Clone)]
+pub struct Received {
+    pub method: String,
+    pub path: String,
+    pub headers: Vec<(String, String)>,
+    pub body: Bytes,
+}
+
+impl Received {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).expect("JSON")
+    }
+}
+
+#[derive(Default)]
+struct State {
+    received: Vec<Received>,
+    next: VecDeque<Answer>,
+    usual: Option<Answer>,
+}
+
+pub struct Receiver {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+    task: JoinHandle<()>,
+}
+
+impl Receiver {
+    /// Answers 204 until it is told otherwise; must be called inside a tokio runtime.
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback");
+        let address = listener.local_addr().expect("a bound address");
+        let state: Arc<Mutex<State>> = Arc::default();
+        let task = tokio::spawn(accept(listener, state.clone()));
+        Self { address, state, task }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// Answers so from now on.
+    pub fn answer(&self, answer: Answer) {
+        self.state().usual = Some(answer);
+    }
+
+    /// Answers so once, before anything else.
+    pub fn answer_once(&self, answer: Answer) {
+        self.state().next.push_back(answer);
+    }
+
+    pub fn received(&self) -> Vec<Received> {
+        self.state().received.clone()
+    }
+
+    /// What came since the last time.
+    pub fn take(&self) -> Vec<Received> {
+        std::mem::take(&mut self.state().received)
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
+    // Dropped with this task, which ends the connections too.
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let Ok((socket, _)) = listener.accept().await else { continue };
+        let state = state.clone();
+        connections.spawn(async move {
+            let serve = service_fn(move |request| take(request, state.clone()));
+            let http = auto::Builder::new(TokioExecutor::new()).http1_only();
+            // A connection that we close ourselves ends with an error, as it should.
+            let _ = http.serve_connection(TokioIo::new(socket), serve).await;
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn take(
+    request: http::Request<Incoming>,
+    state: Arc<Mutex<State>>,
+) -> Result<http::Response<Full<Bytes>>, io::Error> {
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+    let header = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+        (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+    };
+    let received = Received {
+        method: parts.method.to_string(),
+        path: parts.uri.to_string(),
+        headers: parts.headers.iter().map(header).collect(),
+        body,
+    };
+    let answer = {
+        let mut state = state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        state.received.push(received);
+        state.next.pop_front().or_else(|| state.usual.clone()).unwrap_or(Answer::Status(204))
+    };
+    let answered = |status: u16| http::Response::builder().status(status);
+    let (answered, body) = match answer {
+        Answer::Status(status) => (answered(status), String::new()),
+        Answer::Says(status, text) => (answered(status), text),
+        Answer::Later(status, after) => (answered(status).header("retry-after", after), String::new()),
+        Answer::Redirect(to) => (answered(302).header("location", to), String::new()),
+        Answer::Hang => return Ok(hang().await),
+        Answer::Close => return Err(io::ErrorKind::ConnectionReset.into()),
+    };
+    answered.body(Full::new(Bytes::from(body))).map_err(io::Error::other)
+}
+
+async fn hang() -> http::Response<Full<Bytes>> {
+    let never: Infallible = std::future::pending().await;
+    match never {}
+}

@@ -1,0 +1,403 @@
+//! Writes down what people are to be told, in the transaction of what it is about: so that it is told if it happened, and
+//! only then. The postman delivers it.
+
+use holdfast_core::clock::{self, Zone};
+use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
+use holdfast_core::notice::{self, NoticeKind, Told};
+use holdfast_core::run::FailureCode;
+use holdfast_core::{Timestamp, random};
+use holdfast_notify::{About, BackupDamaged, Content, Message, Outcome, Ping, RunEnded, TaskFacts};
+use holdfast_store::notices::{self, Audience, Listener, NewNotice, OverdueRow, Recipient, Subject};
+use holdfast_store::runs::RunRow;
+use holdfast_store::{StoreError, Tx, backups, destinations, servers, tasks, users};
+
+use crate::scheduler::later;
+
+type Result<T = ()> = std::result::Result<T, StoreError>;
+
+/// An overdue task is told of once a day.
+const OVERDUE_AGAIN_SECS: i64 = 86_400;
+/// A run that is under way may still make an overdue task right.
+const OVERDUE_PATIENCE_SECS: i64 = 1_800;
+
+/// Knows where links lead.
+#[derive(Debug, Clone)]
+pub(crate) struct Herald {
+    base_url: String,
+}
+
+/// How a run ended, as far as people are concerned.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Ended<'a> {
+    Stored { plain_bytes: i64, stored_bytes: i64, entries: i64 },
+    Failed { code: FailureCode, reason: &'a str },
+}
+
+/// A backup's end and what follows from it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ending<'a> {
+    pub run: &'a RunRow,
+    pub ended: Ended<'a>,
+    pub warnings: i64,
+    /// It is not over yet: the next try is what people hear of.
+    pub will_retry: bool,
+    pub is_paused: bool,
+}
+
+/// How somebody wants to hear.
+struct Hearer {
+    user: UserId,
+    zone: Zone,
+    held_until: Option<Timestamp>,
+}
+
+impl Hearer {
+    fn new(user: i64, timezone: &str, quiet: (Option<&str>, Option<&str>), now: Timestamp) -> Self {
+        let zone = clock::zone_or_utc(timezone);
+        let held_until = users::read_quiet_hours(quiet.0, quiet.1).and_then(|quiet| quiet.end(now, &zone));
+        Self { user: UserId(user), zone, held_until }
+    }
+
+    fn of(subject: &Subject, now: Timestamp) -> Self {
+        let quiet = (subject.quiet_from.as_deref(), subject.quiet_until.as_deref());
+        Self::new(subject.user_id, &subject.timezone, quiet, now)
+    }
+
+    async fn find(tx: &mut Tx, user: UserId, now: Timestamp) -> Result<Option<Self>> {
+        let row = users::find(tx, user).await?;
+        Ok(row
+            .map(|row| Self::new(row.id, &row.timezone, (row.quiet_from.as_deref(), row.quiet_until.as_deref()), now)))
+    }
+}
+
+fn facts(subject: &Subject) -> TaskFacts<'_> {
+    TaskFacts {
+        label: &subject.label,
+        server: &subject.server_label,
+        destination: &subject.destination_label,
+        next_run_at: subject.next_run_at.map(|at| at.0),
+    }
+}
+
+fn told(subject: &Subject) -> Option<Told<'_>> {
+    Some(Told { code: subject.told_code.as_deref()?, at: subject.told_at?.0 })
+}
+
+impl Herald {
+    pub(crate) fn new(base_url: &str) -> Self {
+        Self { base_url: base_url.to_owned() }
+    }
+
+    fn about<'a>(&'a self, event: &'a str, hearer: &'a Hearer, at: Timestamp) -> About<'a> {
+        About { event, base_url: &self.base_url, zone: &hearer.zone, at }
+    }
+
+    /// A backup run has ended.
+    pub(crate) async fn run_ended(&self, tx: &mut Tx, ending: &Ending<'_>, now: Timestamp) -> Result {
+        let Some(task) = ending.run.task_id.map(TaskId) else { return Ok(()) };
+        let Some(subject) = notices::find_subject(tx, task).await? else { return Ok(()) };
+        match ending.ended {
+            Ended::Stored { .. } => {
+                let schedule = tasks::find(tx, task).await?.map(|row| row.schedule()).transpose()?;
+                let overdue = schedule.and_then(|schedule| notice::overdue_at(&schedule, now));
+                notices::note_success(tx, task, overdue).await?;
+                self.beat(tx, &subject, None, "The backup succeeded.", now).await?;
+                self.succeeded(tx, ending, &subject, now).await
+            }
+            Ended::Failed { .. } if ending.will_retry => Ok(()),
+            Ended::Failed { code, reason } => {
+                self.beat(tx, &subject, Some("fail"), reason, now).await?;
+                self.failed(tx, ending, &subject, (code, reason), now).await
+            }
+        }
+    }
+
+    async fn succeeded(&self, tx: &mut Tx, ending: &Ending<'_>, subject: &Subject, now: Timestamp) -> Result {
+        let Ended::Stored { plain_bytes, stored_bytes, entries } = ending.ended else { return Ok(()) };
+        let task = TaskId(subject.id);
+        let was_told = subject.told_code.is_some();
+        let wants = |listener: &Listener| {
+            let kind = notice::success_kind(listener.on_failure, was_told);
+            kind.is_wanted(listener.on_success, listener.on_failure).then_some((StreamId(listener.id), kind))
+        };
+        let listeners: Vec<(StreamId, NoticeKind)> =
+            self.listeners(tx, subject).await?.iter().filter_map(wants).collect();
+        if listeners.is_empty() {
+            return Ok(());
+        }
+        let before = backups::find_size_before(tx, task, RunId(ending.run.id)).await?;
+        let hearer = Hearer::of(subject, now);
+        let event = new_event();
+        for (stream, kind) in listeners {
+            let run = RunEnded {
+                run: ending.run.id,
+                started_at: ending.run.started_at.map(|at| at.0),
+                warnings: ending.warnings,
+                outcome: Outcome::Stored {
+                    plain_bytes,
+                    stored_bytes,
+                    files: entries,
+                    before,
+                    was_failing: kind == NoticeKind::Recovered,
+                },
+            };
+            let message = holdfast_notify::run_ended(&self.about(&event, &hearer, now), &facts(subject), &run);
+            post(tx, &hearer, Recipient::Stream(stream), Some(task), kind, message, now).await?;
+        }
+        Ok(())
+    }
+
+    async fn failed(
+        &self,
+        tx: &mut Tx,
+        ending: &Ending<'_>,
+        subject: &Subject,
+        (code, reason): (FailureCode, &str),
+        now: Timestamp,
+    ) -> Result {
+        let task = TaskId(subject.id);
+        if !ending.is_paused && !notice::is_news(told(subject), code.as_str(), now) {
+            return Ok(());
+        }
+        let listeners = self.listeners(tx, subject).await?;
+        let is_reminder = subject.told_code.as_deref() == Some(code.as_str());
+        notices::update_told(tx, task, code.as_str(), now).await?;
+        let hearer = Hearer::of(subject, now);
+        let event = new_event();
+        let run = RunEnded {
+            run: ending.run.id,
+            started_at: ending.run.started_at.map(|at| at.0),
+            warnings: ending.warnings,
+            outcome: Outcome::Failed { code, reason, is_reminder, is_paused: ending.is_paused },
+        };
+        let message = holdfast_notify::run_ended(&self.about(&event, &hearer, now), &facts(subject), &run);
+        tell(tx, &hearer, &listeners, Some(task), NoticeKind::Failure, &message, now).await
+    }
+
+    /// Most tasks have no streams, and cost no query.
+    async fn listeners(&self, tx: &mut Tx, subject: &Subject) -> Result<Vec<Listener>> {
+        if subject.streams_count == 0 {
+            return Ok(Vec::new());
+        }
+        notices::list_listeners(tx, Audience::Task(TaskId(subject.id))).await
+    }
+
+    /// A run begins: a sign of life for whoever watches from outside.
+    pub(crate) async fn run_started(&self, tx: &mut Tx, task: TaskId, now: Timestamp) -> Result {
+        match notices::find_subject(tx, task).await? {
+            Some(subject) => self.beat(tx, &subject, Some("start"), "The backup started.", now).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn beat(&self, tx: &mut Tx, subject: &Subject, suffix: Option<&str>, text: &str, now: Timestamp) -> Result {
+        if !subject.has_heartbeat {
+            return Ok(());
+        }
+        let kind = match suffix {
+            Some("start") => NoticeKind::HeartbeatStart,
+            Some(_) => NoticeKind::HeartbeatFail,
+            None => NoticeKind::HeartbeatSuccess,
+        };
+        let content = Content::Ping(Ping { suffix: suffix.map(str::to_owned), text: text.to_owned() });
+        let new = NewNotice {
+            owner: UserId(subject.user_id),
+            recipient: Recipient::Heartbeat(TaskId(subject.id)),
+            task: Some(TaskId(subject.id)),
+            kind,
+            event: &new_event(),
+            title: text,
+            content: &content.to_text(),
+            held_until: None,
+        };
+        notices::insert(tx, &new, now).await
+    }
+
+    /// Slots of a task passed while nobody worked; the newest of them is `run`.
+    pub(crate) async fn missed(
+        &self,
+        tx: &mut Tx,
+        task: TaskId,
+        run: RunId,
+        (since, slots): (Timestamp, usize),
+        now: Timestamp,
+    ) -> Result {
+        let Some(subject) = notices::find_subject(tx, task).await? else { return Ok(()) };
+        let code = FailureCode::Missed.as_str();
+        if !notice::is_news(told(&subject), code, now) {
+            return Ok(());
+        }
+        notices::update_told(tx, task, code, now).await?;
+        let listeners = self.listeners(tx, &subject).await?;
+        let hearer = Hearer::of(&subject, now);
+        let event = new_event();
+        let about = self.about(&event, &hearer, now);
+        let message = holdfast_notify::missed(&about, &facts(&subject), run.0, since, slots);
+        tell(tx, &hearer, &listeners, Some(task), NoticeKind::Missed, &message, now).await
+    }
+
+    /// A task has had no success for too long.
+    pub(crate) async fn overdue(&self, tx: &mut Tx, row: &OverdueRow, now: Timestamp) -> Result {
+        let is_under_way =
+            row.running_since.is_some_and(|since| now.duration_since(since.0).as_secs() < OVERDUE_AGAIN_SECS);
+        let wait = if is_under_way { OVERDUE_PATIENCE_SECS } else { OVERDUE_AGAIN_SECS };
+        if !notices::move_overdue(tx, row, later(now, wait)).await? || is_under_way {
+            return Ok(());
+        }
+        let task = TaskId(row.id);
+        let Some(subject) = notices::find_subject(tx, task).await? else { return Ok(()) };
+        // Who was told today that the task fails knows already.
+        let is_known = subject.told_at.is_some_and(|told| now.duration_since(told.0).as_secs() < OVERDUE_AGAIN_SECS);
+        if is_known {
+            return Ok(());
+        }
+        notices::update_told(tx, task, NoticeKind::Overdue.as_str(), now).await?;
+        tracing::warn!(task = task.0, "this task has had no success for too long");
+        let listeners = self.listeners(tx, &subject).await?;
+        let hearer = Hearer::of(&subject, now);
+        let event = new_event();
+        let (last, running) = (row.last_success_at.map(|at| at.0), row.running_since.map(|at| at.0));
+        let message = holdfast_notify::overdue(&self.about(&event, &hearer, now), &facts(&subject), last, running);
+        tell(tx, &hearer, &listeners, Some(task), NoticeKind::Overdue, &message, now).await
+    }
+
+    /// A stored backup cannot be restored any more. Where nobody hears of its task, its owner's other streams do.
+    pub(crate) async fn damaged(&self, tx: &mut Tx, id: BackupId, run: RunId, reason: &str, now: Timestamp) -> Result {
+        let Some(backup) = backups::find(tx, id).await? else { return Ok(()) };
+        let Some(hearer) = Hearer::find(tx, UserId(backup.user_id), now).await? else { return Ok(()) };
+        let destination = destinations::find(tx, DestinationId(backup.destination_id)).await?;
+        let kind = NoticeKind::BackupDamaged;
+        let task = backup.task_id.map(TaskId);
+        let mut listeners = match task {
+            Some(task) => notices::list_listeners(tx, Audience::Task(task)).await?,
+            None => Vec::new(),
+        };
+        if !listeners.iter().any(|listener| kind.is_wanted(listener.on_success, listener.on_failure)) {
+            listeners = notices::list_listeners(tx, Audience::User(hearer.user)).await?;
+        }
+        let event = new_event();
+        let found = BackupDamaged {
+            task: &backup.task_label,
+            destination: destination.as_ref().map_or("", |row| row.label.as_str()),
+            key: &backup.object_key,
+            made_at: backup.created_at.0,
+            run: run.0,
+            reason,
+        };
+        let message = found.message(&self.about(&event, &hearer, now));
+        tell(tx, &hearer, &listeners, task, kind, &message, now).await
+    }
+
+    /// A server that was fine before is not, found by something else than a backup, which tells of it itself.
+    pub(crate) async fn server_lost(
+        &self,
+        tx: &mut Tx,
+        id: ServerId,
+        run: RunId,
+        (code, reason): (FailureCode, &str),
+        now: Timestamp,
+    ) -> Result {
+        let Some(server) = servers::find(tx, id).await? else { return Ok(()) };
+        let Some(hearer) = Hearer::find(tx, UserId(server.user_id), now).await? else { return Ok(()) };
+        let listeners = notices::list_listeners(tx, Audience::Server(id)).await?;
+        let event = new_event();
+        let about = self.about(&event, &hearer, now);
+        let (kind, message) = match code {
+            FailureCode::HostKeyChanged => {
+                (NoticeKind::HostKeyChanged, holdfast_notify::host_key_changed(&about, &server.label, run.0))
+            }
+            _ => (
+                NoticeKind::ServerUnreachable,
+                holdfast_notify::server_unreachable(&about, &server.label, run.0, code, reason),
+            ),
+        };
+        tell(tx, &hearer, &listeners, None, kind, &message, now).await
+    }
+
+    pub(crate) async fn destination_lost(
+        &self,
+        tx: &mut Tx,
+        id: DestinationId,
+        run: RunId,
+        (code, reason): (FailureCode, &str),
+        now: Timestamp,
+    ) -> Result {
+        let Some(row) = destinations::find(tx, id).await? else { return Ok(()) };
+        let Some(hearer) = Hearer::find(tx, UserId(row.user_id), now).await? else { return Ok(()) };
+        let listeners = notices::list_listeners(tx, Audience::Destination(id)).await?;
+        let event = new_event();
+        let about = self.about(&event, &hearer, now);
+        let message = holdfast_notify::destination_unreachable(&about, &row.label, run.0, code, reason);
+        tell(tx, &hearer, &listeners, None, NoticeKind::DestinationUnreachable, &message, now).await
+    }
+
+    pub(crate) async fn token_expires(&self, tx: &mut Tx, token: &notices::ExpiringToken, now: Timestamp) -> Result {
+        if !notices::note_expiry_told(tx, token.id, now).await? {
+            return Ok(());
+        }
+        let quiet = (token.quiet_from.as_deref(), token.quiet_until.as_deref());
+        let hearer = Hearer::new(token.user_id, &token.timezone, quiet, now);
+        let listeners = notices::list_listeners(tx, Audience::User(hearer.user)).await?;
+        let event = new_event();
+        let about = self.about(&event, &hearer, now);
+        let message = holdfast_notify::token_expiring(&about, &token.name, token.expires_at.0);
+        tell(tx, &hearer, &listeners, None, NoticeKind::TokenExpiring, &message, now).await
+    }
+
+    /// A sample for a stream.
+    pub(crate) fn sample(&self, stream: &str, timezone: &str, now: Timestamp) -> Content {
+        let zone = clock::zone_or_utc(timezone);
+        let event = new_event();
+        let about = About { event: &event, base_url: &self.base_url, zone: &zone, at: now };
+        Content::Message(holdfast_notify::test_message(&about, stream))
+    }
+
+    pub(crate) fn link(&self, path: &str) -> String {
+        format!("{}{path}", self.base_url)
+    }
+}
+
+pub(crate) fn new_event() -> String {
+    random::hex(&random::bytes::<8>())
+}
+
+/// Writes a notice for each of the streams that want it.
+async fn tell(
+    tx: &mut Tx,
+    hearer: &Hearer,
+    listeners: &[Listener],
+    task: Option<TaskId>,
+    kind: NoticeKind,
+    message: &Message,
+    now: Timestamp,
+) -> Result {
+    for listener in listeners.iter().filter(|listener| kind.is_wanted(listener.on_success, listener.on_failure)) {
+        let recipient = Recipient::Stream(StreamId(listener.id));
+        post(tx, hearer, recipient, task, kind, message.clone(), now).await?;
+    }
+    Ok(())
+}
+
+async fn post(
+    tx: &mut Tx,
+    hearer: &Hearer,
+    recipient: Recipient,
+    task: Option<TaskId>,
+    kind: NoticeKind,
+    message: Message,
+    now: Timestamp,
+) -> Result {
+    let (event, title) = (message.event.clone(), message.title.clone());
+    let content = Content::Message(message).to_text();
+    let new = NewNotice {
+        owner: hearer.user,
+        recipient,
+        task,
+        kind,
+        event: &event,
+        title: &title,
+        content: &content,
+        held_until: hearer.held_until,
+    };
+    notices::insert(tx, &new, now).await
+}
