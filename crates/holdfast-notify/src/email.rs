@@ -28,6 +28,15 @@ impl MessageMail<'_> {
     fn css(tone: &Tone) -> String {
         css(*tone)
     }
+
+    /// What the dark ground makes lighter.
+    fn class(tone: &Tone) -> &'static str {
+        match tone {
+            Tone::Good => "good",
+            Tone::Bad => "bad",
+            Tone::Warning | Tone::Note => "soft",
+        }
+    }
 }
 
 #[derive(Template)]

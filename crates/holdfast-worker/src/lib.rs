@@ -142,7 +142,7 @@ impl Worker {
     pub async fn run(&self, stop: CancellationToken) {
         let queued = self.app().run_queued();
         // By itself: whatever holds up the rest, people hear of it.
-        let delivering = tokio::spawn(self.postman().run(stop.clone()));
+        let delivering = AbortOnDropHandle::new(tokio::spawn(self.postman().run(stop.clone())));
         let mut tidy = tokio::time::interval(TIDY_EVERY);
         let mut flush = tokio::time::interval(FLUSH_EVERY);
         let mut look = tokio::time::interval(LOOK_EVERY);

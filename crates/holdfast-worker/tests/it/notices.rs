@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use holdfast_core::queue::AtOnce;
 use holdfast_testkit::{Answer, Engine, MailServer, Receiver, Settings, SshServer, TestApp, TestUser, on_both_engines};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -481,61 +482,121 @@ async fn a_channel_that_hangs_holds_up_nobody_else() {
     working.await.unwrap();
 }
 
-/// Ten thousand ended runs, with deliveries that break off in between: each wanted notice arrives, and without a crash
-/// exactly once.
+/// Ten thousand runs end and are told of, without and with workers that die in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_ends_are_told_of() {
-    use holdfast_core::ids::{StreamId, UserId};
-    use holdfast_core::notice::NoticeKind;
-    use holdfast_store::notices::{NewNotice, Recipient};
-    const ENDS: usize = 10_000;
-    for (crashes, engine) in [(0, Engine::Sqlite), (40, Engine::Sqlite), (40, Engine::Postgres)] {
-        let app = TestApp::start_with(engine, Settings::default()).await;
-        let user = app.admin("ada").await;
-        let hook = Receiver::start().await;
-        let mut streams = Vec::new();
-        for _ in 0..8 {
-            streams.push(StreamId(stream(&user, &hook, true, true).await));
-        }
-        let zone = holdfast_core::clock::zone("UTC").unwrap();
-        let mut tx = app.app.store.begin().await.unwrap();
-        for number in 0..ENDS {
-            let event = format!("{number:016x}");
-            let about = holdfast_notify::About { event: &event, base_url: "http://x", zone: &zone, at: app.app.now() };
-            let content = holdfast_notify::Content::Message(holdfast_notify::test_message(&about, "ops")).to_text();
-            let new = NewNotice {
-                owner: UserId(user.id.0),
-                recipient: Recipient::Stream(streams[number % streams.len()]),
-                task: None,
-                kind: NoticeKind::Failure,
-                event: &event,
-                title: "t",
-                content: &content,
-                held_until: None,
-            };
-            holdfast_store::notices::insert(&mut tx, &new, app.app.now()).await.unwrap();
-        }
-        tx.commit().await.unwrap();
-        for crash in 0..crashes {
-            // A process that is gone in the middle of its deliveries, at another place each time.
-            let worker = app.worker();
-            let dying = tokio::spawn(async move { worker.deliver_due().await });
-            let before = hook.received().len();
-            wait_for(async || (hook.received().len() >= before + 1 + crash * 3).then_some(())).await;
-            dying.abort();
-            assert!(dying.await.is_err());
-            // Its claims run out.
-            app.clock.advance_secs(121);
-        }
-        app.worker().deliver_due().await.unwrap();
-        let mut seen: HashMap<String, usize> = HashMap::new();
-        for received in hook.take() {
-            *seen.entry(event_of(&received.json())).or_default() += 1;
-        }
-        assert_eq!(seen.len(), ENDS, "each arrived");
-        let twice = seen.values().filter(|count| **count > 1).count();
-        assert!(twice <= crashes, "{twice} came twice, of {crashes} crashes");
-        let all = user.client.get("/api/notices?status=delivered&per_page=1").await.expect(200);
-        assert_eq!(all["meta"]["total"], json!(ENDS));
+    all_ends_arrive(Engine::Sqlite, 10_000, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_ends_are_told_of_though_workers_die() {
+    all_ends_arrive(Engine::Sqlite, 10_000, 12).await;
+    all_ends_arrive(Engine::Postgres, 1_000, 5).await;
+}
+
+async fn all_ends_arrive(engine: Engine, ends: usize, crashes: usize) {
+    let mut settings = Settings::default();
+    settings.work.runs_at_once = 64;
+    settings.work.at_once = AtOnce { per_server: 64, per_user: 64 };
+    let app = TestApp::start_with(engine, settings).await;
+    let user = app.admin("ada").await;
+    let hook = Receiver::start().await;
+    let mut streams = Vec::new();
+    for _ in 0..8 {
+        streams.push(stream(&user, &hook, false, true).await);
     }
+    make_tasks(&app, &user, &streams, ends).await;
+    app.clock.set("2025-03-04T03:00:01Z");
+
+    let delivered = async || {
+        let all = user.client.get("/api/notices?status=delivered&per_page=1").await.expect(200);
+        all["meta"]["total"].as_u64().unwrap() as usize
+    };
+    let start = || {
+        let (worker, stop) = (app.worker(), CancellationToken::new());
+        let told = stop.clone();
+        (tokio::spawn(async move { worker.run(told).await }), stop)
+    };
+    for crash in 0..crashes {
+        let (worker, _) = start();
+        // At another place each time, and always in the middle of something.
+        let until = (delivered().await + 7 + crash * 13).min(ends);
+        pass_until(&app, async || hook.received().len() >= until).await;
+        worker.abort();
+        assert!(worker.await.is_err());
+        // What it had is anybody's again.
+        app.clock.advance_secs(125);
+    }
+    let (worker, stop) = start();
+    pass_until(&app, async || delivered().await >= ends).await;
+    stop.cancel();
+    worker.await.unwrap();
+
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    for received in hook.take() {
+        *seen.entry(event_of(&received.json())).or_default() += 1;
+    }
+    assert_eq!(seen.len(), ends, "each arrived");
+    let twice: usize = seen.values().map(|count| count - 1).sum();
+    // At most what each of the streams was given when its worker died.
+    assert!(twice <= crashes * streams.len(), "{twice} came twice, of {crashes} crashes");
+    assert!(notices(&user, "status=pending").await.is_empty() && notices(&user, "status=undelivered").await.is_empty());
+    let failed = user.client.get("/api/backup-task-logs?status=failed&per_page=1").await.expect(200);
+    assert_eq!(failed["meta"]["total"], json!(ends), "each run ended once");
+}
+
+/// Lets time go by faster than it does, so that runs whose workers are gone are found by their silence, but not so fast
+/// that a live worker seems silent.
+async fn pass_until(app: &TestApp, is_so: impl AsyncFn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(400);
+    while !is_so().await {
+        assert!(Instant::now() < deadline, "it did not happen");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        app.clock.advance_secs(4);
+    }
+}
+
+/// Tasks that are all due at once, fail at once, and have a stream each.
+async fn make_tasks(app: &TestApp, user: &TestUser, streams: &[i64], count: usize) {
+    use holdfast_core::ids::{DestinationId, ServerId};
+    use holdfast_core::schedule::{Frequency, Schedule, TimeOfDay};
+    use holdfast_core::secret::SecretChange;
+    use holdfast_core::task::{Source, Storage, TaskDraft, TaskKind, TaskSettings};
+    let (server, destination) = (user.server().await, user.destination().await);
+    let mut tx = app.app.store.begin().await.unwrap();
+    for number in 0..count {
+        let schedule = Schedule {
+            frequency: Frequency::Daily,
+            time: TimeOfDay::parse("03:00"),
+            day_of_week: 0,
+            day_of_month: 1,
+            cron: None,
+        };
+        let next = schedule.next_after(app.app.now());
+        let settings = TaskSettings {
+            server: ServerId(server),
+            destination: DestinationId(destination),
+            label: format!("task {number}"),
+            description: None,
+            source: Source {
+                kind: TaskKind::Files,
+                path: Some("/srv".to_owned()),
+                database_name: None,
+                database_engine: None,
+                excluded_tables: None,
+                excluded_paths: Vec::new(),
+            },
+            schedule,
+            storage: Storage { max_backups: 1, appended_filename: None, path: "/".to_owned() },
+        };
+        let draft = TaskDraft {
+            settings,
+            encryption_password: SecretChange::Keep,
+            heartbeat_url: SecretChange::Keep,
+            stream_ids: Some(vec![streams[number % streams.len()]]),
+            tag_ids: None,
+        };
+        holdfast_store::tasks::insert(&mut tx, user.id, &draft, next, app.app.now()).await.unwrap();
+    }
+    tx.commit().await.unwrap();
 }
