@@ -99,6 +99,10 @@ fn notification_streams() -> Vec<Route> {
             .says("Change quiet hours and the weekly summary")
             .takes_part_of::<notices::HearingBody>()
             .shows::<notices::HearingResource>(),
+        patch("/api/notification-settings", Scope::UpdateNotificationStreams, notices::update_hearing)
+            .says("Change quiet hours and the weekly summary (the same as PUT)")
+            .takes_part_of::<notices::HearingBody>()
+            .shows::<notices::HearingResource>(),
     ]
 }
 

@@ -7,7 +7,7 @@ use holdfast_core::page::Page;
 use holdfast_core::run::Trigger;
 use holdfast_core::task::{TaskDraft, TaskInput};
 use holdfast_core::{Secret, Timestamp, random, rules};
-use holdfast_store::runs::{self, RunRow, Subject};
+use holdfast_store::runs::{self, NewRun, RunRow, Subject};
 use holdfast_store::tasks::{self, Attachable, TaskFilter, TaskRow};
 use holdfast_store::upcoming::{self, UpcomingRow};
 use holdfast_store::{Listing, Tx, backups};
@@ -196,10 +196,13 @@ async fn queue(app: &App, mut tx: Tx, row: &TaskRow, trigger: Trigger) -> Result
         return Err(AppError::Conflict("This backup task is paused. Resume it first.".into()));
     }
     let task = TaskId(row.id);
-    if app.queue_run(&mut tx, UserId(row.user_id), Subject::Backup(task), trigger).await?.is_none() {
+    // In place of a second try it is one: its end is told, whatever it is.
+    let attempt = if tasks::drop_retry(&mut tx, task).await? { 2 } else { 1 };
+    let new = NewRun { attempt, ..NewRun::asked_for(UserId(row.user_id), Subject::Backup(task), trigger) };
+    if runs::insert(&mut tx, &new, app.now()).await?.is_none() {
         return Err(AppError::Conflict("This backup task is already running.".into()));
     }
-    tasks::drop_retry(&mut tx, task).await?;
+    runs::announce(&mut tx).await?;
     tx.commit().await?;
     app.wake_worker();
     Ok(())

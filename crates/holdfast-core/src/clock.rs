@@ -54,6 +54,11 @@ pub fn date(at: Timestamp, zone: &TimeZone) -> String {
     at.to_zoned(zone.clone()).strftime("%A, %-d %B %Y").to_string()
 }
 
+/// A date as HTTP headers write it.
+pub fn parse_http_date(text: &str) -> Option<Timestamp> {
+    jiff::fmt::rfc2822::parse(text).ok().map(|zoned| zoned.timestamp())
+}
+
 /// How far the zone's clocks are ahead of UTC at this instant.
 pub fn offset_secs(at: Timestamp, zone: &TimeZone) -> i32 {
     zone.to_offset(at).seconds()
@@ -95,6 +100,12 @@ mod tests {
     fn times_always_show_six_fractional_digits() {
         assert_eq!(rfc3339(at("2025-03-02T12:00:00Z")), "2025-03-02T12:00:00.000000Z");
         assert_eq!(rfc3339(at("2025-03-02T12:00:00.123456Z")), "2025-03-02T12:00:00.123456Z");
+    }
+
+    #[test]
+    fn dates_of_headers_are_read() {
+        assert_eq!(parse_http_date("Sun, 02 Mar 2025 12:00:00 GMT"), Some(at("2025-03-02T12:00:00Z")));
+        assert_eq!(parse_http_date("soon"), None);
     }
 
     #[test]

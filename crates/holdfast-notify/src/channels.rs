@@ -5,7 +5,7 @@ use holdfast_core::Secret;
 use serde_json::{Value, json};
 use url::{Host, Url};
 
-use crate::message::{Message, Ping};
+use crate::message::{Item, Message, Ping};
 use crate::text::cut;
 
 /// Where something is delivered to. All of it is secret: who knows a webhook's URL can write to it.
@@ -39,12 +39,19 @@ const DISCORD_TEXT: usize = 2_600;
 
 pub(crate) fn discord(message: &Message) -> Value {
     let mut description = discord_text(&message.text, 1900);
-    for item in &message.items {
-        let line =
-            format!("\n{} {} · {}", item.tone.sign(), discord_text(&item.title, 240), discord_text(&item.at, 80));
+    let mut add = |line: String| {
         if description.chars().count() + line.chars().count() < DISCORD_TEXT {
             description.push_str(&line);
         }
+    };
+    for item in &message.items {
+        let about = discord_text(&format!("{} {}", item.at, item.event), 160);
+        add(format!("\n{} {} · {about}", item.tone.sign(), discord_text(&item.title, 240)));
+    }
+    // Discord refuses links to hosts without a dot, and the whole message with them.
+    let link = message.link.as_ref().filter(|link| has_public_form(link));
+    if let (None, Some(link)) = (link, &message.link) {
+        add(format!("\n{}", discord_text(link, 500)));
     }
     let fields: Vec<Value> = message
         .facts
@@ -54,18 +61,26 @@ pub(crate) fn discord(message: &Message) -> Value {
             |fact| json!({"name": fact.name, "value": discord_text(&fact.value, 400), "inline": fact.value.len() < 40}),
         )
         .collect();
-    json!({
-        "username": "Holdfast",
-        "allowed_mentions": {"parse": []},
-        "embeds": [{
-            "title": discord_text(&message.title, 250),
-            "description": description,
-            "url": message.link,
-            "color": message.tone.colour(),
-            "fields": fields,
-            "footer": {"text": format!("{} · {}", message.at, message.event)},
-        }],
-    })
+    let mut embed = json!({
+        "title": discord_text(&message.title, 250),
+        "description": description,
+        "color": message.tone.colour(),
+        "fields": fields,
+        "footer": {"text": format!("{} · {}", message.at, message.event)},
+    });
+    if let Some(link) = link {
+        embed["url"] = json!(link);
+    }
+    json!({"username": "Holdfast", "allowed_mentions": {"parse": []}, "embeds": [embed]})
+}
+
+fn has_public_form(link: &str) -> bool {
+    let Ok(url) = Url::parse(link) else { return false };
+    match url.host() {
+        Some(Host::Domain(name)) => name.contains('.'),
+        Some(_) => true,
+        None => false,
+    }
 }
 
 /// Everything foreign is `plain_text`, which Slack shows as it is.
@@ -76,7 +91,7 @@ pub(crate) fn slack(message: &Message) -> Value {
         json!({"type": "section", "text": plain(&message.text, 2900)}),
     ];
     for item in message.items.iter().take(25) {
-        let text = format!("{} {} ({})\n{}", item.tone.sign(), item.title, item.at, item.text);
+        let text = format!("{} {} ({} {})\n{}", item.tone.sign(), item.title, item.at, item.event, item.text);
         blocks.push(json!({"type": "section", "text": plain(&text, 1000)}));
     }
     for facts in message.facts.chunks(10) {
@@ -98,6 +113,19 @@ fn slack_text(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
+/// Teams takes 28 KB in all.
+const TEAMS_ITEMS_BYTES: usize = 14_000;
+
+/// As many items as have no more text than this.
+fn within(items: &[Item], most: usize) -> &[Item] {
+    let mut bytes = 0;
+    let fits = |item: &&Item| {
+        bytes += item.title.len() + item.text.len() + item.at.len() + 200;
+        bytes <= most
+    };
+    &items[..items.iter().take_while(fits).count()]
+}
+
 /// Adaptive cards read a little Markdown in text blocks and facts, but none in runs of rich text.
 pub(crate) fn teams(message: &Message) -> Value {
     let run = |text: &str, weight: &str| json!({"type": "TextRun", "text": text, "weight": weight});
@@ -113,9 +141,10 @@ pub(crate) fn teams(message: &Message) -> Value {
         rich(json!([{"type": "TextRun", "text": title, "weight": "bolder", "size": "large", "color": colour}])),
         rich(json!([run(&message.text, "default")])),
     ];
-    for item in &message.items {
+    for item in within(&message.items, TEAMS_ITEMS_BYTES) {
         let title = format!("{} {} ", item.tone.sign(), item.title);
-        body.push(rich(json!([run(&title, "bolder"), run(&format!("{} {}", item.at, item.text), "default")])));
+        let text = format!("{} {} {}", item.at, item.event, item.text);
+        body.push(rich(json!([run(&title, "bolder"), run(&text, "default")])));
     }
     for fact in &message.facts {
         body.push(rich(json!([run(&format!("{}: ", fact.name), "bolder"), run(&fact.value, "default")])));
@@ -150,11 +179,14 @@ pub(crate) fn teams_connector(message: &Message) -> Value {
     let plain = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let facts: Vec<Value> =
         message.facts.iter().map(|fact| json!({"name": fact.name, "value": plain(&fact.value)})).collect();
-    let mut sections = vec![json!({"text": plain(&message.text), "facts": facts, "markdown": false})];
-    for item in &message.items {
+    // The card's own title would be read as Markdown; that of a section is not.
+    let title = plain(&format!("{} {}", message.tone.sign(), message.title));
+    let mut sections =
+        vec![json!({"activityTitle": title, "text": plain(&message.text), "facts": facts, "markdown": false})];
+    for item in within(&message.items, TEAMS_ITEMS_BYTES) {
         sections.push(json!({
             "activityTitle": plain(&format!("{} {}", item.tone.sign(), item.title)),
-            "activitySubtitle": item.at,
+            "activitySubtitle": format!("{} {}", item.at, item.event),
             "text": plain(&item.text),
             "markdown": false,
         }));
@@ -171,8 +203,7 @@ pub(crate) fn teams_connector(message: &Message) -> Value {
         "@type": "MessageCard",
         "@context": "https://schema.org/extensions",
         "themeColor": format!("{:06x}", message.tone.colour()),
-        "summary": message.title,
-        "title": plain(&message.title),
+        "summary": plain(&message.title),
         "sections": sections,
         "potentialAction": actions,
     })

@@ -1,9 +1,9 @@
 //! Every text that people get, from the facts of what happened.
 
-use holdfast_core::Timestamp;
 use holdfast_core::clock::{self, Zone};
 use holdfast_core::notice::NoticeKind;
 use holdfast_core::run::FailureCode;
+use holdfast_core::{Timestamp, random};
 
 use crate::message::{Fact, Item, Message, Tone};
 use crate::text::{clean, counted, cut, duration, growth, more, size};
@@ -33,7 +33,7 @@ impl About<'_> {
             event: self.event.to_owned(),
             kind: kind.as_str().to_owned(),
             tone,
-            title: cut(&clean(title, false), 200),
+            title: cut(&plain(title), 200),
             text: cut(&clean(text, true), REASON_CHARS),
             facts: Vec::new(),
             link: None,
@@ -49,7 +49,13 @@ impl About<'_> {
 }
 
 fn fact(name: &str, value: &str) -> Fact {
-    Fact { name: name.to_owned(), value: cut(&clean(value, false), 300) }
+    Fact { name: name.to_owned(), value: cut(&plain(value), 300) }
+}
+
+/// Harmless, and never empty: channels refuse empty fields.
+fn plain(text: &str) -> String {
+    let text = clean(text, false);
+    if text.trim().is_empty() { "–".to_owned() } else { text }
 }
 
 /// A task as messages speak of it.
@@ -294,10 +300,14 @@ pub fn digest(messages: &[Message]) -> Option<Message> {
         bad if bad == messages.len() => counted(number(bad), "failure", "failures"),
         bad => format!("{all}, {}", counted(number(bad), "of them a failure", "of them failures")),
     };
-    let mut items: Vec<Item> = messages
-        .iter()
+    // What is wrong comes first, and is never among those that are only counted while there is room.
+    let mut sorted: Vec<&Message> = messages.iter().collect();
+    sorted.sort_by_key(|message| message.tone != Tone::Bad);
+    let mut items: Vec<Item> = sorted
+        .into_iter()
         .take(DIGEST_ITEMS)
         .map(|message| Item {
+            event: message.event.clone(),
             tone: message.tone,
             title: message.title.clone(),
             text: cut(&message.text, 300),
@@ -306,13 +316,17 @@ pub fn digest(messages: &[Message]) -> Option<Message> {
         .collect();
     if let Some(left) = messages.len().checked_sub(DIGEST_ITEMS).filter(|left| *left > 0) {
         items.push(Item {
+            event: String::new(),
             tone: Tone::Note,
             title: format!("and {left} more"),
             text: "The logs have all of them.".to_owned(),
             at: String::new(),
         });
     }
+    let events: Vec<&str> = messages.iter().map(|message| message.event.as_str()).collect();
     Some(Message {
+        // The same for the same notices, at every try.
+        event: random::hex(&random::digest(&events.join(" "))[..8]),
         kind: "digest".to_owned(),
         tone: if bad > 0 { Tone::Bad } else { first.tone },
         title: format!("While it was quiet: {title}"),

@@ -5,18 +5,21 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use holdfast_core::Secret;
+use holdfast_core::clock;
 use holdfast_core::network::Network;
 use holdfast_core::run::FailureCode;
 use holdfast_engine::egress::{self, Egress, Limits};
 use lettre::message::Mailbox;
+use lettre::transport::smtp::PoolConfig;
 use lettre::transport::smtp::authentication::Credentials;
 use lettre::transport::smtp::client::{Certificate, Tls, TlsParameters};
 use lettre::transport::smtp::extension::ClientId;
 use lettre::{AsyncSmtpTransport, AsyncTransport as _, Tokio1Executor};
 use reqwest::StatusCode;
-use reqwest::header::RETRY_AFTER;
+use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use serde_json::Value;
-use url::Url;
+use tokio::sync::Semaphore;
+use url::{Host, Url};
 
 use crate::channels::{self, Channel};
 use crate::email;
@@ -26,6 +29,12 @@ use crate::text::{clean, cut};
 /// What of an answer is read at all, and what of it is shown.
 const ANSWER_BYTES: usize = 4096;
 const ANSWER_CHARS: usize = 160;
+
+/// After its status an answer has this long to say more.
+const EXCERPT_LIMIT: Duration = Duration::from_secs(1);
+/// Mails on their way at once: relays allow few connections.
+const MAILS_AT_ONCE: usize = 4;
+const MAIL_IDLE: Duration = Duration::from_secs(20);
 
 /// The outgoing mail server.
 #[derive(Debug, Clone)]
@@ -139,11 +148,18 @@ pub struct Courier {
     settings: Arc<Settings>,
     /// By scheme, and by whether private networks are open.
     clients: Arc<Mutex<HashMap<(bool, bool), reqwest::Client>>>,
+    mailer: Arc<Mutex<Option<AsyncSmtpTransport<Tokio1Executor>>>>,
+    mails: Arc<Semaphore>,
 }
 
 impl Courier {
     pub fn new(settings: Settings) -> Self {
-        Self { settings: Arc::new(settings), clients: Arc::default() }
+        Self {
+            settings: Arc::new(settings),
+            clients: Arc::default(),
+            mailer: Arc::default(),
+            mails: Arc::new(Semaphore::new(MAILS_AT_ONCE)),
+        }
     }
 
     pub fn base_url(&self) -> &str {
@@ -152,6 +168,11 @@ impl Courier {
 
     /// Delivers once, and gives what the channel answered. `allow_private` is for resources of administrators.
     pub async fn deliver(&self, channel: &Channel, content: &Content, allow_private: bool) -> Result<String, Refusal> {
+        // Waiting for one's turn is not the channel's fault.
+        let _turn = match channel {
+            Channel::Email(_) => self.mails.acquire().await.ok(),
+            _ => None,
+        };
         let delivering = async {
             match (channel, content) {
                 (Channel::Email(address), Content::Message(message)) => {
@@ -193,7 +214,7 @@ impl Courier {
             }
         };
         // Whatever a channel does, it does not take longer.
-        match tokio::time::timeout(self.settings.limit, delivering).await {
+        match tokio::time::timeout(self.settings.limit + EXCERPT_LIMIT * 2, delivering).await {
             Ok(delivered) => delivered,
             Err(_) => Err(Refusal::passing("The channel did not answer in time.")),
         }
@@ -207,7 +228,7 @@ impl Courier {
         judge: fn(StatusCode, &str) -> Result<String, Refusal>,
     ) -> Result<String, Refusal> {
         let egress = Arc::new(Egress { allow_private, allowed: self.settings.egress_allow.clone() });
-        egress.check_url(url).map_err(|refused| Refusal::final_(refused.to_string()))?;
+        egress.check_url(url).map_err(|_| not_allowed())?;
         let client = self.client(url, &egress)?;
         let mut request = client.post(url.clone()).header("user-agent", "Holdfast");
         if let Some(body) = body {
@@ -215,8 +236,10 @@ impl Courier {
         }
         let answer = request.send().await.map_err(|error| below_http(&error))?;
         let status = answer.status();
-        let retry_after = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()).and_then(seconds);
+        let retry_after = retry_after(answer.headers());
+        // What else somebody's server says is for those who may reach it anyway.
         let text = excerpt(answer).await;
+        let text = if allow_private || is_known(url) { without_secrets(&text, url) } else { String::new() };
         judge(status, &text).map_err(|refusal| Refusal { retry_after: retry_after.or(refusal.retry_after), ..refusal })
     }
 
@@ -235,20 +258,27 @@ impl Courier {
 
     async fn mail(&self, address: &str, mail: Result<email::Mail, email::Unfit>) -> Result<String, Refusal> {
         let Some(smtp) = &self.settings.smtp else {
-            return Err(Refusal::final_("No mail server is set; the operator sets one with HOLDFAST_SMTP_URL."));
+            return Err(Refusal::passing("No mail server is set; the operator sets one with HOLDFAST_SMTP_URL."));
         };
         let from: Mailbox = self.settings.mail_from.parse().map_err(|_| {
             Refusal::final_("The sender's address is not valid; the operator sets it with HOLDFAST_MAIL_FROM.")
         })?;
         let unfit = |unfit: email::Unfit| Refusal::final_(unfit.0);
         let message = mail.and_then(|mail| email::assemble(mail, &from, address)).map_err(unfit)?;
-        let sent = self.transport(smtp, &from)?.send(message).await;
-        match sent {
+        let mailer = {
+            let mut made = self.mailer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            match made.as_ref() {
+                Some(mailer) => mailer.clone(),
+                None => made.insert(self.transport(smtp, &from)?).clone(),
+            }
+        };
+        match mailer.send(message).await {
             Ok(answer) => {
                 let words: Vec<&str> = answer.message().collect();
-                Ok(format!("The mail server answered {} {}", answer.code(), shown(&words.join(" "))))
+                let words = words.join(" ").replace(address, "…");
+                Ok(format!("The mail server answered {} {}", answer.code(), shown(&words)))
             }
-            Err(error) => Err(smtp_refusal(&error)),
+            Err(error) => Err(smtp_refusal(&error, address)),
         }
     }
 
@@ -271,6 +301,7 @@ impl Courier {
             .port(smtp.port)
             .tls(tls)
             .timeout(Some(self.settings.limit))
+            .pool_config(PoolConfig::new().max_size(MAILS_AT_ONCE as u32).idle_timeout(MAIL_IDLE))
             .hello_name(ClientId::Domain(from.email.domain().to_owned()));
         if let Some((user, password)) = &smtp.login {
             builder = builder.credentials(Credentials::new(user.clone(), password.reveal().to_owned()));
@@ -283,20 +314,55 @@ fn parse(url: &Secret) -> Result<Url, Refusal> {
     Url::parse(url.reveal()).map_err(|_| Refusal::final_("The stream's URL is not valid."))
 }
 
-/// Seconds, as all channels of ours say it; a date is not worth a calendar.
+/// The address is one that this user may not reach. Which one it is, is not for them to know.
+fn not_allowed() -> Refusal {
+    Refusal::passing(format!("Connecting to this address is not allowed; {} can open its network.", egress::SETTING))
+}
+
+/// The channels' own hosts, whose answers are worth showing to everybody.
+fn is_known(url: &Url) -> bool {
+    const HOSTS: &[&str] = &["discord.com", "discordapp.com", "slack.com", "office.com", "azure.com", "pushover.net"];
+    let Some(Host::Domain(host)) = url.host() else { return false };
+    HOSTS.iter().any(|known| host == *known || host.strip_suffix(known).is_some_and(|rest| rest.ends_with('.')))
+}
+
+/// Servers like to repeat what they were asked; what is secret about a URL does not come back that way.
+fn without_secrets(text: &str, url: &Url) -> String {
+    const SHORTEST: usize = 6;
+    let parts = url.path_segments().into_iter().flatten().chain(url.query()).chain(url.password());
+    let mut hidden = text.to_owned();
+    for part in parts.filter(|part| part.len() >= SHORTEST) {
+        hidden = hidden.replace(part, "…");
+    }
+    hidden
+}
+
+/// How long the channel asks us to wait: seconds, or a date that is as far from the answer's own.
+fn retry_after(headers: &HeaderMap) -> Option<i64> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let wish = text(RETRY_AFTER)?;
+    seconds(wish).or_else(|| {
+        let (until, now) = (clock::parse_http_date(wish)?, clock::parse_http_date(text(DATE)?)?);
+        Some((until.as_second() - now.as_second()).max(0))
+    })
+}
+
 fn seconds(text: &str) -> Option<i64> {
     text.trim().parse::<f64>().ok().filter(|seconds| seconds.is_finite() && *seconds >= 0.0).map(|s| s.ceil() as i64)
 }
 
 async fn excerpt(mut answer: reqwest::Response) -> String {
     let mut body = Vec::new();
-    // What broke off after the status does not change what the status said.
-    while let Ok(Some(chunk)) = answer.chunk().await {
-        body.extend_from_slice(&chunk[..chunk.len().min(ANSWER_BYTES - body.len())]);
-        if body.len() == ANSWER_BYTES {
-            break;
+    // What broke off or hung after the status does not change what the status said.
+    let reading = async {
+        while let Ok(Some(chunk)) = answer.chunk().await {
+            body.extend_from_slice(&chunk[..chunk.len().min(ANSWER_BYTES - body.len())]);
+            if body.len() == ANSWER_BYTES {
+                break;
+            }
         }
-    }
+    };
+    let _hung = tokio::time::timeout(EXCERPT_LIMIT, reading).await;
     String::from_utf8_lossy(&body).into_owned()
 }
 
@@ -316,9 +382,10 @@ fn plain_answer(status: StatusCode, text: &str) -> Result<String, Refusal> {
     let words = answered(status, text);
     match status.as_u16() {
         200..=299 => Ok(words),
-        300..=399 => Err(Refusal::final_(format!("{words} Redirects are not followed; use the address it leads to."))),
-        408 | 425 | 429 => Err(Refusal { retry_after: body_retry_after(text), ..Refusal::passing(words) }),
-        400..=499 => Err(Refusal::final_(words)),
+        300..=399 => Err(Refusal::passing(format!("{words} Redirects are not followed; use the address it leads to."))),
+        429 => Err(Refusal { retry_after: body_retry_after(text), ..Refusal::passing(words) }),
+        // The message or the address is wrong, and stays so. All else may be a proxy's bad day.
+        400 | 404 | 405 | 410 | 413 | 422 => Err(Refusal::final_(words)),
         _ => Err(Refusal::passing(words)),
     }
 }
@@ -340,16 +407,16 @@ fn connector_answer(status: StatusCode, text: &str) -> Result<String, Refusal> {
 /// An error before there was an answer. The HTTP client's own words hold the URL, so they are not used.
 fn below_http(error: &reqwest::Error) -> Refusal {
     match egress::classify(error) {
-        Some(known) if known.code == FailureCode::ForbiddenAddress => Refusal::final_(known.message),
+        Some(known) if known.code == FailureCode::ForbiddenAddress => not_allowed(),
         Some(known) => Refusal::passing(known.message),
         None => Refusal::passing("The channel could not be reached."),
     }
 }
 
-fn smtp_refusal(error: &lettre::transport::smtp::Error) -> Refusal {
+fn smtp_refusal(error: &lettre::transport::smtp::Error, address: &str) -> Refusal {
     let words = match error.status() {
         Some(code) => {
-            let said = error.to_string();
+            let said = error.to_string().replace(address, "…");
             format!("The mail server refused: {code} {}", shown(said.split_once(": ").map_or("", |(_, said)| said)))
         }
         None if error.is_timeout() => "The mail server did not answer in time.".to_owned(),
@@ -361,7 +428,10 @@ fn smtp_refusal(error: &lettre::transport::smtp::Error) -> Refusal {
         }
         None => "The mail server could not be reached.".to_owned(),
     };
-    if error.is_permanent() { Refusal::final_(words) } else { Refusal::passing(words) }
+    // The mailbox itself is refused; a login or a policy may change.
+    const MAILBOX: &[u16] = &[550, 551, 553];
+    let is_final = error.status().is_some_and(|code| MAILBOX.contains(&u16::from(code)));
+    if is_final { Refusal::final_(words) } else { Refusal::passing(words) }
 }
 
 #[cfg(test)]
@@ -386,12 +456,34 @@ mod tests {
     }
 
     #[test]
+    fn answers_do_not_give_away_what_was_asked() {
+        let url = Url::parse("https://x.example/hooks/very-secret?token=abcdef123").unwrap();
+        let said = "Cannot POST /hooks/very-secret?token=abcdef123";
+        assert_eq!(without_secrets(said, &url), "Cannot POST /hooks/…?…");
+        assert!(is_known(&Url::parse("https://hooks.slack.com/x").unwrap()));
+        assert!(!is_known(&Url::parse("https://evilslack.com/x").unwrap()));
+        assert!(!is_known(&Url::parse("http://10.0.0.1/x").unwrap()));
+    }
+
+    #[test]
+    fn waits_are_seconds_or_dates() {
+        let headers = |pairs: &[(&'static str, &'static str)]| {
+            pairs.iter().map(|(name, value)| ((*name).try_into().unwrap(), (*value).try_into().unwrap())).collect()
+        };
+        let date = ("date", "Sun, 02 Mar 2025 12:00:00 GMT");
+        assert_eq!(retry_after(&headers(&[("retry-after", "7")])), Some(7));
+        assert_eq!(retry_after(&headers(&[("retry-after", "Sun, 02 Mar 2025 12:01:30 GMT"), date])), Some(90));
+        assert_eq!(retry_after(&headers(&[("retry-after", "Sun, 02 Mar 2025 11:00:00 GMT"), date])), Some(0));
+        assert_eq!(retry_after(&headers(&[("retry-after", "later"), date])), None);
+    }
+
+    #[test]
     fn answers_tell_whether_to_try_again() {
         let answer = |status: u16, text: &str| plain_answer(StatusCode::from_u16(status).unwrap(), text);
         assert_eq!(answer(204, "").unwrap(), "The channel answered 204.");
         assert_eq!(answer(200, "ok\n").unwrap(), "The channel answered 200: ok");
         assert!(!answer(404, "no_service").unwrap_err().can_retry);
-        assert!(!answer(302, "").unwrap_err().can_retry);
+        assert!(answer(302, "").unwrap_err().can_retry && answer(401, "").unwrap_err().can_retry);
         assert!(answer(503, "").unwrap_err().can_retry);
         let limited = answer(429, r#"{"message": "slow", "retry_after": 1.2}"#).unwrap_err();
         assert_eq!((limited.can_retry, limited.retry_after), (true, Some(2)));

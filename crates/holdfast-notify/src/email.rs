@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
 use askama::Template;
+use holdfast_core::random;
 use lettre::message::header::{ContentType, HeaderName, HeaderValue};
 use lettre::message::{Attachment, Mailbox, MultiPart, SinglePart};
 
@@ -64,7 +65,8 @@ pub(crate) struct Mail {
 pub(crate) fn of_message(message: &Message) -> Result<Mail, Unfit> {
     let mut text = format!("{} {}\n{}\n\n{}\n", message.tone.sign(), message.title, message.at, message.text);
     for item in &message.items {
-        write!(text, "\n{} {}\n  {}\n  {}\n", item.tone.sign(), item.title, item.at, item.text).map_err(unfit)?;
+        write!(text, "\n{} {}\n  {} {}\n  {}\n", item.tone.sign(), item.title, item.at, item.event, item.text)
+            .map_err(unfit)?;
     }
     if !message.facts.is_empty() {
         text.push('\n');
@@ -107,8 +109,7 @@ pub(crate) fn of_summary(summary: &Summary) -> Result<Mail, Unfit> {
         write!(text, "\nand {} more\n", summary.more_tasks).map_err(unfit)?;
     }
     write!(text, "\n{}\n\nEvent {}\n", summary.link, summary.event).map_err(unfit)?;
-    let is_fine = summary.tasks.iter().all(|task| task.attention.is_none());
-    let colour = css(if is_fine { Tone::Good } else { Tone::Warning });
+    let colour = css(if summary.needing == 0 { Tone::Good } else { Tone::Warning });
     Ok(Mail {
         subject: format!("[Holdfast] {}", cut(&summary.title, 150)),
         event: summary.event.clone(),
@@ -127,6 +128,7 @@ fn unfit(error: impl std::fmt::Display) -> Unfit {
 pub(crate) fn assemble(mail: Mail, from: &Mailbox, to: &str) -> Result<lettre::Message, Unfit> {
     let to: Mailbox = to.parse().map_err(|_| Unfit("This is not an address that mail can go to.".to_owned()))?;
     let header = |name: &'static str, value: String| HeaderValue::new(HeaderName::new_from_ascii_str(name), value);
+    let copy = random::digest(&format!("{to} {} {}", mail.subject, mail.text));
     let seconds = u64::try_from(mail.at_micros / 1_000_000).unwrap_or(0);
     let html = SinglePart::html(mail.html);
     let shown = match mail.picture {
@@ -144,8 +146,8 @@ pub(crate) fn assemble(mail: Mail, from: &Mailbox, to: &str) -> Result<lettre::M
         .to(to)
         .subject(mail.subject)
         .date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
-        // The same at every try: programs that know it show one mail.
-        .message_id(Some(format!("<{}@{}>", mail.event, from.email.domain())))
+        // The same at every try, so that programs that know it show one mail; another for another reader or text.
+        .message_id(Some(format!("<{}.{}@{}>", mail.event, random::hex(&copy[..6]), from.email.domain())))
         .raw_header(header("Auto-Submitted", "auto-generated".to_owned()))
         .raw_header(header("X-Holdfast-Event", mail.event.clone()))
         .multipart(shown)

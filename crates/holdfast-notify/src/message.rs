@@ -89,6 +89,8 @@ pub struct Fact {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
+    /// Of what it tells; empty for a remark.
+    pub event: String,
     pub tone: Tone,
     pub title: String,
     pub text: String,

@@ -16,6 +16,8 @@ pub struct Summary {
     pub tasks: Vec<TaskLine>,
     /// Tasks beyond those listed.
     pub more_tasks: i64,
+    /// Of all tasks, listed or not.
+    pub needing: i64,
     pub stored_bytes: i64,
     pub stored_before: i64,
     pub link: String,
@@ -70,12 +72,11 @@ impl Summary {
 
     /// The week in one sentence.
     pub(crate) fn headline(&self) -> String {
-        let wrong = self.tasks.iter().filter(|task| task.attention.is_some()).count();
         let ran = match self.rate() {
             Some(rate) => format!("{} succeeded, {rate} of all.", counted(self.succeeded(), "run", "runs")),
             None => "Nothing ran.".to_owned(),
         };
-        let wrong = match i64::try_from(wrong).unwrap_or(i64::MAX) {
+        let wrong = match self.needing {
             0 => "Nothing needs your attention.".to_owned(),
             wrong => format!("{} your attention.", counted(wrong, "task needs", "tasks need")),
         };

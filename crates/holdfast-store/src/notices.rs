@@ -6,7 +6,7 @@ use holdfast_core::notice::{NoticeKind, NoticeStatus};
 use holdfast_core::page::Page;
 use holdfast_core::run;
 
-use crate::{At, Listing, Result, StoreError, Tx};
+use crate::{At, Listing, Result, Tx};
 
 packed_row! {
     pub struct NoticeRow {
@@ -45,15 +45,14 @@ impl Recipient {
         }
     }
 
-    fn parse(text: &str) -> Result<Self> {
-        let broken = || StoreError::Broken(format!("notice for {text}"));
-        let (kind, id) = text.split_once(' ').ok_or_else(broken)?;
-        let id = id.parse().map_err(|_| broken())?;
+    fn parse(text: &str) -> Option<Self> {
+        let (kind, id) = text.split_once(' ')?;
+        let id = id.parse().ok()?;
         match kind {
-            "stream" => Ok(Self::Stream(StreamId(id))),
-            "heartbeat" => Ok(Self::Heartbeat(TaskId(id))),
-            "user" => Ok(Self::User(UserId(id))),
-            _ => Err(broken()),
+            "stream" => Some(Self::Stream(StreamId(id))),
+            "heartbeat" => Some(Self::Heartbeat(TaskId(id))),
+            "user" => Some(Self::User(UserId(id))),
+            _ => None,
         }
     }
 }
@@ -100,17 +99,35 @@ pub async fn has_due(tx: &mut Tx, now: Timestamp) -> Result<bool> {
     fetch_scalar!(tx, bool, "SELECT EXISTS (SELECT 1 FROM notices WHERE next_try_at <= $1)", At(now))
 }
 
-/// Who has something due; those whom nobody has failed to reach yet come first.
-pub async fn list_due_recipients(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<Recipient>> {
+/// Somebody who has something due.
+#[derive(Debug, Clone, Copy)]
+pub struct DueRecipient {
+    pub recipient: Recipient,
+    /// The last delivery over its stream failed.
+    pub is_failing: bool,
+}
+
+/// Who has something due: those who could be reached come first, so that the others cannot hold them up.
+pub async fn list_due_recipients(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<DueRecipient>> {
     let rows = fetch_all!(
         tx,
-        (String,),
-        "SELECT recipient FROM notices WHERE next_try_at <= $1
-         GROUP BY recipient ORDER BY MIN(tries), MIN(next_try_at) LIMIT $2",
+        (String, bool),
+        "SELECT d.recipient, COALESCE(s.last_delivery_succeeded = FALSE, FALSE) AS is_failing
+         FROM (SELECT recipient, stream_id, MIN(next_try_at) AS next_try_at FROM notices WHERE next_try_at <= $1
+                 GROUP BY recipient, stream_id) d
+             LEFT JOIN notification_streams s ON s.id = d.stream_id
+         ORDER BY is_failing, d.next_try_at LIMIT $2",
         At(now),
         limit
     )?;
-    rows.iter().map(|(text,)| Recipient::parse(text)).collect()
+    let read = |(text, is_failing): &(String, bool)| match Recipient::parse(text) {
+        Some(recipient) => Some(DueRecipient { recipient, is_failing: *is_failing }),
+        None => {
+            tracing::error!(recipient = text, "notices for this recipient cannot be delivered");
+            None
+        }
+    };
+    Ok(rows.iter().filter_map(read).collect())
 }
 
 /// A notice that somebody took to deliver it.
@@ -121,31 +138,56 @@ pub struct ClaimedNotice {
     pub kind: String,
     pub content: String,
     pub tries: i64,
+    pub is_held: bool,
     claim: i64,
+    pub created_at: At,
 }
 
-/// Takes what is due for one recipient, oldest first: until `until` nobody else does. Who takes longer loses it to
-/// others, so that it is delivered twice rather than never.
+/// Takes what is due for one recipient, oldest first, or all that was held back for it: until `until` nobody else does.
+/// Who takes longer loses it to others, so that it is delivered twice rather than never.
 pub async fn claim(
     tx: &mut Tx,
     recipient: Recipient,
-    held: bool,
+    only_held: bool,
     limit: i64,
     until: Timestamp,
     now: Timestamp,
 ) -> Result<Vec<ClaimedNotice>> {
     const SQL: &str = "UPDATE notices SET claim = claim + 1, next_try_at = $1
-         WHERE id IN (SELECT id FROM notices WHERE recipient = $2 AND next_try_at <= $3 AND is_held = $4
+         WHERE id IN (SELECT id FROM notices WHERE recipient = $2 AND next_try_at <= $3 AND (is_held OR NOT $4)
              ORDER BY id LIMIT $5)
-         RETURNING id, user_id, kind, content, tries, claim";
+         RETURNING id, user_id, kind, content, tries, is_held, claim, created_at";
     const SHARED: &str = "UPDATE notices SET claim = claim + 1, next_try_at = $1
-         WHERE id IN (SELECT id FROM notices WHERE recipient = $2 AND next_try_at <= $3 AND is_held = $4
+         WHERE id IN (SELECT id FROM notices WHERE recipient = $2 AND next_try_at <= $3 AND (is_held OR NOT $4)
              ORDER BY id LIMIT $5 FOR UPDATE SKIP LOCKED)
-         RETURNING id, user_id, kind, content, tries, claim";
+         RETURNING id, user_id, kind, content, tries, is_held, claim, created_at";
     let sql = if tx.is_sqlite() { SQL } else { SHARED };
-    let mut claimed = fetch_all!(tx, ClaimedNotice, sql, At(until), recipient.to_text(), At(now), held, limit)?;
+    let mut claimed = fetch_all!(tx, ClaimedNotice, sql, At(until), recipient.to_text(), At(now), only_held, limit)?;
     claimed.sort_unstable_by_key(|notice| notice.id);
     Ok(claimed)
+}
+
+/// Of a recipient's pending notices the newest alone says anything: the others are settled, but for `kept`. Gives the
+/// newest.
+pub async fn supersede_older(tx: &mut Tx, recipient: Recipient, kept: Option<i64>, now: Timestamp) -> Result<i64> {
+    let row = fetch_optional!(
+        tx,
+        (Option<i64>,),
+        "SELECT MAX(id) FROM notices WHERE recipient = $1 AND next_try_at IS NOT NULL",
+        recipient.to_text()
+    )?;
+    let newest = row.and_then(|(newest,)| newest).unwrap_or(0);
+    execute!(
+        tx,
+        "UPDATE notices SET status = 'superseded', answer = 'A later one took its place.', next_try_at = NULL,
+             ended_at = $1
+         WHERE recipient = $2 AND next_try_at IS NOT NULL AND id < $3 AND id <> $4",
+        At(now),
+        recipient.to_text(),
+        newest,
+        kept.unwrap_or(0)
+    )?;
+    Ok(newest)
 }
 
 /// Ends a notice, as long as the claim holds. The try that was made counts.
@@ -302,36 +344,63 @@ pub enum Audience {
     User(UserId),
 }
 
+/// The query for listeners; on PostgreSQL it keeps their streams from being deleted before their notices are written.
+macro_rules! listeners {
+    ($where:literal) => {{
+        const SQL: &str = concat!(
+            "SELECT s.id, s.on_success, s.on_failure FROM notification_streams s WHERE ",
+            $where,
+            " ORDER BY s.id"
+        );
+        const SHARED: &str = concat!(
+            "SELECT s.id, s.on_success, s.on_failure FROM notification_streams s WHERE ",
+            $where,
+            " ORDER BY s.id FOR KEY SHARE OF s"
+        );
+        (SQL, SHARED)
+    }};
+}
+
 pub async fn list_listeners(tx: &mut Tx, audience: Audience) -> Result<Vec<Listener>> {
-    let (id, sql) = match audience {
-        Audience::Task(task) => (
-            task.0,
-            "SELECT s.id, s.on_success, s.on_failure FROM notification_streams s
-                 JOIN task_streams x ON x.stream_id = s.id WHERE x.task_id = $1 ORDER BY s.id",
-        ),
+    let (id, (sql, shared)) = match audience {
+        Audience::Task(task) => {
+            (task.0, listeners!("s.id IN (SELECT x.stream_id FROM task_streams x WHERE x.task_id = $1)"))
+        }
         Audience::Server(server) => (
             server.0,
-            "SELECT DISTINCT s.id, s.on_success, s.on_failure FROM notification_streams s
-                 JOIN task_streams x ON x.stream_id = s.id JOIN backup_tasks t ON t.id = x.task_id
-             WHERE t.remote_server_id = $1 ORDER BY s.id",
+            listeners!(
+                "s.id IN (SELECT x.stream_id FROM task_streams x JOIN backup_tasks t ON t.id = x.task_id
+                     WHERE t.remote_server_id = $1)"
+            ),
         ),
         Audience::Destination(destination) => (
             destination.0,
-            "SELECT DISTINCT s.id, s.on_success, s.on_failure FROM notification_streams s
-                 JOIN task_streams x ON x.stream_id = s.id JOIN backup_tasks t ON t.id = x.task_id
-             WHERE t.backup_destination_id = $1 ORDER BY s.id",
+            listeners!(
+                "s.id IN (SELECT x.stream_id FROM task_streams x JOIN backup_tasks t ON t.id = x.task_id
+                     WHERE t.backup_destination_id = $1)"
+            ),
         ),
-        Audience::User(user) => (
-            user.0,
-            "SELECT s.id, s.on_success, s.on_failure FROM notification_streams s WHERE s.user_id = $1 ORDER BY s.id",
-        ),
+        Audience::User(user) => (user.0, listeners!("s.user_id = $1")),
     };
+    let sql = if tx.is_sqlite() { sql } else { shared };
     fetch_all!(tx, Listener, sql, id)
 }
 
 /// Notes which failure of a task people heard of.
 pub async fn update_told(tx: &mut Tx, task: TaskId, code: &str, now: Timestamp) -> Result<()> {
     execute!(tx, "UPDATE backup_tasks SET told_code = $1, told_at = $2 WHERE id = $3", code, At(now), task.0)?;
+    Ok(())
+}
+
+/// They heard of it again; the reason stays the one they know.
+pub async fn renew_told(tx: &mut Tx, task: TaskId, code: &str, now: Timestamp) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE backup_tasks SET told_code = COALESCE(told_code, $1), told_at = $2 WHERE id = $3",
+        code,
+        At(now),
+        task.0
+    )?;
     Ok(())
 }
 
@@ -359,13 +428,13 @@ pub struct OverdueRow {
 /// Of several processes that ask, each gets others.
 pub async fn list_overdue(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<OverdueRow>> {
     const SQL: &str = "SELECT t.id, t.overdue_at,
-             (SELECT MAX(r.finished_at) FROM runs r WHERE r.task_id = t.id AND r.status = 'successful')
-                 AS last_success_at,
+             (SELECT r.finished_at FROM runs r WHERE r.task_id = t.id AND r.status = 'successful'
+                 ORDER BY r.id DESC LIMIT 1) AS last_success_at,
              (SELECT r.started_at FROM runs r WHERE r.task_id = t.id AND r.status = 'running') AS running_since
          FROM backup_tasks t WHERE t.overdue_at <= $1 ORDER BY t.overdue_at, t.id LIMIT $2";
     const SHARED: &str = "SELECT t.id, t.overdue_at,
-             (SELECT MAX(r.finished_at) FROM runs r WHERE r.task_id = t.id AND r.status = 'successful')
-                 AS last_success_at,
+             (SELECT r.finished_at FROM runs r WHERE r.task_id = t.id AND r.status = 'successful'
+                 ORDER BY r.id DESC LIMIT 1) AS last_success_at,
              (SELECT r.started_at FROM runs r WHERE r.task_id = t.id AND r.status = 'running') AS running_since
          FROM backup_tasks t WHERE t.overdue_at <= $1 ORDER BY t.overdue_at, t.id LIMIT $2 FOR UPDATE OF t SKIP LOCKED";
     let sql = if tx.is_sqlite() { SQL } else { SHARED };

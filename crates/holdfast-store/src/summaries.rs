@@ -12,6 +12,8 @@ pub struct TaskWeek {
     pub label: String,
     pub paused_at: Option<At>,
     pub told_code: Option<String>,
+    /// Why its last run failed, if it did.
+    pub last_code: Option<String>,
     pub succeeded: i64,
     pub failed: i64,
     pub missed: i64,
@@ -35,6 +37,8 @@ pub async fn list_task_weeks(
         tx,
         TaskWeek,
         "SELECT t.id, t.label, t.paused_at, t.told_code,
+             (SELECT r.error_code FROM runs r WHERE r.task_id = t.id AND r.finished_at IS NOT NULL
+                 AND r.status <> 'cancelled' ORDER BY r.id DESC LIMIT 1) AS last_code,
              (SELECT COUNT(*) FROM runs r WHERE r.task_id = t.id AND r.finished_at >= $2 AND r.finished_at < $3
                  AND r.status = 'successful') AS succeeded,
              (SELECT COUNT(*) FROM runs r WHERE r.task_id = t.id AND r.finished_at >= $2 AND r.finished_at < $3

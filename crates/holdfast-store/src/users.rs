@@ -128,10 +128,11 @@ pub async fn update_hearing(
     summary_at: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<()> {
+    // A summary that is due already stays so.
     execute!(
         tx,
-        "UPDATE users SET quiet_from = $1, quiet_until = $2, weekly_summary_enabled = $3, summary_at = $4,
-             updated_at = $5
+        "UPDATE users SET quiet_from = $1, quiet_until = $2, weekly_summary_enabled = $3,
+             summary_at = CASE WHEN $3 THEN COALESCE(summary_at, $4) END, updated_at = $5
          WHERE id = $6",
         quiet.map(|quiet| quiet.from.to_string()),
         quiet.map(|quiet| quiet.until.to_string()),

@@ -7,7 +7,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -26,6 +27,8 @@ pub enum Answer {
     Later(u16, String),
     /// To another place.
     Redirect(String),
+    /// Sends this status and the beginning of a body whose rest never comes.
+    HangsAfter(u16),
     /// Takes the request and never answers.
     Hang,
     /// Closes the connection.
@@ -127,7 +130,7 @@ async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
 async fn take(
     request: http::Request<Incoming>,
     state: Arc<Mutex<State>>,
-) -> Result<http::Response<Full<Bytes>>, io::Error> {
+) -> Result<http::Response<BoxBody<Bytes, Infallible>>, io::Error> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
     let header = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
@@ -150,13 +153,17 @@ async fn take(
         Answer::Says(status, text) => (answered(status), text),
         Answer::Later(status, after) => (answered(status).header("retry-after", after), String::new()),
         Answer::Redirect(to) => (answered(302).header("location", to), String::new()),
+        Answer::HangsAfter(status) => {
+            let never = futures_util::stream::pending::<Result<hyper::body::Frame<Bytes>, Infallible>>();
+            return answered(status).body(BoxBody::new(StreamBody::new(never))).map_err(io::Error::other);
+        }
         Answer::Hang => return Ok(hang().await),
         Answer::Close => return Err(io::ErrorKind::ConnectionReset.into()),
     };
-    answered.body(Full::new(Bytes::from(body))).map_err(io::Error::other)
+    answered.body(BoxBody::new(Full::new(Bytes::from(body)))).map_err(io::Error::other)
 }
 
-async fn hang() -> http::Response<Full<Bytes>> {
+async fn hang() -> http::Response<BoxBody<Bytes, Infallible>> {
     let never: Infallible = std::future::pending().await;
     match never {}
 }

@@ -31,6 +31,14 @@ use crate::scheduler::later;
 
 const LOST: &str = "The worker that had this run went away before its end. Nothing counts as backed up by it.";
 const STOPPED: &str = "The service was stopped while this run was going.";
+/// The destination itself is the matter, not what is stored there.
+const LOST_DESTINATION: &[FailureCode] = &[
+    FailureCode::DestinationUnavailable,
+    FailureCode::DestinationDenied,
+    FailureCode::BucketMissing,
+    FailureCode::DestinationUnmounted,
+    FailureCode::ForbiddenAddress,
+];
 /// A task that costs so many workers in a row is to blame for it.
 const MOST_LOSSES: i64 = 3;
 /// Between tries to write the end of a run while the database is away.
@@ -601,20 +609,38 @@ impl End<'_> {
                 }
                 (Some(RunKind::CheckDestination), _) => {
                     if let Some(destination) = self.involved.destination {
-                        let found = (error.code, error.message.as_str());
-                        let was_known =
-                            destinations::find(tx, destination).await?.is_some_and(|row| row.last_error_code.is_some());
-                        destinations::update_check(tx, destination, Some(found), now).await?;
-                        if !was_known {
-                            let run = RunId(self.run.id);
-                            self.executor.herald.destination_lost(tx, destination, run, found, now).await?;
-                        }
+                        self.note_lost_destination(tx, destination, error, now).await?;
+                    }
+                }
+                // Found in passing; backups tell of it themselves.
+                (Some(RunKind::Verify | RunKind::Restore), code) if LOST_DESTINATION.contains(&code) => {
+                    let backup = BackupId(self.run.backup_id.unwrap_or_default());
+                    if let Some(backup) = backups::find(tx, backup).await? {
+                        let destination = DestinationId(backup.destination_id);
+                        self.note_lost_destination(tx, destination, error, now).await?;
                     }
                 }
                 _ => {}
             },
         }
         Ok(())
+    }
+
+    /// A destination that was fine before is not.
+    async fn note_lost_destination(
+        &self,
+        tx: &mut Tx,
+        destination: DestinationId,
+        error: &EngineError,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let found = (error.code, error.message.as_str());
+        let before = destinations::find(tx, destination).await?;
+        destinations::update_check(tx, destination, Some(found), now).await?;
+        if before.is_some_and(|row| row.last_error_code.is_some()) {
+            return Ok(());
+        }
+        self.executor.herald.destination_lost(tx, destination, RunId(self.run.id), found, now).await
     }
 
     async fn note_verification(&self, tx: &mut Tx, found: Verification, now: Timestamp) -> Result<(), StoreError> {

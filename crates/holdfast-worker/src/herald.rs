@@ -17,6 +17,8 @@ type Result<T = ()> = std::result::Result<T, StoreError>;
 
 /// An overdue task is told of once a day.
 const OVERDUE_AGAIN_SECS: i64 = 86_400;
+/// Somebody who heard of the task within this long knows.
+const TOLD_TODAY_SECS: i64 = 23 * 3600;
 /// A run that is under way may still make an overdue task right.
 const OVERDUE_PATIENCE_SECS: i64 = 1_800;
 
@@ -120,8 +122,12 @@ impl Herald {
             let kind = notice::success_kind(listener.on_failure, was_told);
             kind.is_wanted(listener.on_success, listener.on_failure).then_some((StreamId(listener.id), kind))
         };
-        let listeners: Vec<(StreamId, NoticeKind)> =
-            self.listeners(tx, subject).await?.iter().filter_map(wants).collect();
+        let all = if subject.streams_count == 0 {
+            Vec::new()
+        } else {
+            notices::list_listeners(tx, Audience::Task(task)).await?
+        };
+        let listeners: Vec<(StreamId, NoticeKind)> = all.iter().filter_map(wants).collect();
         if listeners.is_empty() {
             return Ok(());
         }
@@ -159,7 +165,10 @@ impl Herald {
         if !ending.is_paused && !notice::is_news(told(subject), code.as_str(), now) {
             return Ok(());
         }
-        let listeners = self.listeners(tx, subject).await?;
+        let listeners = self.listeners(tx, subject, NoticeKind::Failure).await?;
+        if listeners.is_empty() {
+            return Ok(());
+        }
         let is_reminder = subject.told_code.as_deref() == Some(code.as_str());
         notices::update_told(tx, task, code.as_str(), now).await?;
         let hearer = Hearer::of(subject, now);
@@ -174,12 +183,14 @@ impl Herald {
         tell(tx, &hearer, &listeners, Some(task), NoticeKind::Failure, &message, now).await
     }
 
-    /// Most tasks have no streams, and cost no query.
-    async fn listeners(&self, tx: &mut Tx, subject: &Subject) -> Result<Vec<Listener>> {
+    /// The streams of a task that want to hear of this. Most tasks have none, and cost no query.
+    async fn listeners(&self, tx: &mut Tx, subject: &Subject, kind: NoticeKind) -> Result<Vec<Listener>> {
         if subject.streams_count == 0 {
             return Ok(Vec::new());
         }
-        notices::list_listeners(tx, Audience::Task(TaskId(subject.id))).await
+        let mut all = notices::list_listeners(tx, Audience::Task(TaskId(subject.id))).await?;
+        all.retain(|listener| kind.is_wanted(listener.on_success, listener.on_failure));
+        Ok(all)
     }
 
     /// A run begins: a sign of life for whoever watches from outside.
@@ -227,8 +238,11 @@ impl Herald {
         if !notice::is_news(told(&subject), code, now) {
             return Ok(());
         }
+        let listeners = self.listeners(tx, &subject, NoticeKind::Missed).await?;
+        if listeners.is_empty() {
+            return Ok(());
+        }
         notices::update_told(tx, task, code, now).await?;
-        let listeners = self.listeners(tx, &subject).await?;
         let hearer = Hearer::of(&subject, now);
         let event = new_event();
         let about = self.about(&event, &hearer, now);
@@ -247,13 +261,16 @@ impl Herald {
         let task = TaskId(row.id);
         let Some(subject) = notices::find_subject(tx, task).await? else { return Ok(()) };
         // Who was told today that the task fails knows already.
-        let is_known = subject.told_at.is_some_and(|told| now.duration_since(told.0).as_secs() < OVERDUE_AGAIN_SECS);
+        let is_known = subject.told_at.is_some_and(|told| now.duration_since(told.0).as_secs() < TOLD_TODAY_SECS);
         if is_known {
             return Ok(());
         }
-        notices::update_told(tx, task, NoticeKind::Overdue.as_str(), now).await?;
         tracing::warn!(task = task.0, "this task has had no success for too long");
-        let listeners = self.listeners(tx, &subject).await?;
+        let listeners = self.listeners(tx, &subject, NoticeKind::Overdue).await?;
+        if listeners.is_empty() {
+            return Ok(());
+        }
+        notices::renew_told(tx, task, NoticeKind::Overdue.as_str(), now).await?;
         let hearer = Hearer::of(&subject, now);
         let event = new_event();
         let (last, running) = (row.last_success_at.map(|at| at.0), row.running_since.map(|at| at.0));

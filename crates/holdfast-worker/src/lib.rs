@@ -142,7 +142,7 @@ impl Worker {
     pub async fn run(&self, stop: CancellationToken) {
         let queued = self.app().run_queued();
         // By itself: whatever holds up the rest, people hear of it.
-        let delivering = AbortOnDropHandle::new(tokio::spawn(self.postman().run(stop.clone())));
+        let delivering = AbortOnDropHandle::new(tokio::spawn(postman::supervise(self.postman(), stop.clone())));
         let mut tidy = tokio::time::interval(TIDY_EVERY);
         let mut flush = tokio::time::interval(FLUSH_EVERY);
         let mut look = tokio::time::interval(LOOK_EVERY);
@@ -177,7 +177,7 @@ impl Worker {
     }
 
     fn postman(&self) -> Postman {
-        Postman { app: self.app().clone(), courier: self.executor.courier.clone() }
+        Postman::new(self.app().clone(), self.executor.courier.clone())
     }
 
     /// Lets runs end by themselves; those that take too long are told to, so that their end is written down.
@@ -272,9 +272,6 @@ impl Worker {
         if waiting.has_overdue {
             janitor::tell_of_overdue(&self.executor).await?;
         }
-        if waiting.has_summary {
-            weekly::write_due(&self.executor).await?;
-        }
         Ok((waiting, queued))
     }
 
@@ -287,8 +284,12 @@ impl Worker {
         Ok(watch.look(&running, self.executor.settings.lease, app.now()))
     }
 
-    /// Removes what is not wanted any more. Destinations may be slow to answer, so nothing else waits for this.
+    /// Removes what is not wanted any more, and sums up weeks. Destinations may be slow to answer, and weeks long, so
+    /// nothing else waits for this.
     async fn clear_away(executor: &Executor, waiting: runs::Waiting) -> Result<()> {
+        if waiting.has_summary {
+            weekly::write_due(executor).await?;
+        }
         if waiting.has_removal {
             removal::remove_deleted(&executor.app, &executor.engine, &executor.planner).await?;
         }
@@ -302,7 +303,7 @@ impl Worker {
     /// Starts to clear away, unless that is under way.
     fn start_clearing(&self, clearing: &mut JoinSet<()>, waiting: runs::Waiting) {
         while clearing.try_join_next().is_some() {}
-        if clearing.is_empty() && (waiting.has_removal || waiting.has_upload) {
+        if clearing.is_empty() && (waiting.has_removal || waiting.has_upload || waiting.has_summary) {
             let executor = self.executor.clone();
             clearing.spawn(async move {
                 if let Err(error) = Self::clear_away(&executor, waiting).await {

@@ -1,65 +1,97 @@
 //! Delivers notices. Each recipient is served on its own and in order, so that one that hangs costs nobody else; what
 //! was sent but not yet noted when a process dies is sent again by the next.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use holdfast_app::{App, Result};
+use holdfast_app::{App, AppError, Result};
 use holdfast_core::Timestamp;
 use holdfast_core::ids::{StreamId, TaskId, UserId};
 use holdfast_core::notice::{self, NoticeKind, NoticeStatus};
 use holdfast_core::stream::StreamKind;
 use holdfast_notify::{Channel, Content, Courier, Message, Refusal};
-use holdfast_store::notices::{self, ClaimedNotice, Recipient};
+use holdfast_store::notices::{self, ClaimedNotice, DueRecipient, Recipient};
 use holdfast_store::{Tx, streams, tasks, users};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::scheduler::later;
 
-/// How often a worker looks for notices that nobody told it of.
+/// How often a worker looks for notices that nobody told it of, and how long it waits at least after a look.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Recipients that are served at once; each takes a connection for a few seconds at most.
-const RECIPIENTS_AT_ONCE: usize = 128;
+const BREATH: Duration = Duration::from_millis(50);
+/// Recipients that are served at once; each takes a connection for a few seconds at most. Those that could not be
+/// reached the last time get half of the places.
+const RECIPIENTS_AT_ONCE: usize = 512;
 /// Notices of one recipient that are taken at a time, and for how long: longer than all of them can take.
 const NOTICES_AT_ONCE: i64 = 8;
 const CLAIM_SECS: i64 = 120;
 /// Held back notices go as one message, however many.
 const HELD_AT_ONCE: i64 = 500;
-/// How long a recipient that cannot be reached is left alone.
+/// How long a recipient that cannot be reached is left alone, unless it asks for longer.
 const REST_SECS: i64 = 30;
-/// After the database did not answer.
+/// A start that is older than this would come after the end of its run.
+const START_SECS: i64 = 60;
+/// After the database did not answer, and how long what was sent is tried to be noted.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(2);
-/// What is on its way when the process is to end may arrive.
-const LAST_DELIVERIES: Duration = Duration::from_secs(10);
+const NOTE_AGAIN: Duration = Duration::from_millis(500);
+const NOTE_LIMIT: Duration = Duration::from_secs(30);
+/// A database that hangs must not hang deliveries.
+const STEP_LIMIT: Duration = Duration::from_secs(60);
+/// What is on its way when the process is to end may arrive and be noted.
+const LAST_DELIVERIES: Duration = Duration::from_secs(15);
 
 #[derive(Clone)]
 pub(crate) struct Postman {
-    pub app: Arc<App>,
-    pub courier: Courier,
+    app: Arc<App>,
+    courier: Courier,
+    /// Whom to leave alone until when.
+    resting: Arc<Mutex<HashMap<Recipient, Timestamp>>>,
+}
+
+/// Delivers until it is told to stop; whatever breaks, it goes on.
+pub(crate) async fn supervise(postman: Postman, stop: CancellationToken) {
+    loop {
+        match tokio::spawn(postman.clone().run(stop.clone())).await {
+            Ok(()) => return,
+            Err(error) => {
+                tracing::error!(%error, "deliveries broke; they go on");
+                tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+            }
+        }
+    }
 }
 
 impl Postman {
-    /// Delivers until it is told to stop.
-    pub(crate) async fn run(self, stop: CancellationToken) {
+    pub(crate) fn new(app: Arc<App>, courier: Courier) -> Self {
+        Self { app, courier, resting: Arc::default() }
+    }
+
+    async fn run(self, stop: CancellationToken) {
         let written = self.app.notice_written();
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let (mut rounds, mut busy) = (JoinSet::new(), HashSet::new());
+        let (mut rounds, mut busy) = (JoinSet::new(), HashMap::new());
         while !stop.is_cancelled() {
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = written.notified() => {}
-                Some(ended) = rounds.join_next() => self.note_end(ended, &mut busy),
+                Some(ended) = rounds.join_next() => note_end(ended, &mut busy),
                 _ = look.tick() => {}
             }
+            tokio::time::sleep(BREATH).await;
             while let Some(ended) = rounds.try_join_next() {
-                self.note_end(ended, &mut busy);
+                note_end(ended, &mut busy);
             }
-            if let Err(error) = self.start_rounds(&mut rounds, &mut busy).await {
-                tracing::warn!(%error, "notices wait: the database did not answer");
-                tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+            let starting = self.start_rounds(&mut rounds, &mut busy, &stop);
+            match tokio::time::timeout(STEP_LIMIT, starting).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "notices wait: the database did not answer");
+                    tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+                }
+                Err(_) => tracing::warn!("notices wait: the database did not answer in time"),
             }
         }
         let all = async { while rounds.join_next().await.is_some() {} };
@@ -68,18 +100,12 @@ impl Postman {
         }
     }
 
-    fn note_end(&self, ended: std::result::Result<Recipient, tokio::task::JoinError>, busy: &mut HashSet<Recipient>) {
-        match ended {
-            Ok(recipient) => drop(busy.remove(&recipient)),
-            Err(error) => {
-                // Whose round it was is not known any more. Claims keep others off what it had.
-                tracing::error!(%error, "a delivery broke");
-                busy.clear();
-            }
-        }
-    }
-
-    async fn start_rounds(&self, rounds: &mut JoinSet<Recipient>, busy: &mut HashSet<Recipient>) -> Result<()> {
+    async fn start_rounds(
+        &self,
+        rounds: &mut JoinSet<Recipient>,
+        busy: &mut HashMap<Recipient, bool>,
+        stop: &CancellationToken,
+    ) -> Result<()> {
         let now = self.app.now();
         let mut tx = self.app.store.read().await?;
         if !notices::has_due(&mut tx, now).await? {
@@ -89,20 +115,22 @@ impl Postman {
         let limit = i64::try_from(RECIPIENTS_AT_ONCE + busy.len()).unwrap_or(i64::MAX);
         let due = notices::list_due_recipients(&mut tx, now, limit).await?;
         drop(tx);
-        for recipient in due {
-            if busy.len() >= RECIPIENTS_AT_ONCE {
-                break;
+        let mut failing = busy.values().filter(|is_failing| **is_failing).count();
+        for DueRecipient { recipient, is_failing } in due {
+            let is_full = busy.len() >= RECIPIENTS_AT_ONCE || (is_failing && failing >= RECIPIENTS_AT_ONCE / 2);
+            if is_full || busy.contains_key(&recipient) {
+                continue;
             }
-            if busy.insert(recipient) {
-                let postman = self.clone();
-                rounds.spawn(async move {
-                    if let Err(error) = postman.serve(recipient).await {
-                        tracing::warn!(%error, ?recipient, "a delivery was not noted; it may happen again");
-                        tokio::time::sleep(PAUSE_AFTER_ERROR).await;
-                    }
-                    recipient
-                });
-            }
+            busy.insert(recipient, is_failing);
+            failing += usize::from(is_failing);
+            let (postman, stop) = (self.clone(), stop.clone());
+            rounds.spawn(async move {
+                if let Err(error) = postman.serve(recipient, &stop).await {
+                    tracing::warn!(%error, ?recipient, "a round of deliveries broke off");
+                    tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+                }
+                recipient
+            });
         }
         Ok(())
     }
@@ -114,74 +142,76 @@ impl Postman {
             if due.is_empty() {
                 return Ok(());
             }
-            for recipient in due {
-                self.serve(recipient).await?;
+            for DueRecipient { recipient, .. } in due {
+                self.serve(recipient, &CancellationToken::new()).await?;
             }
         }
     }
 
-    /// Everything that is due for one recipient, until nothing is or it cannot be reached.
-    async fn serve(&self, recipient: Recipient) -> Result<()> {
-        loop {
-            let held = self.claim(recipient, true).await?;
-            if !held.is_empty() && !self.deliver_together(recipient, &held).await? {
-                return Ok(());
+    /// Everything that is due for one recipient, until nothing is, it cannot be reached, or there is no more time.
+    async fn serve(&self, recipient: Recipient, stop: &CancellationToken) -> Result<()> {
+        if let Some(until) = self.rests_until(recipient) {
+            return self.leave_alone(recipient, &[], until).await;
+        }
+        while !stop.is_cancelled() {
+            let claimed = self.claim(recipient).await?;
+            let is_last = (claimed.len() as i64) < NOTICES_AT_ONCE;
+            let (held, single): (Vec<ClaimedNotice>, Vec<ClaimedNotice>) =
+                claimed.into_iter().partition(|notice| notice.is_held);
+            if !held.is_empty()
+                && let Some(until) = self.deliver_together(recipient, &held).await?
+            {
+                return self.leave_alone(recipient, &single, until).await;
             }
-            let claimed = self.claim(recipient, false).await?;
-            if held.is_empty() && claimed.is_empty() {
-                return Ok(());
-            }
-            let claimed = match recipient {
-                Recipient::Heartbeat(_) => self.newest_only(claimed).await?,
-                _ => claimed,
-            };
-            for (number, notice) in claimed.iter().enumerate() {
-                if !self.deliver(recipient, notice).await? {
-                    self.leave_alone(recipient, &claimed[number + 1..]).await?;
-                    return Ok(());
+            for (number, notice) in single.iter().enumerate() {
+                if stop.is_cancelled() {
+                    return self.leave_alone(recipient, &single[number..], self.app.now()).await;
+                }
+                if let Some(until) = self.deliver(recipient, notice).await? {
+                    self.rest(recipient, until);
+                    return self.leave_alone(recipient, &single[number + 1..], until).await;
                 }
             }
+            if is_last {
+                return Ok(());
+            }
         }
+        Ok(())
     }
 
-    async fn claim(&self, recipient: Recipient, held: bool) -> Result<Vec<ClaimedNotice>> {
+    /// Takes what is due; when something of it was held back, all that was.
+    async fn claim(&self, recipient: Recipient) -> Result<Vec<ClaimedNotice>> {
         let now = self.app.now();
-        let limit = if held { HELD_AT_ONCE } else { NOTICES_AT_ONCE };
+        let until = later(now, CLAIM_SECS);
         let mut tx = self.app.store.begin().await?;
-        let claimed = notices::claim(&mut tx, recipient, held, limit, later(now, CLAIM_SECS), now).await?;
+        let mut claimed = notices::claim(&mut tx, recipient, false, NOTICES_AT_ONCE, until, now).await?;
+        if claimed.iter().any(|notice| notice.is_held) {
+            claimed.extend(notices::claim(&mut tx, recipient, true, HELD_AT_ONCE, until, now).await?);
+        }
+        if matches!(recipient, Recipient::Heartbeat(_)) && !claimed.is_empty() {
+            // Of signs of life the newest counts; the start of a run that has just ended may still go before it.
+            let oldest = later(now, -START_SECS);
+            let is_start = |notice: &&ClaimedNotice| {
+                notice.kind == NoticeKind::HeartbeatStart.as_str() && notice.tries == 0 && notice.created_at.0 >= oldest
+            };
+            let before = claimed.len().checked_sub(2).and_then(|at| claimed.get(at));
+            let kept = before.filter(is_start).map(|notice| notice.id);
+            let newest = notices::supersede_older(&mut tx, recipient, kept, now).await?;
+            claimed.retain(|notice| notice.id >= newest || Some(notice.id) == kept);
+        }
         tx.commit().await?;
         Ok(claimed)
     }
 
-    /// Of a heartbeat's signs only the newest says anything; a start that comes late would even be wrong.
-    async fn newest_only(&self, mut claimed: Vec<ClaimedNotice>) -> Result<Vec<ClaimedNotice>> {
-        let Some(newest) = claimed.pop() else { return Ok(claimed) };
-        let is_start = |notice: &ClaimedNotice| notice.kind == NoticeKind::HeartbeatStart.as_str();
-        // The start just before the end of a short run is not late.
-        let kept = claimed.pop_if(|notice| is_start(notice) && notice.tries == 0 && !is_start(&newest));
-        if !claimed.is_empty() {
-            let mut tx = self.app.store.begin().await?;
-            for old in &claimed {
-                let why = "A later sign of life took its place.";
-                notices::finish(&mut tx, old, NoticeStatus::Superseded, why, self.app.now()).await?;
-            }
-            tx.commit().await?;
-        }
-        Ok(kept.into_iter().chain([newest]).collect())
-    }
-
-    /// True when the recipient can be given the next one.
-    async fn deliver(&self, recipient: Recipient, notice: &ClaimedNotice) -> Result<bool> {
-        let delivered = match (Content::parse(&notice.content), self.channel(recipient).await?) {
-            (None, _) => Err(refused("This notice cannot be read any more.")),
-            (_, None) => Err(refused("Whom this was for is gone.")),
-            (Some(content), Some((channel, is_admin))) => self.courier.deliver(&channel, &content, is_admin).await,
-        };
+    /// Gives until when the recipient is to be left alone, if it is.
+    async fn deliver(&self, recipient: Recipient, notice: &ClaimedNotice) -> Result<Option<Timestamp>> {
+        let content = Content::parse(&notice.content).ok_or_else(|| refused("This notice cannot be read any more."));
+        let delivered = self.send(recipient, content).await?;
         self.note(recipient, std::slice::from_ref(notice), &delivered).await
     }
 
     /// What was held back over quiet hours goes as one message.
-    async fn deliver_together(&self, recipient: Recipient, held: &[ClaimedNotice]) -> Result<bool> {
+    async fn deliver_together(&self, recipient: Recipient, held: &[ClaimedNotice]) -> Result<Option<Timestamp>> {
         let messages: Vec<Message> = held
             .iter()
             .filter_map(|notice| match Content::parse(&notice.content) {
@@ -189,18 +219,77 @@ impl Postman {
                 _ => None,
             })
             .collect();
-        let delivered = match (holdfast_notify::digest(&messages), self.channel(recipient).await?) {
-            (None, _) => Err(refused("These notices cannot be read any more.")),
-            (_, None) => Err(refused("Whom this was for is gone.")),
-            (Some(digest), Some((channel, is_admin))) => {
-                self.courier.deliver(&channel, &Content::Message(digest), is_admin).await
-            }
-        };
-        self.note(recipient, held, &delivered).await
+        let digest = holdfast_notify::digest(&messages).map(Content::Message);
+        let delivered =
+            self.send(recipient, digest.ok_or_else(|| refused("These notices cannot be read any more."))).await?;
+        let until = self.note(recipient, held, &delivered).await?;
+        if let Some(until) = until {
+            self.rest(recipient, until);
+        }
+        Ok(until)
     }
 
-    /// Writes down what a delivery met; true when the next can go.
+    async fn send(
+        &self,
+        recipient: Recipient,
+        content: std::result::Result<Content, Refusal>,
+    ) -> Result<std::result::Result<String, Refusal>> {
+        let content = match content {
+            Ok(content) => content,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        match self.channel(recipient).await {
+            Ok(Some((channel, is_admin))) => Ok(self.courier.deliver(&channel, &content, is_admin).await),
+            Ok(None) => Ok(Err(refused("Whom this was for is gone."))),
+            Err(AppError::Unavailable(reason)) => Err(AppError::Unavailable(reason)),
+            // Counted as a try, so that it ends and is seen.
+            Err(error) => {
+                tracing::error!(?recipient, %error, "where this goes to cannot be read");
+                Ok(Err(Refusal { can_retry: true, ..refused("Where this goes to cannot be read.") }))
+            }
+        }
+    }
+
+    /// Writes down what a delivery met. A database that is away is waited for: what was sent is not to be sent again.
     async fn note(
+        &self,
+        recipient: Recipient,
+        sent: &[ClaimedNotice],
+        delivered: &std::result::Result<String, Refusal>,
+    ) -> Result<Option<Timestamp>> {
+        let deadline = tokio::time::Instant::now() + NOTE_LIMIT;
+        let is_undelivered = loop {
+            match self.try_note(recipient, sent, delivered).await {
+                Ok(is_undelivered) => break is_undelivered,
+                Err(AppError::Unavailable(reason)) if tokio::time::Instant::now() < deadline => {
+                    tracing::warn!(reason, "a delivery is not noted yet; trying again");
+                    tokio::time::sleep(NOTE_AGAIN).await;
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        let result = match delivered {
+            Ok(_) => "delivered",
+            Err(_) if is_undelivered => "undelivered",
+            Err(_) => "postponed",
+        };
+        metrics::counter!("holdfast_notices_total", "result" => result).increment(sent.len() as u64);
+        if is_undelivered {
+            // Why is on record; a channel's words do not belong into a log.
+            tracing::warn!(
+                ?recipient,
+                notice = sent.first().map(|notice| notice.id),
+                "a notice could not be delivered"
+            );
+        }
+        Ok(delivered.as_ref().err().filter(|refusal| refusal.can_retry).map(|refusal| {
+            let wait = refusal.retry_after.map_or(REST_SECS, |wish| wish.clamp(REST_SECS, notice::LONGEST_WAIT));
+            later(self.app.now(), wait)
+        }))
+    }
+
+    /// True when at least one of them will not be tried again.
+    async fn try_note(
         &self,
         recipient: Recipient,
         sent: &[ClaimedNotice],
@@ -208,76 +297,80 @@ impl Postman {
     ) -> Result<bool> {
         let now = self.app.now();
         let mut tx = self.app.store.begin().await?;
-        let mut is_undelivered = false;
-        for notice in sent {
-            match delivered {
-                Ok(answer) => drop(notices::finish(&mut tx, notice, NoticeStatus::Delivered, answer, now).await?),
-                Err(refusal) => {
-                    let again = next_try(notice, refusal, now);
-                    is_undelivered |= again.is_none();
-                    match again {
-                        Some(at) => drop(notices::postpone(&mut tx, notice, &refusal.text, at).await?),
-                        None => {
-                            let end = NoticeStatus::Undelivered;
-                            notices::finish(&mut tx, notice, end, &refusal.text, now).await?;
-                        }
-                    }
-                }
-            }
-        }
         let (succeeded, words) = match delivered {
             Ok(answer) => (true, answer),
             Err(refusal) => (false, &refusal.text),
         };
+        // The stream before its notices, as those who delete it do.
         if let Recipient::Stream(stream) = recipient {
             streams::update_delivery(&mut tx, stream, succeeded, words, now).await?;
         }
-        tx.commit().await?;
-        let result = if succeeded {
-            "delivered"
-        } else if is_undelivered {
-            "undelivered"
-        } else {
-            "postponed"
-        };
-        metrics::counter!("holdfast_notices_total", "result" => result).increment(sent.len() as u64);
-        if is_undelivered {
-            tracing::warn!(?recipient, reason = words, "a notice could not be delivered");
+        let mut is_undelivered = false;
+        for notice in sent {
+            let again = match delivered {
+                Ok(_) => None,
+                Err(refusal) => next_try(notice, refusal, now),
+            };
+            match again {
+                Some(at) => drop(notices::postpone(&mut tx, notice, words, at).await?),
+                None => {
+                    let end = if succeeded { NoticeStatus::Delivered } else { NoticeStatus::Undelivered };
+                    notices::finish(&mut tx, notice, end, words, now).await?;
+                    is_undelivered |= !succeeded;
+                }
+            }
         }
-        Ok(delivered.as_ref().err().is_none_or(|refusal| !refusal.can_retry))
+        tx.commit().await?;
+        Ok(is_undelivered)
     }
 
     /// A recipient that cannot be reached now is not asked for each of its notices.
-    async fn leave_alone(&self, recipient: Recipient, rest: &[ClaimedNotice]) -> Result<()> {
-        let now = self.app.now();
-        let until = later(now, REST_SECS);
+    async fn leave_alone(&self, recipient: Recipient, rest: &[ClaimedNotice], until: Timestamp) -> Result<()> {
         let mut tx = self.app.store.begin().await?;
         for notice in rest {
             notices::release(&mut tx, notice, until).await?;
         }
-        notices::rest(&mut tx, recipient, until, now).await?;
+        notices::rest(&mut tx, recipient, until, self.app.now()).await?;
         Ok(tx.commit().await?)
+    }
+
+    fn rest(&self, recipient: Recipient, until: Timestamp) {
+        let now = self.app.now();
+        let mut resting = self.resting.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        resting.retain(|_, until| *until > now);
+        resting.insert(recipient, until);
+    }
+
+    fn rests_until(&self, recipient: Recipient) -> Option<Timestamp> {
+        let resting = self.resting.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        resting.get(&recipient).copied().filter(|until| *until > self.app.now())
     }
 
     /// Where a recipient is reached now, and whether its owner is an administrator. `None` when it is gone.
     async fn channel(&self, recipient: Recipient) -> Result<Option<(Channel, bool)>> {
         let mut tx = self.app.store.read().await?;
-        let (owner, channel) = match recipient {
-            Recipient::Stream(id) => match stream_channel(&mut tx, id).await? {
-                Some(found) => found,
-                None => return Ok(None),
-            },
-            Recipient::Heartbeat(task) => match heartbeat(&mut tx, task).await? {
-                Some(found) => found,
-                None => return Ok(None),
-            },
+        let found = match recipient {
+            Recipient::Stream(id) => stream_channel(&mut tx, id).await?,
+            Recipient::Heartbeat(task) => heartbeat(&mut tx, task).await?,
             Recipient::User(id) => {
                 let user = users::find(&mut tx, id).await?;
                 return Ok(user.map(|user| (Channel::Email(user.email), user.is_admin)));
             }
         };
+        let Some((owner, channel)) = found else { return Ok(None) };
         let user = users::find(&mut tx, owner).await?;
         Ok(user.map(|user| (channel, user.is_admin)))
+    }
+}
+
+fn note_end(ended: std::result::Result<Recipient, tokio::task::JoinError>, busy: &mut HashMap<Recipient, bool>) {
+    match ended {
+        Ok(recipient) => drop(busy.remove(&recipient)),
+        Err(error) => {
+            // Whose round it was is not known any more. Claims keep others off what it had.
+            tracing::error!(%error, "a delivery broke");
+            busy.clear();
+        }
     }
 }
 

@@ -78,9 +78,10 @@ async fn advance(tx: &mut Tx, herald: &Herald, task: &DueRow, now: Timestamp) ->
         herald.missed(tx, id, last, (first, missed.len()), now).await?;
     }
     let Some((slot, trigger)) = run else { return Ok(false) };
-    let new = NewRun { slot: Some(slot), ..NewRun::asked_for(owner, Subject::Backup(id), trigger) };
+    // In place of a second try it is one: its end is told, whatever it is.
+    let attempt = if tasks::drop_retry(tx, id).await? { 2 } else { 1 };
+    let new = NewRun { slot: Some(slot), attempt, ..NewRun::asked_for(owner, Subject::Backup(id), trigger) };
     if runs::insert(tx, &new, now).await?.is_some() {
-        tasks::drop_retry(tx, id).await?;
         return Ok(true);
     }
     let text = "Skipped: the run before was still going when this one was due.";

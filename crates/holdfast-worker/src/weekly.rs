@@ -9,81 +9,105 @@ use holdfast_core::run::FailureCode;
 use holdfast_notify::{Content, DayLine, Summary, TaskLine};
 use holdfast_store::notices::{self, NewNotice, Recipient};
 use holdfast_store::summaries::{self, TaskWeek};
-use holdfast_store::users::{self, UserRow};
-use holdfast_store::{At, Tx};
+use holdfast_store::{At, Tx, users};
 
 use crate::execute::Executor;
 use crate::herald::new_event;
+use crate::scheduler::later;
 
 /// Summaries that are written in one look.
 const SUMMARIES_AT_ONCE: i64 = 50;
-/// Tasks that a mail lists; the rest is counted.
-const TASKS_LISTED: i64 = 100;
+/// Tasks that are looked at, and that a mail lists; the rest is counted.
+const TASKS_JUDGED: i64 = 10_000;
+const TASKS_LISTED: usize = 100;
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
-/// Writes the summaries that are due.
+/// Writes the summaries that are due. What is wrong with one keeps nobody else from theirs.
 pub(crate) async fn write_due(executor: &Executor) -> Result<()> {
     let app = &executor.app;
-    let now = app.now();
-    let due = users::list_summaries(&mut app.store.read().await?, now, SUMMARIES_AT_ONCE).await?;
+    let due = users::list_summaries(&mut app.store.read().await?, app.now(), SUMMARIES_AT_ONCE).await?;
     for (id, at) in due {
-        let mut tx = app.store.begin().await?;
-        let Some(user) = users::find(&mut tx, UserId(id)).await? else { continue };
-        let zone = clock::zone_or_utc(&user.timezone);
-        if !users::move_summary(&mut tx, user.user_id(), at, notice::next_summary(now, &zone)).await? {
-            continue;
+        if let Err(error) = write(executor, UserId(id), at).await {
+            tracing::error!(user = id, %error, "a summary of the week was not written");
         }
-        write(executor, &mut tx, &user, at, &zone, now).await?;
-        tx.commit().await?;
-        app.wake_postman();
     }
     Ok(())
 }
 
-async fn write(executor: &Executor, tx: &mut Tx, user: &UserRow, due: At, zone: &Zone, now: Timestamp) -> Result<()> {
-    // Of the week before the summary was due, also when it is written late.
-    let Some((from, to)) = notice::last_week(due.0, zone) else { return Ok(()) };
-    let owner = user.user_id();
-    let weeks = summaries::list_task_weeks(tx, owner, from, to, TASKS_LISTED + 1).await?;
-    let listed = usize::try_from(TASKS_LISTED).unwrap_or(usize::MAX);
-    let all = users::statistics(tx, owner, now).await?.tasks;
+async fn write(executor: &Executor, owner: UserId, due: At) -> Result<()> {
+    let app = &executor.app;
+    let now = app.now();
+    let mut tx = app.store.read().await?;
+    let Some(user) = users::find(&mut tx, owner).await? else { return Ok(()) };
+    let zone = clock::zone_or_utc(&user.timezone);
+    // Of the week before the summary was due, also when it is written late. Read without holding anybody up.
+    let summary = match notice::last_week(due.0, &zone) {
+        Some(week) => Some(gather(executor, &mut tx, owner, week, &zone, now).await?),
+        None => None,
+    };
+    drop(tx);
+    let mut tx = app.store.begin().await?;
+    if !users::move_summary(&mut tx, owner, due, notice::next_summary(now, &zone)).await? {
+        return Ok(());
+    }
+    if let Some(summary) = summary {
+        let (event, title) = (summary.event.clone(), summary.title.clone());
+        let content = Content::Summary(Box::new(summary)).to_text();
+        let new = NewNotice {
+            owner,
+            recipient: Recipient::User(owner),
+            task: None,
+            kind: NoticeKind::WeeklySummary,
+            event: &event,
+            title: &title,
+            content: &content,
+            held_until: None,
+        };
+        notices::insert(&mut tx, &new, now).await?;
+    }
+    tx.commit().await?;
+    app.wake_postman();
+    Ok(())
+}
+
+async fn gather(
+    executor: &Executor,
+    tx: &mut Tx,
+    owner: UserId,
+    (from, to): (Timestamp, Timestamp),
+    zone: &Zone,
+    now: Timestamp,
+) -> Result<Summary> {
+    let weeks = summaries::list_task_weeks(tx, owner, from, to, TASKS_JUDGED).await?;
     let (stored_bytes, stored_before) = summaries::sum_stored(tx, owner, from).await?;
     let mut days = Vec::new();
     let mut begin = from;
     for name in DAYS {
         // Days are as long as they are in this zone.
-        let end = clock::start_of_day(crate::scheduler::later(begin, 36 * 3600), zone).min(to);
+        let end = clock::start_of_day(later(begin, 36 * 3600), zone).min(to);
         let (succeeded, failed) = summaries::count_runs(tx, owner, begin, end).await?;
         days.push(DayLine { name: name.to_owned(), succeeded, failed });
         begin = end;
     }
-    let day = |at: Timestamp| clock::date(at, zone);
-    let last_day = crate::scheduler::later(to, -1);
-    let summary = Summary {
+    // What needs somebody comes first, and is listed whatever is not.
+    let mut tasks: Vec<TaskLine> = weeks.iter().map(|week| line(week, zone)).collect();
+    tasks.sort_by_key(|task| task.attention.is_none());
+    let more_tasks = i64::try_from(tasks.len().saturating_sub(TASKS_LISTED)).unwrap_or(i64::MAX);
+    let needing = i64::try_from(tasks.iter().filter(|task| task.attention.is_some()).count()).unwrap_or(i64::MAX);
+    tasks.truncate(TASKS_LISTED);
+    Ok(Summary {
         event: new_event(),
         title: "Your week of backups".to_owned(),
-        week: format!("{} to {}", day(from), day(last_day)),
+        week: format!("{} to {}", clock::date(from, zone), clock::date(later(to, -1), zone)),
         at_micros: now.as_microsecond(),
         days,
-        tasks: weeks.iter().take(listed).map(|week| line(week, zone)).collect(),
-        more_tasks: (all - TASKS_LISTED).max(0),
+        tasks,
+        more_tasks,
+        needing,
         stored_bytes,
         stored_before,
         link: executor.herald.link("/account"),
-    };
-    let (event, title) = (summary.event.clone(), summary.title.clone());
-    let content = Content::Summary(Box::new(summary)).to_text();
-    let new = NewNotice {
-        owner,
-        recipient: Recipient::User(owner),
-        task: None,
-        kind: NoticeKind::WeeklySummary,
-        event: &event,
-        title: &title,
-        content: &content,
-        held_until: None,
-    };
-    Ok(notices::insert(tx, &new, now).await?)
+    })
 }
 
 fn line(week: &TaskWeek, zone: &Zone) -> TaskLine {
@@ -103,7 +127,7 @@ fn line(week: &TaskWeek, zone: &Zone) -> TaskLine {
 
 /// The worst thing about a task, if there is one.
 fn attention(week: &TaskWeek) -> Option<String> {
-    let failing = week.told_code.as_deref().and_then(FailureCode::parse);
+    let failing = week.last_code.as_deref().and_then(FailureCode::parse).filter(|code| *code != FailureCode::Missed);
     if week.newest.is_none() {
         return Some("Nothing can be restored.".to_owned());
     }
@@ -112,6 +136,9 @@ fn attention(week: &TaskWeek) -> Option<String> {
     }
     if let Some(code) = failing {
         return Some(format!("Failing: {}", code.advice()));
+    }
+    if week.told_code.as_deref() == Some(NoticeKind::Overdue.as_str()) {
+        return Some("Overdue: it has had no success for too long.".to_owned());
     }
     if week.paused_at.is_some() {
         return Some("Paused.".to_owned());

@@ -1,6 +1,7 @@
 use holdfast_app::accounts::{self, FirstStart};
 use holdfast_testkit::{Client, PASSWORD, Reply, TestApp, on_both_engines};
 use reqwest::Method;
+use serde_json::json;
 
 /// A browser: it keeps its cookies and takes the form token from the page it saw last.
 struct Browser {
@@ -50,6 +51,15 @@ impl Browser {
         }
         reply
     }
+}
+
+async fn signed_in(app: &TestApp, name: &str) -> Browser {
+    let mut browser = Browser::new(app.client());
+    browser.get("/sign-in").await;
+    let email = format!("{name}@example.org");
+    let reply = browser.submit("/sign-in", &[("email", &email), ("password", PASSWORD)]).await;
+    assert_eq!(reply.header("location"), Some("/account"));
+    browser
 }
 
 fn encode(text: &str) -> String {
@@ -104,6 +114,63 @@ on_both_engines! {
         assert_eq!(browser.submit("/sign-out", &[]).await.header("location"), Some("/sign-in"));
         browser.cookies = old;
         assert_eq!(browser.get("/account").await.header("location"), Some("/sign-in"), "the session is gone");
+    }
+
+    async fn messages_are_set_and_tried_again_on_the_account_page(app: TestApp) {
+        let (ada, eve) = (app.user("ada").await, app.user("eve").await);
+        let task = ada.task().await;
+        let heard = json!({"notification_stream_ids": [ada.stream().await], "label": "<script>alert(1)</script>"});
+        ada.client.put(&format!("/api/backup-tasks/{task}"), heard).await.expect(200);
+        ada.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
+        app.run_until_idle().await;
+        // Mail cannot go anywhere here: the five tries come to nothing.
+        for seconds in [30, 120, 600, 3600] {
+            app.clock.advance_secs(seconds);
+            app.run_until_idle().await;
+        }
+        let mut browser = signed_in(&app, "ada").await;
+        let page = browser.get("/account").await;
+        assert!(page.text.contains("HOLDFAST_SMTP_URL") && !page.text.contains("<script>"), "{}", page.text);
+        let id = page.text.split("/account/notices/").nth(1).unwrap().split('/').next().unwrap().to_owned();
+        let mut other = signed_in(&app, "eve").await;
+        assert!(!other.get("/account").await.text.contains("HOLDFAST_SMTP_URL"));
+        assert_eq!(other.submit(&format!("/account/notices/{id}/retry"), &[]).await.status, 403);
+        let again = browser.submit(&format!("/account/notices/{id}/retry"), &[]).await;
+        assert_eq!((again.status, again.header("location")), (303, Some("/account#messages")));
+        let pending = ada.client.get("/api/notices?status=pending").await.expect(200);
+        assert_eq!(pending["data"][0]["id"].to_string(), id);
+
+        browser.get("/account").await;
+        let quiet = [("quiet_from", "22:00"), ("quiet_until", "07:00"), ("weekly_summary", "on")];
+        assert_eq!(browser.submit("/account/messages", &quiet).await.status, 303);
+        let set = ada.client.get("/api/notification-settings").await.data(200);
+        assert_eq!(set, json!({"weekly_summary_enabled": true, "quiet_hours": {"from": "22:00", "until": "07:00"}}));
+        let bad = browser.submit("/account/messages", &[("quiet_from", "22:00")]).await;
+        assert!(bad.status == 422 && bad.text.contains("must be a time like 22:00"), "{}", bad.text);
+        assert_eq!(browser.submit("/account/messages", &[]).await.status, 303);
+        let set = ada.client.get("/api/notification-settings").await.data(200);
+        assert_eq!(set, json!({"weekly_summary_enabled": false, "quiet_hours": null}));
+        browser.csrf = "forged".to_owned();
+        assert_eq!(browser.submit("/account/messages", &quiet).await.status, 403);
+        eve.client.get("/api/notices").await.expect(200);
+    }
+
+    async fn a_run_has_a_page_for_its_owner_alone(app: TestApp) {
+        let ada = app.user("ada").await;
+        app.user("eve").await;
+        let task = ada.task().await;
+        ada.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
+        app.run_until_idle().await;
+        let run = ada.client.get(&format!("/api/backup-tasks/{task}/latest-log")).await.id(200);
+        let path = format!("/runs/{run}");
+        assert_eq!(Browser::new(app.client()).get(&path).await.header("location"), Some("/sign-in"));
+        let page = signed_in(&app, "ada").await.get(&path).await;
+        assert!(page.status == 200 && page.text.contains("Backup: failed"), "{}", page.text);
+        let mut other = signed_in(&app, "eve").await;
+        assert_eq!(other.get(&path).await.status, 403);
+        for nothing in ["/runs/999999", "/runs/x"] {
+            assert_eq!(other.get(nothing).await.status, 404);
+        }
     }
 
     async fn forms_from_elsewhere_change_nothing(app: TestApp) {

@@ -99,6 +99,11 @@ fn messages(zone: &Zone) -> Vec<(&'static str, Message)> {
         ),
         ("token", holdfast_notify::token_expiring(about, "deploy", at("2025-03-09T12:00:00Z"))),
         ("test", holdfast_notify::test_message(about, "ops")),
+        (
+            "plain-host",
+            holdfast_notify::test_message(&About { base_url: "http://backup:8080", ..*about }, "Büro 本社 \u{200e}"),
+        ),
+        ("empty", holdfast_notify::test_message(about, "\u{200e}\u{200f}")),
     ];
     let some: Vec<Message> = all.iter().take(3).map(|(_, message)| message.clone()).collect();
     let digest = holdfast_notify::digest(&some).unwrap();
@@ -144,6 +149,7 @@ fn summary() -> Summary {
             },
         ],
         more_tasks: 2,
+        needing: 2,
         stored_bytes: 4_200_000_000,
         stored_before: 4_000_000_000,
         link: "https://backup.example.org/account".to_owned(),
@@ -174,6 +180,7 @@ async fn every_message_arrives_as_it_was_meant() {
         ("teams-connector", Channel::Teams(hook("/webhookb2/a@b/IncomingWebhook/c/d"))),
         ("pushover", Channel::Pushover { user: Secret::new("u".repeat(30)), token: Some(Secret::new("a".repeat(30))) }),
     ];
+    let mut ids = std::collections::HashSet::new();
     for (name, message) in messages(&zone) {
         let content = Content::Message(message.clone());
         assert_eq!(Content::parse(&content.to_text()), Some(content.clone()), "it is the same when it was stored");
@@ -184,7 +191,7 @@ async fn every_message_arrives_as_it_was_meant() {
             assert_eq!(received.method, "POST");
             assert!(received.headers.contains(&("content-type".to_owned(), "application/json".to_owned())));
             let body = received.json();
-            assert!(body.to_string().contains("0123456789abcdef"), "the event is in it");
+            assert!(body.to_string().contains(&message.event), "the event is in it");
             wire.insert((*channel).to_owned(), body);
         }
         check_limits(&wire);
@@ -197,8 +204,10 @@ async fn every_message_arrives_as_it_was_meant() {
             ("backup@example.org", &["ops@example.org".to_owned()][..])
         );
         assert!(arrived.is_tls && arrived.user.as_deref() == Some(MailServer::USER));
-        assert_eq!(arrived.header("message-id"), "<0123456789abcdef@example.org>");
-        assert_eq!(arrived.header("x-holdfast-event"), "0123456789abcdef");
+        let id = arrived.header("message-id").to_owned();
+        assert!(id.starts_with(&format!("<{}.", message.event)) && id.ends_with("@example.org>"), "{id}");
+        assert!(ids.insert(id), "each mail has an id of its own");
+        assert_eq!(arrived.header("x-holdfast-event"), message.event);
         assert_eq!(arrived.header("auto-submitted"), "auto-generated");
         assert_eq!(arrived.header("bcc"), "", "nobody adds headers");
         assert_eq!(arrived.header("date"), "Mon, 03 Mar 2025 02:07:30 +0000");
@@ -258,7 +267,7 @@ async fn long_texts_are_cut_to_what_channels_take() {
     let (mail, hooks) = (MailServer::start_open(), Receiver::start().await);
     let courier = courier(&mail, &hooks);
     let zone = clock::zone("UTC").unwrap();
-    let long = "[*_~".repeat(500);
+    let long = "[*_~本".repeat(500);
     let task = TaskFacts { label: &long, server: &long, destination: &long, next_run_at: None };
     let outcome =
         Outcome::Failed { code: FailureCode::RemoteFailed, reason: &long, is_reminder: true, is_paused: true };

@@ -166,6 +166,39 @@ on_both_engines! {
         assert_eq!(notices(&user, "status=delivered").await.len(), 1);
     }
 
+    async fn patience_is_for_all_notices_of_a_stream(app: TestApp) {
+        let user = app.admin("ada").await;
+        let hook = Receiver::start().await;
+        let stream = stream(&user, &hook, false, true).await;
+        let (one, two) = (failing_task(&user, &[stream]).await, failing_task(&user, &[stream]).await);
+        hook.answer_once(Answer::Later(429, "300".into()));
+        for task in [one, two] {
+            user.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
+        }
+        app.run_until_idle().await;
+        assert_eq!(hook.received().len(), 1, "the second was not even tried");
+        app.clock.advance_secs(299);
+        app.worker().deliver_due().await.unwrap();
+        assert_eq!(hook.received().len(), 1);
+        app.clock.advance_secs(1);
+        app.worker().deliver_due().await.unwrap();
+        assert_eq!(hook.received().len(), 3);
+    }
+
+    async fn nobody_was_told_before_there_was_a_stream(app: TestApp) {
+        let user = app.admin("ada").await;
+        let hook = Receiver::start().await;
+        let task = failing_task(&user, &[]).await;
+        run(&app, &user, task).await;
+        let stream = stream(&user, &hook, false, true).await;
+        let heard = json!({"notification_stream_ids": [stream]});
+        user.client.put(&format!("/api/backup-tasks/{task}"), heard).await.expect(200);
+        run(&app, &user, task).await;
+        let arrived = hook.take();
+        assert_eq!(arrived.len(), 1);
+        assert!(!arrived[0].json().to_string().contains("as told before"));
+    }
+
     async fn what_a_channel_will_never_take_is_not_tried_again(app: TestApp) {
         let user = app.admin("ada").await;
         let hook = Receiver::start().await;
@@ -185,7 +218,7 @@ on_both_engines! {
         let task = failing_task(&user, &[stream]).await;
         run(&app, &user, task).await;
         let [notice] = notices(&user, "").await.try_into().unwrap();
-        assert_eq!(notice["status"], "undelivered");
+        assert_eq!(notice["status"], "pending", "the operator may open it");
         assert!(notice["answer"].as_str().unwrap().contains("HOLDFAST_EGRESS_ALLOW"));
         user.client.act(&format!("/api/notification-streams/{stream}/test")).await.expect(202);
         app.run_until_idle().await;
@@ -455,31 +488,57 @@ async fn a_week_is_summed_up_where_its_reader_lives() {
     }
 }
 
-/// One that hangs costs its own notices alone.
+/// Ones that hang cost their own notices alone: others arrive while those are still waited for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_channel_that_hangs_holds_up_nobody_else() {
-    let app = TestApp::start(Engine::Sqlite).await;
-    let user = app.admin("ada").await;
+async fn channels_that_hang_hold_up_nobody_else() {
+    const HANGING: usize = 150;
+    let mut settings = Settings::default();
+    settings.notify.limit = Duration::from_secs(60);
+    let app = TestApp::start_with(Engine::Sqlite, settings).await;
+    let (ada, bob) = (app.admin("ada").await, app.admin("bob").await);
     let (hanging, fine) = (Receiver::start().await, Receiver::start().await);
     hanging.answer(Answer::Hang);
-    let mut streams = Vec::new();
-    for _ in 0..20 {
-        streams.push(stream(&user, &hanging, false, true).await);
+    let mut tasks = Vec::new();
+    for _ in 0..HANGING / 50 {
+        let mut streams = Vec::new();
+        for _ in 0..50 {
+            streams.push(stream(&ada, &hanging, false, true).await);
+        }
+        tasks.push(failing_task(&ada, &streams).await);
     }
-    streams.push(stream(&user, &fine, false, true).await);
-    let task = failing_task(&user, &streams).await;
     let (worker, stop) = (app.worker(), CancellationToken::new());
     let told = stop.clone();
     let working = tokio::spawn(async move { worker.run(told).await });
-    let begun = Instant::now();
-    user.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
-    wait_for(async || (!fine.received().is_empty()).then_some(())).await;
-    // The hanging ones are given two seconds each in this test; in turn that would be forty.
-    assert!(begun.elapsed() < Duration::from_secs(30), "it waited for the others");
-    wait_for(async || (notices(&user, "status=delivered").await.len() == 1).then_some(())).await;
-    assert_eq!(notices(&user, "status=pending").await.len(), 20);
+    for task in tasks {
+        ada.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
+    }
+    wait_for(async || (hanging.received().len() == HANGING).then_some(())).await;
+    let stream = stream(&bob, &fine, false, true).await;
+    let task = failing_task(&bob, &[stream]).await;
+    bob.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
+    wait_for(async || (notices(&bob, "status=delivered").await.len() == 1).then_some(())).await;
+    let waiting = ada.client.get("/api/notices?status=pending&per_page=100").await.expect(200);
+    assert_eq!(waiting["meta"]["total"], json!(HANGING));
+    assert!(waiting["data"].as_array().unwrap().iter().all(|notice| notice["tries"] == 0), "none was given up for it");
+    working.abort();
     stop.cancel();
-    working.await.unwrap();
+}
+
+/// A task whose every second try is overtaken by its next slot is told of all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_try_that_never_comes_hides_no_failure() {
+    let mut settings = Settings::default();
+    settings.work.retry_after = Duration::from_secs(90);
+    let app = TestApp::start_with(Engine::Sqlite, settings).await;
+    let user = app.admin("ada").await;
+    let hook = Receiver::start().await;
+    let stream = stream(&user, &hook, false, true).await;
+    let task = failing_task(&user, &[stream]).await;
+    run(&app, &user, task).await;
+    assert!(hook.received().is_empty(), "it will be tried again");
+    app.clock.advance_secs(60);
+    run(&app, &user, task).await;
+    assert_eq!(titles(&hook), ["Backup failed: web files"], "this was the second try");
 }
 
 /// Ten thousand runs end and are told of, without and with workers that die in between.
