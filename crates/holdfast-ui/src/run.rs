@@ -5,6 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Redirect};
 use holdfast_app::{AppError, Resource, logs};
 use holdfast_core::clock;
 use holdfast_core::ids::RunId;
@@ -12,7 +13,7 @@ use holdfast_core::run::RunKind;
 
 use crate::Ui;
 use crate::form::csrf_token;
-use crate::page::{PageResult, render};
+use crate::page::{PageError, PageResult, render};
 use crate::session::SignedIn;
 
 #[derive(Template)]
@@ -24,8 +25,19 @@ struct RunPage {
     output: String,
 }
 
-pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
+pub(crate) async fn show(
+    State(ui): State<Arc<Ui>>,
+    person: Result<SignedIn, PageError>,
+    Path(id): Path<String>,
+) -> PageResult {
     let id: i64 = id.parse().map_err(|_| AppError::NotFound(Resource::Run))?;
+    let person = match person {
+        // Whoever follows a link from a message comes back to it.
+        Err(PageError::App(AppError::Unauthenticated)) => {
+            return Ok(Redirect::to(&format!("/sign-in?run={id}")).into_response());
+        }
+        person => person?,
+    };
     let (run, output) = logs::show_run(&ui.app, &person.caller, RunId(id)).await?;
     let what = match RunKind::parse(&run.kind) {
         Some(RunKind::Backup) => "Backup",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::Extension;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use holdfast_app::accounts::{self, Credentials};
@@ -25,6 +25,8 @@ struct SignInPage {
     csrf: String,
     email: String,
     asks_otp: bool,
+    /// The run whose page somebody wanted to see.
+    run: Option<i64>,
     errors: FormErrors,
 }
 
@@ -40,8 +42,15 @@ struct SetUpPage {
     errors: FormErrors,
 }
 
-pub(crate) async fn show(State(ui): State<Arc<Ui>>, headers: HeaderMap) -> Response {
-    visitor_page(&ui, &headers, StatusCode::OK, |csrf| SignInPage { csrf, ..SignInPage::default() })
+/// What the page's address may carry.
+#[derive(serde::Deserialize)]
+pub(crate) struct Wanted {
+    run: Option<String>,
+}
+
+pub(crate) async fn show(State(ui): State<Arc<Ui>>, Query(wanted): Query<Wanted>, headers: HeaderMap) -> Response {
+    let run = wanted.run.and_then(|id| id.parse().ok());
+    visitor_page(&ui, &headers, StatusCode::OK, |csrf| SignInPage { csrf, run, ..SignInPage::default() })
 }
 
 pub(crate) async fn submit(
@@ -51,6 +60,7 @@ pub(crate) async fn submit(
     form: Form,
 ) -> PageResult {
     let email = form.text("email");
+    let run: Option<i64> = form.text("run").parse().ok();
     let otp = form.text("otp");
     let credentials = Credentials {
         email: Field::Value(email.clone()),
@@ -58,13 +68,14 @@ pub(crate) async fn submit(
         otp: if otp.is_empty() { Field::Absent } else { Field::Value(otp) },
     };
     match accounts::sign_in(&ui.app, &credentials, &context.origin("session")).await {
-        Ok(secret) => Ok(signed_in(&ui, &secret)),
+        Ok(secret) => Ok(signed_in(&ui, &secret, run)),
         Err(AppError::Invalid(errors)) => {
             let asks_otp = errors.has("otp");
             Ok(visitor_page(&ui, &headers, StatusCode::UNPROCESSABLE_ENTITY, |csrf| SignInPage {
                 csrf,
                 email,
                 asks_otp,
+                run,
                 errors: FormErrors(errors),
             }))
         }
@@ -96,7 +107,7 @@ pub(crate) async fn submit_set_up(
         (draft, password) => Err(AppError::Invalid(join(draft.err(), password.err()))),
     };
     match claimed {
-        Ok(secret) => Ok(signed_in(&ui, &secret)),
+        Ok(secret) => Ok(signed_in(&ui, &secret, None)),
         Err(AppError::Invalid(errors)) => {
             let page = SetUpPage {
                 link,
@@ -121,8 +132,9 @@ pub(crate) async fn sign_out(State(ui): State<Arc<Ui>>, person: SignedIn, _: For
     Ok(response)
 }
 
-fn signed_in(ui: &Ui, secret: &Secret) -> Response {
-    let mut response = Redirect::to("/account").into_response();
+fn signed_in(ui: &Ui, secret: &Secret, run: Option<i64>) -> Response {
+    let wanted = run.map_or_else(|| "/account".to_owned(), |run| format!("/runs/{run}"));
+    let mut response = Redirect::to(&wanted).into_response();
     session::start(&mut response, secret, ui.secure_cookies);
     response
 }

@@ -163,7 +163,12 @@ on_both_engines! {
         app.run_until_idle().await;
         let run = ada.client.get(&format!("/api/backup-tasks/{task}/latest-log")).await.id(200);
         let path = format!("/runs/{run}");
-        assert_eq!(Browser::new(app.client()).get(&path).await.header("location"), Some("/sign-in"));
+        let mut visitor = Browser::new(app.client());
+        let sign_in = format!("/sign-in?run={run}");
+        assert_eq!(visitor.get(&path).await.header("location"), Some(&*sign_in));
+        assert!(visitor.get(&sign_in).await.text.contains(&format!("name=\"run\" value=\"{run}\"")));
+        let fields = [("email", "ada@example.org"), ("password", PASSWORD), ("run", &run.to_string())];
+        assert_eq!(visitor.submit("/sign-in", &fields).await.header("location"), Some(&*path), "back to where they came from");
         let page = signed_in(&app, "ada").await.get(&path).await;
         assert!(page.status == 200 && page.text.contains("Backup: failed"), "{}", page.text);
         let mut other = signed_in(&app, "eve").await;
