@@ -148,11 +148,31 @@ fn class_v6(ip: Ipv6Addr) -> Class {
 #[derive(Debug, Clone)]
 pub struct GuardedResolver {
     egress: Arc<Egress>,
+    names: Names,
+}
+
+/// Who knows the addresses of names.
+#[derive(Debug, Clone)]
+enum Names {
+    System,
+    /// Answers in turn, for tests of names that change.
+    #[cfg(test)]
+    Given(Arc<std::sync::Mutex<Vec<Vec<SocketAddr>>>>),
+}
+
+impl Names {
+    async fn find(&self, host: &str) -> std::io::Result<Vec<SocketAddr>> {
+        match self {
+            Self::System => Ok(tokio::net::lookup_host((host, 0)).await?.collect()),
+            #[cfg(test)]
+            Self::Given(answers) => Ok(answers.lock().expect("a list of answers").remove(0)),
+        }
+    }
 }
 
 impl GuardedResolver {
     pub fn new(egress: Arc<Egress>) -> Self {
-        Self { egress }
+        Self { egress, names: Names::System }
     }
 
     /// All addresses of `host`; one refused address refuses the name, as a mix is what rebinding looks like.
@@ -161,7 +181,7 @@ impl GuardedResolver {
         let found: Vec<SocketAddr> = if name == "localhost" || name.ends_with(".localhost") {
             vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))]
         } else {
-            tokio::net::lookup_host((host, 0)).await?.collect()
+            self.names.find(host).await?
         };
         for address in &found {
             self.egress.check(host, address.ip())?;
@@ -296,4 +316,43 @@ pub fn classify(error: &(dyn StdError + 'static)) -> Option<EngineError> {
 /// Cuts foreign text to what fits a message line.
 pub fn short(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(160).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// A name whose addresses change is judged each time, and connected to where it was judged.
+    #[tokio::test]
+    async fn a_name_that_changes_is_judged_each_time() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let served = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            socket.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").unwrap();
+            listener.set_nonblocking(true).unwrap();
+            listener
+        });
+        let egress = Arc::new(Egress { allow_private: false, allowed: vec!["127.0.0.1/32".parse().unwrap()] });
+        let inner: SocketAddr = "10.0.0.1:0".parse().unwrap();
+        let answers = vec![vec![address], vec![inner], vec![address, inner]];
+        let resolver = GuardedResolver { egress, names: Names::Given(Arc::new(std::sync::Mutex::new(answers))) };
+        let client = reqwest::Client::builder()
+            .dns_resolver(resolver)
+            .no_proxy()
+            .tls_certs_only([])
+            .pool_max_idle_per_host(0)
+            .build()
+            .unwrap();
+        let url = format!("http://changes.example:{}/", address.port());
+        assert_eq!(client.get(&url).send().await.unwrap().status(), 204);
+        let listener = served.join().unwrap();
+        for _ in 0..2 {
+            let error = client.get(&url).send().await.unwrap_err();
+            assert_eq!(classify(&error).unwrap().code, FailureCode::ForbiddenAddress);
+        }
+        assert!(listener.accept().is_err(), "nobody connected, neither there nor elsewhere");
+    }
 }

@@ -84,20 +84,22 @@ pub struct NewRun {
     pub subject: Subject,
     pub trigger: Trigger,
     pub slot: Option<Timestamp>,
-    /// 1, or 2 for the one more try.
+    /// 1, or 2 for the one more try and for what comes in its place.
     pub attempt: i64,
+    /// What it tries once more.
+    pub retry_of: Option<RunId>,
 }
 
 impl NewRun {
     pub fn asked_for(owner: UserId, subject: Subject, trigger: Trigger) -> Self {
-        Self { owner, subject, trigger, slot: None, attempt: 1 }
+        Self { owner, subject, trigger, slot: None, attempt: 1, retry_of: None }
     }
 }
 
 /// Queues a run behind its owner's other ones (see the core's queue). `None` when the task has a live run, or this slot
 /// has its run already.
 pub async fn insert(tx: &mut Tx, new: &NewRun, now: Timestamp) -> Result<Option<RunId>> {
-    let NewRun { owner, subject, trigger, slot, attempt } = *new;
+    let NewRun { owner, subject, trigger, slot, attempt, retry_of } = *new;
     let (mut server, mut destination, mut stream, mut backup, mut load_server) = (None, None, None, None, None);
     match subject {
         Subject::Backup(_) => {}
@@ -112,11 +114,12 @@ pub async fn insert(tx: &mut Tx, new: &NewRun, now: Timestamp) -> Result<Option<
         (i64,),
         "INSERT INTO runs (user_id, kind, task_id, server_id, destination_id, stream_id, backup_id, status,
              requested_by, slot_at, attempt, lease_epoch, bytes_read, bytes_stored, files, warnings, created_at,
-             load_server_id, turn)
+             load_server_id, retry_of, turn)
          SELECT $1, $2, CAST($3 AS BIGINT), CAST($4 AS BIGINT), CAST($5 AS BIGINT), CAST($6 AS BIGINT),
              CAST($7 AS BIGINT), 'queued', $8, CAST($9 AS BIGINT), CAST($10 AS BIGINT), 0, 0, 0, 0, 0,
              CAST($11 AS BIGINT),
              COALESCE(CAST($12 AS BIGINT), (SELECT t.remote_server_id FROM backup_tasks t WHERE t.id = $3)),
+             CAST($13 AS BIGINT),
              CASE WHEN $2 IN ('backup', 'restore', 'verify') AND q.own >= q.served THEN q.own + 1 ELSE q.served END
          FROM (SELECT COALESCE((SELECT MAX(turn) FROM runs WHERE started_at IS NOT NULL), 0) AS served,
                    COALESCE((SELECT MAX(turn) FROM runs WHERE user_id = $1), -1) AS own) q
@@ -133,7 +136,8 @@ pub async fn insert(tx: &mut Tx, new: &NewRun, now: Timestamp) -> Result<Option<
         slot.map(At),
         attempt,
         At(now),
-        load_server
+        load_server,
+        retry_of.map(|run| run.0)
     )?;
     Ok(row.map(|(id,)| RunId(id)))
 }

@@ -419,15 +419,16 @@ pub struct RetryRow {
     pub user_id: i64,
     /// Who asked for the run that failed; nobody when its log is gone.
     pub requested_by: Option<String>,
+    pub retry_run_id: Option<i64>,
 }
 
 /// Tasks whose second try has come.
 pub async fn list_retries(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<RetryRow>> {
     const SQL: &str = "SELECT t.id, t.user_id,
-             (SELECT r.requested_by FROM runs r WHERE r.id = t.retry_run_id) AS requested_by
+             (SELECT r.requested_by FROM runs r WHERE r.id = t.retry_run_id) AS requested_by, t.retry_run_id
          FROM backup_tasks t WHERE t.retry_at <= $1 ORDER BY t.retry_at, t.id LIMIT $2";
     const SHARED: &str = "SELECT t.id, t.user_id,
-             (SELECT r.requested_by FROM runs r WHERE r.id = t.retry_run_id) AS requested_by
+             (SELECT r.requested_by FROM runs r WHERE r.id = t.retry_run_id) AS requested_by, t.retry_run_id
          FROM backup_tasks t WHERE t.retry_at <= $1 ORDER BY t.retry_at, t.id LIMIT $2 FOR UPDATE OF t SKIP LOCKED";
     let sql = if tx.is_sqlite() { SQL } else { SHARED };
     fetch_all!(tx, RetryRow, sql, At(now), limit)

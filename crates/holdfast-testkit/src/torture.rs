@@ -442,7 +442,7 @@ impl Torture {
             assert!(values.contains(&shown), "task {task} says {shown:?}, not one of {values:?}\n{}", self.keep_logs());
         }
         let manual = self
-            .count("SELECT COUNT(*) FROM runs WHERE requested_by = 'manual' AND kind = 'backup' AND attempt = 1")
+            .count("SELECT COUNT(*) FROM runs WHERE requested_by = 'manual' AND kind = 'backup' AND retry_of IS NULL")
             .await;
         assert!(
             manual >= written.runs,

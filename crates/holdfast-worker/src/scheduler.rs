@@ -2,7 +2,7 @@
 
 use holdfast_app::{App, Result};
 use holdfast_core::clock::rfc3339;
-use holdfast_core::ids::{TaskId, UserId};
+use holdfast_core::ids::{RunId, TaskId, UserId};
 use holdfast_core::run::{FailureCode, RunStatus, Trigger};
 use holdfast_core::slots::{self, Due};
 use holdfast_core::{Timestamp, clock};
@@ -36,7 +36,8 @@ pub(crate) async fn tick(app: &App, herald: &Herald, now: Timestamp) -> Result<u
             }
             let trigger = task.requested_by.as_deref().and_then(Trigger::parse).unwrap_or(Trigger::Schedule);
             let subject = Subject::Backup(TaskId(task.id));
-            let again = NewRun { attempt: 2, ..NewRun::asked_for(UserId(task.user_id), subject, trigger) };
+            let retry_of = task.retry_run_id.map(RunId);
+            let again = NewRun { attempt: 2, retry_of, ..NewRun::asked_for(UserId(task.user_id), subject, trigger) };
             // Without a place it has a live run, which is as good.
             queued += usize::from(runs::insert(&mut tx, &again, now).await?.is_some());
         }

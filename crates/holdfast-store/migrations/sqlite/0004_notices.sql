@@ -27,6 +27,9 @@ CREATE INDEX notices_recipient ON notices (recipient, id) WHERE next_try_at IS N
 CREATE INDEX notices_ended ON notices (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX notices_undelivered ON notices (user_id, id) WHERE status = 'undelivered';
 
+-- The run that this one is the second try of, when nothing else asked for it.
+ALTER TABLE runs ADD COLUMN retry_of BIGINT;
+
 -- For the figures of a week.
 CREATE INDEX runs_task_finished ON runs (task_id, finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX runs_user_finished ON runs (user_id, finished_at) WHERE kind = 'backup' AND finished_at IS NOT NULL;
