@@ -372,7 +372,8 @@ fn shown(text: &str) -> String {
 
 fn answered(status: StatusCode, text: &str) -> String {
     match shown(text) {
-        text if text.is_empty() => format!("The channel answered {}.", status.as_u16()),
+        // A page is for a browser, not for a line of text.
+        text if text.is_empty() || text.starts_with('<') => format!("The channel answered {}.", status.as_u16()),
         text => format!("The channel answered {}: {text}", status.as_u16()),
     }
 }
@@ -482,6 +483,7 @@ mod tests {
         let answer = |status: u16, text: &str| plain_answer(StatusCode::from_u16(status).unwrap(), text);
         assert_eq!(answer(204, "").unwrap(), "The channel answered 204.");
         assert_eq!(answer(200, "ok\n").unwrap(), "The channel answered 200: ok");
+        assert_eq!(answer(404, "<!doctype html><p>").unwrap_err().text, "The channel answered 404.");
         assert!(!answer(404, "no_service").unwrap_err().can_retry);
         assert!(answer(302, "").unwrap_err().can_retry && answer(401, "").unwrap_err().can_retry);
         assert!(answer(503, "").unwrap_err().can_retry);
