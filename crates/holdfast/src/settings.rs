@@ -67,6 +67,7 @@ pub const TABLE: &[Setting] = &[
     secret("HOLDFAST_SMTP_URL", "Mail server, e.g. smtp://user:password@mail.example.org:587 or smtps://…"),
     plain("HOLDFAST_MAIL_FROM", "Holdfast <holdfast@localhost>", "Whom mails come from"),
     secret("HOLDFAST_PUSHOVER_TOKEN", "Pushover application token for streams without their own"),
+    plain("HOLDFAST_PUSHOVER_URL", "https://api.pushover.net/1/messages.json", "Where Pushover is reached"),
     plain("HOLDFAST_CA_FILE", "", "Certificates (PEM) to trust in addition to the system's"),
     plain(
         "HOLDFAST_DESTINATION_RATE",
@@ -307,11 +308,15 @@ fn notify(given: &Given<'_>) -> Result<holdfast_notify::Settings, Failure> {
     let mail_from = given.parse("HOLDFAST_MAIL_FROM", "an address like Holdfast <backup@example.org>", |text| {
         holdfast_notify::is_sender(text).then(|| text.to_owned())
     })?;
+    let pushover_url = given.parse("HOLDFAST_PUSHOVER_URL", "an http or https URL", |text| {
+        network::is_web_url(text).then(|| text.to_owned())
+    })?;
     let defaults = holdfast_notify::Settings::default();
     Ok(holdfast_notify::Settings {
         smtp,
         mail_from: mail_from.unwrap_or(defaults.mail_from),
         pushover_token: given.text("HOLDFAST_PUSHOVER_TOKEN")?.map(Secret::new),
+        pushover_url: pushover_url.unwrap_or(defaults.pushover_url),
         egress_allow: engine.destination.egress_allow,
         ca_pem: engine.destination.ca_pem,
         ..defaults

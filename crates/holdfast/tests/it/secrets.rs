@@ -1,4 +1,6 @@
-use holdfast_testkit::{Client, Engine, Reply};
+use std::time::{Duration, Instant};
+
+use holdfast_testkit::{Answer, Client, Engine, Receiver, Reply};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, Row as _};
 
@@ -13,14 +15,17 @@ const PLANTED: &[&str] = &[
     "planted-s3-secret-key-2Bc",
     "planted-database-password-3Cd",
     "planted-encryption-password-4De",
-    "https://hooks.example.org/planted-hook-5Ef",
+    "planted-hook-5Ef",
     "plantedpushoveruserkey00000006",
     "plantedpushoverapptoken0000007",
     "planted-in-a-refused-body-6Fg",
+    "planted-heartbeat-7Gh",
+    "planted-smtp-password-8Hi",
+    "planted-mailbox-9Ij",
 ];
 
 /// Sends every secret there is, in bodies that are taken and in bodies that are refused; gives all answers.
-async fn plant(client: &Client) -> Vec<Reply> {
+async fn plant(client: &Client, hooks: &Receiver) -> Vec<Reply> {
     let mut answers = Vec::new();
     let mut post = async |path: &str, body: Value| {
         let reply = client.post(path, body).await;
@@ -31,14 +36,26 @@ async fn plant(client: &Client) -> Vec<Reply> {
     let server = post("/api/remote-servers", server).await.id(201);
     let s3 = json!({"label": "d", "type": "s3", "s3_bucket_name": "bucket", "s3_access_key": PLANTED[3], "s3_secret_key": PLANTED[4]});
     let destination = post("/api/backup-destinations", s3).await.id(201);
-    post("/api/notification-streams", json!({"label": "h", "type": "slack", "value": PLANTED[7]})).await.id(201);
+    let hook = json!({"label": "h", "type": "slack", "value": hooks.url(&format!("/{}", PLANTED[7]))});
+    let hook = post("/api/notification-streams", hook).await.id(201);
+    let mail = json!({"label": "m", "type": "email", "value": format!("{}@example.org", PLANTED[13])});
+    let mail = post("/api/notification-streams", mail).await.id(201);
     let pushover = json!({"label": "p", "type": "pushover", "value": PLANTED[8], "pushover_token": PLANTED[9]});
     let stream = post("/api/notification-streams", pushover).await.id(201);
     let task = json!({"remote_server_id": server, "backup_destination_id": destination, "label": "t", "type": "files",
-        "source_path": "/srv", "frequency": "hourly", "encryption_password": PLANTED[6], "notification_stream_ids": [stream]});
+        "source_path": "/srv", "frequency": "hourly", "encryption_password": PLANTED[6],
+        "notification_stream_ids": [stream, hook, mail], "heartbeat_url": hooks.url(&format!("/{}", PLANTED[11]))});
     let task = post("/api/backup-tasks", task).await.id(201);
     post(&format!("/api/backup-tasks/{task}/run"), json!({})).await;
-    post(&format!("/api/notification-streams/{stream}/test"), json!({})).await;
+    for stream in [stream, hook, mail] {
+        post(&format!("/api/notification-streams/{stream}/test"), json!({})).await;
+    }
+    // A start and a failure to the heartbeat; a test and a failure to the hook and to Pushover.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while hooks.received().len() < 6 {
+        assert!(Instant::now() < deadline, "only these arrived: {:?}", hooks.received());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     post("/api/backup-destinations", json!({"type": "s3", "s3_secret_key": PLANTED[10]})).await.expect(422);
     post("/api/notification-streams", json!({"type": "email", "value": PLANTED[10]})).await.expect(422);
     post("/api/backup-tasks", json!({"encryption_password": PLANTED[10]})).await.expect(422);
@@ -50,6 +67,8 @@ async fn plant(client: &Client) -> Vec<Reply> {
         "backup-tasks",
         "backup-task-logs",
         "backup-tasks/upcoming",
+        "notices",
+        "notification-settings",
         "ssh-key",
     ] {
         answers.push(client.get(&format!("/api/{path}")).await);
@@ -72,7 +91,15 @@ fn contains(bytes: &[u8], text: &str) -> bool {
 
 async fn check(engine: Engine) {
     let installation = Installation::new(engine).await;
+    // It repeats what it was asked, as servers do.
+    let hooks = Receiver::start().await;
+    hooks.answer(Answer::Says(500, format!("Cannot POST /{} nor /{}", PLANTED[7], PLANTED[11])));
+    let (smtp, pushover) = (format!("smtp://u:{}@127.0.0.1:1", PLANTED[12]), hooks.url("/pushover"));
     let service = installation.serve(&[
+        ("HOLDFAST_SMTP_URL", &smtp),
+        ("HOLDFAST_PUSHOVER_URL", &pushover),
+        ("HOLDFAST_EGRESS_ALLOW", "127.0.0.0/8"),
+        ("HOLDFAST_RETRY_SECS", "0"),
         ("HOLDFAST_LOG", "trace"),
         ("HOLDFAST_ADMIN_EMAIL", "root@example.org"),
         ("HOLDFAST_ADMIN_PASSWORD", PLANTED[0]),
@@ -87,7 +114,7 @@ async fn check(engine: Engine) {
     let mut answers = vec![sign_in(PLANTED[2]).await];
     let token = sign_in(PLANTED[1]).await.expect(200)["token"].as_str().unwrap().to_owned();
     let client = service.client().with_token(&token);
-    answers.extend(plant(&client).await);
+    answers.extend(plant(&client, &hooks).await);
     let ssh_seed_is_sealed = client.get("/api/ssh-key").await.data(200);
     assert!(ssh_seed_is_sealed.get("private_key").is_none());
     let mut trigger = Value::Null;
