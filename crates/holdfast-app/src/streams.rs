@@ -6,7 +6,7 @@ use holdfast_core::run::Trigger;
 use holdfast_core::stream::{StreamDraft, StreamInput};
 use holdfast_store::runs::Subject;
 use holdfast_store::streams::{self, StreamRow};
-use holdfast_store::{Listing, Tx};
+use holdfast_store::{Listing, Tx, notices};
 
 use crate::error::{owned, written};
 use crate::{App, AppError, Caller, Result};
@@ -31,7 +31,12 @@ pub async fn update(app: &App, caller: &Caller, id: StreamId, input: &StreamInpu
     let row = owned(caller, streams::find_locked(&mut tx, id).await?)?;
     let draft = StreamDraft::check(input, Some(&row.current()?)).map_err(AppError::Invalid)?;
     streams::update(&mut tx, &row, &draft, app.now()).await?;
-    finish(app, caller, tx, id, &draft).await
+    if draft.value.set().is_some() {
+        notices::hurry(&mut tx, id, app.now()).await?;
+    }
+    let row = finish(app, caller, tx, id, &draft).await?;
+    app.wake_postman();
+    Ok(row)
 }
 
 pub async fn delete(app: &App, caller: &Caller, id: StreamId) -> Result<()> {

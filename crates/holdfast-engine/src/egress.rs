@@ -320,7 +320,7 @@ pub fn short(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
+    use std::io::{Read as _, Write as _};
 
     use super::*;
 
@@ -331,6 +331,11 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let served = std::thread::spawn(move || {
             let (mut socket, _) = listener.accept().unwrap();
+            let mut request = [0; 1024];
+            let mut read = 0;
+            while !request[..read].ends_with(b"\r\n\r\n") {
+                read += socket.read(&mut request[read..]).unwrap();
+            }
             socket.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").unwrap();
             listener.set_nonblocking(true).unwrap();
             listener

@@ -33,7 +33,7 @@ const ANSWER_CHARS: usize = 160;
 /// After its status an answer has this long to say more.
 const EXCERPT_LIMIT: Duration = Duration::from_secs(1);
 /// Mails on their way at once: relays allow few connections.
-const MAILS_AT_ONCE: usize = 4;
+pub const MAILS_AT_ONCE: usize = 4;
 const MAIL_IDLE: Duration = Duration::from_secs(20);
 
 /// The outgoing mail server.
@@ -170,7 +170,12 @@ impl Courier {
     pub async fn deliver(&self, channel: &Channel, content: &Content, allow_private: bool) -> Result<String, Refusal> {
         // Waiting for one's turn is not the channel's fault.
         let _turn = match channel {
-            Channel::Email(_) => self.mails.acquire().await.ok(),
+            Channel::Email(_) => {
+                let Ok(turn) = tokio::time::timeout(self.settings.limit * 2, self.mails.acquire()).await else {
+                    return Err(Refusal::passing("Too many mails are on their way already."));
+                };
+                turn.ok()
+            }
             _ => None,
         };
         let delivering = async {
@@ -216,7 +221,13 @@ impl Courier {
         // Whatever a channel does, it does not take longer.
         match tokio::time::timeout(self.settings.limit + EXCERPT_LIMIT * 2, delivering).await {
             Ok(delivered) => delivered,
-            Err(_) => Err(Refusal::passing("The channel did not answer in time.")),
+            Err(_) => {
+                // What is left of that mail's conversation must not be taken for the next one's.
+                if matches!(channel, Channel::Email(_)) {
+                    *self.mailer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
+                }
+                Err(Refusal::passing("The channel did not answer in time."))
+            }
         }
     }
 
@@ -225,7 +236,7 @@ impl Courier {
         url: &Url,
         body: Option<&Value>,
         allow_private: bool,
-        judge: fn(StatusCode, &str) -> Result<String, Refusal>,
+        judge: fn(StatusCode, &str, String) -> Result<String, Refusal>,
     ) -> Result<String, Refusal> {
         let egress = Arc::new(Egress { allow_private, allowed: self.settings.egress_allow.clone() });
         egress.check_url(url).map_err(|_| not_allowed())?;
@@ -237,10 +248,12 @@ impl Courier {
         let answer = request.send().await.map_err(|error| below_http(&error))?;
         let status = answer.status();
         let retry_after = retry_after(answer.headers());
-        // What else somebody's server says is for those who may reach it anyway.
+        // What else somebody's server says is for those who may reach it anyway; it counts all the same.
         let text = excerpt(answer).await;
-        let text = if allow_private || is_known(url) { without_secrets(&text, url) } else { String::new() };
-        judge(status, &text).map_err(|refusal| Refusal { retry_after: retry_after.or(refusal.retry_after), ..refusal })
+        let words =
+            answered(status, &if allow_private || is_known(url) { without_secrets(&text, url) } else { String::new() });
+        judge(status, &text, words)
+            .map_err(|refusal| Refusal { retry_after: retry_after.or(refusal.retry_after), ..refusal })
     }
 
     fn client(&self, url: &Url, egress: &Arc<Egress>) -> Result<reqwest::Client, Refusal> {
@@ -321,7 +334,8 @@ fn not_allowed() -> Refusal {
 
 /// The channels' own hosts, whose answers are worth showing to everybody.
 fn is_known(url: &Url) -> bool {
-    const HOSTS: &[&str] = &["discord.com", "discordapp.com", "slack.com", "office.com", "azure.com", "pushover.net"];
+    const HOSTS: &[&str] =
+        &["discord.com", "discordapp.com", "slack.com", "office.com", "office365.com", "azure.com", "pushover.net"];
     let Some(Host::Domain(host)) = url.host() else { return false };
     HOSTS.iter().any(|known| host == *known || host.strip_suffix(known).is_some_and(|rest| rest.ends_with('.')))
 }
@@ -379,8 +393,7 @@ fn answered(status: StatusCode, text: &str) -> String {
 }
 
 /// What most channels mean.
-fn plain_answer(status: StatusCode, text: &str) -> Result<String, Refusal> {
-    let words = answered(status, text);
+fn plain_answer(status: StatusCode, text: &str, words: String) -> Result<String, Refusal> {
     match status.as_u16() {
         200..=299 => Ok(words),
         300..=399 => Err(Refusal::passing(format!("{words} Redirects are not followed; use the address it leads to."))),
@@ -398,11 +411,11 @@ fn body_retry_after(text: &str) -> Option<i64> {
 }
 
 /// Older connectors of Teams answer 200 whatever happened, and say in words what did.
-fn connector_answer(status: StatusCode, text: &str) -> Result<String, Refusal> {
+fn connector_answer(status: StatusCode, text: &str, words: String) -> Result<String, Refusal> {
     if status.is_success() && text.contains("error") {
-        return Err(Refusal::passing(answered(status, text)));
+        return Err(Refusal::passing(words));
     }
-    plain_answer(status, text)
+    plain_answer(status, text, words)
 }
 
 /// An error before there was an answer. The HTTP client's own words hold the URL, so they are not used.
@@ -480,7 +493,10 @@ mod tests {
 
     #[test]
     fn answers_tell_whether_to_try_again() {
-        let answer = |status: u16, text: &str| plain_answer(StatusCode::from_u16(status).unwrap(), text);
+        let answer = |status: u16, text: &str| {
+            let status = StatusCode::from_u16(status).unwrap();
+            plain_answer(status, text, answered(status, text))
+        };
         assert_eq!(answer(204, "").unwrap(), "The channel answered 204.");
         assert_eq!(answer(200, "ok\n").unwrap(), "The channel answered 200: ok");
         assert_eq!(answer(404, "<!doctype html><p>").unwrap_err().text, "The channel answered 404.");
@@ -490,8 +506,8 @@ mod tests {
         let limited = answer(429, r#"{"message": "slow", "retry_after": 1.2}"#).unwrap_err();
         assert_eq!((limited.can_retry, limited.retry_after), (true, Some(2)));
         let said = "Webhook message delivery failed with error: Microsoft Teams endpoint returned HTTP error 429";
-        assert!(connector_answer(StatusCode::OK, said).unwrap_err().can_retry);
-        assert_eq!(connector_answer(StatusCode::OK, "1").unwrap(), "The channel answered 200: 1");
+        assert!(connector_answer(StatusCode::OK, said, String::new()).unwrap_err().can_retry);
+        assert_eq!(connector_answer(StatusCode::OK, "1", "fine".to_owned()).unwrap(), "fine");
         assert_eq!(seconds("-1"), None);
     }
 }

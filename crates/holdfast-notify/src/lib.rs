@@ -15,6 +15,6 @@ pub use compose::{
     About, BackupDamaged, Outcome, RunEnded, TaskFacts, destination_unreachable, digest, host_key_changed, missed,
     overdue, run_ended, server_unreachable, test_message, token_expiring,
 };
-pub use courier::{Courier, Refusal, Security, Settings, Smtp, is_sender};
+pub use courier::{Courier, MAILS_AT_ONCE, Refusal, Security, Settings, Smtp, is_sender};
 pub use message::{Content, Fact, Item, Message, Ping, Tone};
 pub use summary::{DayLine, Summary, TaskLine};

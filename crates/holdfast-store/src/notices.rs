@@ -103,25 +103,28 @@ pub async fn has_due(tx: &mut Tx, now: Timestamp) -> Result<bool> {
 #[derive(Debug, Clone, Copy)]
 pub struct DueRecipient {
     pub recipient: Recipient,
-    /// The last delivery over its stream failed.
+    /// The last delivery over its stream failed, or what is due was tried before.
     pub is_failing: bool,
+    /// It is reached by mail.
+    pub by_mail: bool,
 }
 
 /// Who has something due: those who could be reached come first, so that the others cannot hold them up.
 pub async fn list_due_recipients(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<DueRecipient>> {
     let rows = fetch_all!(
         tx,
-        (String, bool),
-        "SELECT d.recipient, COALESCE(s.last_delivery_succeeded = FALSE, FALSE) AS is_failing
-         FROM (SELECT recipient, stream_id, MIN(next_try_at) AS next_try_at FROM notices WHERE next_try_at <= $1
-                 GROUP BY recipient, stream_id) d
+        (String, bool, bool),
+        "SELECT d.recipient, COALESCE(s.last_delivery_succeeded = FALSE, d.tries > 0) AS is_failing,
+             COALESCE(s.kind = 'email', d.recipient LIKE 'user %') AS by_mail
+         FROM (SELECT recipient, stream_id, MIN(next_try_at) AS next_try_at, MIN(tries) AS tries FROM notices
+                 WHERE next_try_at <= $1 GROUP BY recipient, stream_id) d
              LEFT JOIN notification_streams s ON s.id = d.stream_id
          ORDER BY is_failing, d.next_try_at LIMIT $2",
         At(now),
         limit
     )?;
-    let read = |(text, is_failing): &(String, bool)| match Recipient::parse(text) {
-        Some(recipient) => Some(DueRecipient { recipient, is_failing: *is_failing }),
+    let read = |(text, is_failing, by_mail): &(String, bool, bool)| match Recipient::parse(text) {
+        Some(recipient) => Some(DueRecipient { recipient, is_failing: *is_failing, by_mail: *by_mail }),
         None => {
             tracing::error!(recipient = text, "notices for this recipient cannot be delivered");
             None
@@ -167,13 +170,14 @@ pub async fn claim(
     Ok(claimed)
 }
 
-/// Of a recipient's pending notices the newest alone says anything: the others are settled, but for `kept`. Gives the
-/// newest.
+/// Of the signs of life that wait for a task's heartbeat the newest end alone says anything: what is older is settled, but
+/// for `kept`. Gives that end, or the newest start when there is none.
 pub async fn supersede_older(tx: &mut Tx, recipient: Recipient, kept: Option<i64>, now: Timestamp) -> Result<i64> {
     let row = fetch_optional!(
         tx,
         (Option<i64>,),
-        "SELECT MAX(id) FROM notices WHERE recipient = $1 AND next_try_at IS NOT NULL",
+        "SELECT COALESCE(MAX(CASE WHEN kind <> 'heartbeat_start' THEN id END), MAX(id)) FROM notices
+         WHERE recipient = $1 AND next_try_at IS NOT NULL",
         recipient.to_text()
     )?;
     let newest = row.and_then(|(newest,)| newest).unwrap_or(0);
@@ -215,14 +219,26 @@ pub async fn finish(
 pub async fn postpone(tx: &mut Tx, notice: &ClaimedNotice, answer: &str, next_try_at: Timestamp) -> Result<bool> {
     let postponed = execute!(
         tx,
-        "UPDATE notices SET answer = $1, tries = tries + 1, next_try_at = $2
-         WHERE id = $3 AND claim = $4 AND status = 'pending'",
+        "UPDATE notices SET answer = $1, tries = $2, next_try_at = $3
+         WHERE id = $4 AND claim = $5 AND status = 'pending'",
         run::stored_line(answer),
+        notice.tries + 1,
         At(next_try_at),
         notice.id,
         notice.claim
     )?;
     Ok(postponed == 1)
+}
+
+/// A stream that leads elsewhere now need not wait for what was wrong before.
+pub async fn hurry(tx: &mut Tx, stream: StreamId, now: Timestamp) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE notices SET next_try_at = $1 WHERE stream_id = $2 AND next_try_at > $1 AND tries > 0",
+        At(now),
+        stream.0
+    )?;
+    Ok(())
 }
 
 /// Gives a notice back untouched, to be tried at `at`.

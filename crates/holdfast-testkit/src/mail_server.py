@@ -1,5 +1,6 @@
 """A mail server for tests: takes mails, takes them apart, and writes them down."""
 
+import asyncio
 import base64
 import email
 import email.policy
@@ -37,6 +38,12 @@ class Inbox:
 
     async def handle_DATA(self, server, session, envelope):
         global count
+        if any(address.startswith("slow") for address in envelope.rcpt_tos):
+            await asyncio.sleep(4)
+            open(os.path.join(inbox, "late"), "w").close()
+            return "250 2.0.0 taken at last"
+        if any(address.startswith("unwanted") for address in envelope.rcpt_tos):
+            return "554 5.7.1 not wanted"
         count += 1
         message = email.message_from_bytes(envelope.content, policy=email.policy.default)
         mail = {

@@ -87,6 +87,11 @@ impl MailServer {
         &self.certificate
     }
 
+    /// Whether a mail to a slow mailbox has been answered by now.
+    pub fn has_answered_late(&self) -> bool {
+        self.mails.join("late").exists()
+    }
+
     /// Everything that arrived, in order.
     pub fn mails(&self) -> Vec<Mail> {
         let mut names: Vec<PathBuf> = std::fs::read_dir(&self.mails)

@@ -578,7 +578,10 @@ impl End<'_> {
         let kind = RunKind::parse(&self.run.kind);
         match &self.done {
             Ok(Done::Backup(backup)) => self.record(tx, backup, now).await?,
-            Ok(Done::Verified) => self.note_verification(tx, Verification::Verified, now).await?,
+            Ok(Done::Verified) => {
+                self.note_verification(tx, Verification::Verified, now).await?;
+                self.note_found_destination(tx, now).await?;
+            }
             Ok(Done::ServerChecked(report)) => {
                 if let Some(server) = &self.involved.server {
                     let mut tools = report.tools.clone();
@@ -589,7 +592,7 @@ impl End<'_> {
                 }
             }
             Ok(Done::DestinationChecked { marker }) => self.note_destination(tx, marker.as_deref(), now).await?,
-            Ok(Done::Restored(_)) => {}
+            Ok(Done::Restored(_)) => self.note_found_destination(tx, now).await?,
             Ok(Done::StreamTested { answer }) => {
                 if let Some(stream) = self.run.stream_id {
                     streams::update_test(tx, StreamId(stream), true, answer, now).await?;
@@ -624,6 +627,15 @@ impl End<'_> {
             },
         }
         Ok(())
+    }
+
+    /// What was read from it shows that a destination is there.
+    async fn note_found_destination(&self, tx: &mut Tx, now: Timestamp) -> Result<(), StoreError> {
+        let backup = BackupId(self.run.backup_id.unwrap_or_default());
+        match backups::find(tx, backup).await? {
+            Some(backup) => destinations::update_check(tx, DestinationId(backup.destination_id), None, now).await,
+            None => Ok(()),
+        }
     }
 
     /// A destination that was fine before is not.

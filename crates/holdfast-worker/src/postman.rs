@@ -2,7 +2,7 @@
 //! was sent but not yet noted when a process dies is sent again by the next.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_app::{App, AppError, Result};
@@ -15,6 +15,7 @@ use holdfast_store::notices::{self, ClaimedNotice, DueRecipient, Recipient};
 use holdfast_store::{Tx, streams, tasks, users};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::scheduler::later;
 
@@ -24,6 +25,8 @@ const BREATH: Duration = Duration::from_millis(50);
 /// Recipients that are served at once; each takes a connection for a few seconds at most. Those that could not be
 /// reached the last time get half of the places.
 const RECIPIENTS_AT_ONCE: usize = 512;
+/// Mails wait for each other anyway; while they do they take no places from others.
+const MAIL_RECIPIENTS_AT_ONCE: usize = 2 * holdfast_notify::MAILS_AT_ONCE;
 /// Notices of one recipient that are taken at a time, and for how long: longer than all of them can take.
 const NOTICES_AT_ONCE: i64 = 8;
 const CLAIM_SECS: i64 = 120;
@@ -46,14 +49,12 @@ const LAST_DELIVERIES: Duration = Duration::from_secs(15);
 pub(crate) struct Postman {
     app: Arc<App>,
     courier: Courier,
-    /// Whom to leave alone until when.
-    resting: Arc<Mutex<HashMap<Recipient, Timestamp>>>,
 }
 
 /// Delivers until it is told to stop; whatever breaks, it goes on.
 pub(crate) async fn supervise(postman: Postman, stop: CancellationToken) {
     loop {
-        match tokio::spawn(postman.clone().run(stop.clone())).await {
+        match AbortOnDropHandle::new(tokio::spawn(postman.clone().run(stop.clone()))).await {
             Ok(()) => return,
             Err(error) => {
                 tracing::error!(%error, "deliveries broke; they go on");
@@ -63,9 +64,16 @@ pub(crate) async fn supervise(postman: Postman, stop: CancellationToken) {
     }
 }
 
+/// What somebody who is being served counts as.
+#[derive(Clone, Copy)]
+struct Kind {
+    is_failing: bool,
+    by_mail: bool,
+}
+
 impl Postman {
     pub(crate) fn new(app: Arc<App>, courier: Courier) -> Self {
-        Self { app, courier, resting: Arc::default() }
+        Self { app, courier }
     }
 
     async fn run(self, stop: CancellationToken) {
@@ -103,7 +111,7 @@ impl Postman {
     async fn start_rounds(
         &self,
         rounds: &mut JoinSet<Recipient>,
-        busy: &mut HashMap<Recipient, bool>,
+        busy: &mut HashMap<Recipient, Kind>,
         stop: &CancellationToken,
     ) -> Result<()> {
         let now = self.app.now();
@@ -115,14 +123,19 @@ impl Postman {
         let limit = i64::try_from(RECIPIENTS_AT_ONCE + busy.len()).unwrap_or(i64::MAX);
         let due = notices::list_due_recipients(&mut tx, now, limit).await?;
         drop(tx);
-        let mut failing = busy.values().filter(|is_failing| **is_failing).count();
-        for DueRecipient { recipient, is_failing } in due {
-            let is_full = busy.len() >= RECIPIENTS_AT_ONCE || (is_failing && failing >= RECIPIENTS_AT_ONCE / 2);
+        let mut failing = busy.values().filter(|kind| kind.is_failing).count();
+        let mut by_mail = busy.values().filter(|kind| kind.by_mail).count();
+        for due in due {
+            let recipient = due.recipient;
+            let is_full = busy.len() >= RECIPIENTS_AT_ONCE
+                || (due.is_failing && failing >= RECIPIENTS_AT_ONCE / 2)
+                || (due.by_mail && by_mail >= MAIL_RECIPIENTS_AT_ONCE);
             if is_full || busy.contains_key(&recipient) {
                 continue;
             }
-            busy.insert(recipient, is_failing);
-            failing += usize::from(is_failing);
+            busy.insert(recipient, Kind { is_failing: due.is_failing, by_mail: due.by_mail });
+            failing += usize::from(due.is_failing);
+            by_mail += usize::from(due.by_mail);
             let (postman, stop) = (self.clone(), stop.clone());
             rounds.spawn(async move {
                 if let Err(error) = postman.serve(recipient, &stop).await {
@@ -150,9 +163,6 @@ impl Postman {
 
     /// Everything that is due for one recipient, until nothing is, it cannot be reached, or there is no more time.
     async fn serve(&self, recipient: Recipient, stop: &CancellationToken) -> Result<()> {
-        if let Some(until) = self.rests_until(recipient) {
-            return self.leave_alone(recipient, &[], until).await;
-        }
         while !stop.is_cancelled() {
             let claimed = self.claim(recipient).await?;
             let is_last = (claimed.len() as i64) < NOTICES_AT_ONCE;
@@ -168,7 +178,6 @@ impl Postman {
                     return self.leave_alone(recipient, &single[number..], self.app.now()).await;
                 }
                 if let Some(until) = self.deliver(recipient, notice).await? {
-                    self.rest(recipient, until);
                     return self.leave_alone(recipient, &single[number + 1..], until).await;
                 }
             }
@@ -222,11 +231,7 @@ impl Postman {
         let digest = holdfast_notify::digest(&messages).map(Content::Message);
         let delivered =
             self.send(recipient, digest.ok_or_else(|| refused("These notices cannot be read any more."))).await?;
-        let until = self.note(recipient, held, &delivered).await?;
-        if let Some(until) = until {
-            self.rest(recipient, until);
-        }
-        Ok(until)
+        self.note(recipient, held, &delivered).await
     }
 
     async fn send(
@@ -238,15 +243,22 @@ impl Postman {
             Ok(content) => content,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        match self.channel(recipient).await {
-            Ok(Some((channel, is_admin))) => Ok(self.courier.deliver(&channel, &content, is_admin).await),
-            Ok(None) => Ok(Err(refused("Whom this was for is gone."))),
-            Err(AppError::Unavailable(reason)) => Err(AppError::Unavailable(reason)),
-            // Counted as a try, so that it ends and is seen.
-            Err(error) => {
-                tracing::error!(?recipient, %error, "where this goes to cannot be read");
-                Ok(Err(Refusal { can_retry: true, ..refused("Where this goes to cannot be read.") }))
-            }
+        let deadline = tokio::time::Instant::now() + NOTE_LIMIT;
+        loop {
+            return match self.channel(recipient).await {
+                Ok(Some((channel, is_admin))) => Ok(self.courier.deliver(&channel, &content, is_admin).await),
+                Ok(None) => Ok(Err(refused("Whom this was for is gone."))),
+                Err(AppError::Unavailable(_)) if tokio::time::Instant::now() < deadline => {
+                    tokio::time::sleep(NOTE_AGAIN).await;
+                    continue;
+                }
+                Err(AppError::Unavailable(reason)) => Err(AppError::Unavailable(reason)),
+                // Counted as a try, so that it ends and is seen.
+                Err(error) => {
+                    tracing::error!(?recipient, %error, "where this goes to cannot be read");
+                    Ok(Err(Refusal { can_retry: true, ..refused("Where this goes to cannot be read.") }))
+                }
+            };
         }
     }
 
@@ -334,18 +346,6 @@ impl Postman {
         Ok(tx.commit().await?)
     }
 
-    fn rest(&self, recipient: Recipient, until: Timestamp) {
-        let now = self.app.now();
-        let mut resting = self.resting.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        resting.retain(|_, until| *until > now);
-        resting.insert(recipient, until);
-    }
-
-    fn rests_until(&self, recipient: Recipient) -> Option<Timestamp> {
-        let resting = self.resting.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        resting.get(&recipient).copied().filter(|until| *until > self.app.now())
-    }
-
     /// Where a recipient is reached now, and whether its owner is an administrator. `None` when it is gone.
     async fn channel(&self, recipient: Recipient) -> Result<Option<(Channel, bool)>> {
         let mut tx = self.app.store.read().await?;
@@ -363,7 +363,7 @@ impl Postman {
     }
 }
 
-fn note_end(ended: std::result::Result<Recipient, tokio::task::JoinError>, busy: &mut HashMap<Recipient, bool>) {
+fn note_end(ended: std::result::Result<Recipient, tokio::task::JoinError>, busy: &mut HashMap<Recipient, Kind>) {
     match ended {
         Ok(recipient) => drop(busy.remove(&recipient)),
         Err(error) => {

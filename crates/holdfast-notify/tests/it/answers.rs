@@ -130,6 +130,29 @@ async fn mail_goes_over_tls_and_only_to_servers_that_are_known() {
     assert_eq!(open.mails().len(), 1);
 }
 
+/// The late end of one mail's conversation is not taken for the next one's.
+#[tokio::test]
+async fn a_mail_that_took_too_long_does_not_speak_for_the_next() {
+    let server = MailServer::start_open();
+    let courier = Courier::new(Settings {
+        smtp: Smtp::parse(&format!("smtp://127.0.0.1:{}?tls=none", server.port())),
+        limit: Duration::from_millis(300),
+        ..Settings::default()
+    });
+    let deliver = async |to: &str| courier.deliver(&Channel::Email(to.to_owned()), &content(), false).await;
+    deliver("ops@example.org").await.unwrap();
+    assert!(deliver("slow@example.org").await.unwrap_err().can_retry);
+    while !server.has_answered_late() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for _ in 0..3 {
+        let refused = deliver("unwanted@example.org").await.unwrap_err();
+        assert!(refused.text.contains("554"), "{refused:?}");
+    }
+    deliver("ops@example.org").await.unwrap();
+    assert_eq!(server.mails().len(), 2);
+}
+
 #[tokio::test]
 async fn what_a_mail_server_answers_decides_whether_to_try_again() {
     let server = MailServer::start_open();
