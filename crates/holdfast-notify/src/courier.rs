@@ -440,7 +440,10 @@ fn smtp_refusal(error: &lettre::transport::smtp::Error, address: &str) -> Refusa
         None if error.is_client() => {
             format!("The mail server does not offer what is needed: {}", shown(&error.to_string()))
         }
-        None => "The mail server could not be reached.".to_owned(),
+        None => match egress::classify(error) {
+            Some(known) => format!("The mail server could not be reached: {}", known.message),
+            None => "The mail server could not be reached.".to_owned(),
+        },
     };
     // The mailbox itself is refused; a login or a policy may change.
     const MAILBOX: &[u16] = &[550, 551, 553];

@@ -115,6 +115,7 @@ async fn mail_goes_over_tls_and_only_to_servers_that_are_known() {
         assert!(server.mails()[0].is_tls);
         let unknown = mailer(&url, None).deliver(&to, &content(), false).await.unwrap_err();
         assert!(unknown.can_retry && !unknown.text.contains("mail p"), "{unknown:?}");
+        assert!(unknown.text.contains("TLS"), "{unknown:?}");
         let wrong = url.replace("holdfast:mail", "holdfast:wrong");
         let wrong = mailer(&wrong, Some(server.certificate())).deliver(&to, &content(), false).await.unwrap_err();
         assert!(wrong.can_retry && wrong.text.contains("535"), "{wrong:?}");
