@@ -1,6 +1,7 @@
 //! The control plane: turns due slots into runs, claims runs under a lease, brings each to its end, and tidies up.
 
 mod archives;
+mod end;
 mod execute;
 mod herald;
 mod janitor;
