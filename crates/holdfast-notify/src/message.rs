@@ -21,14 +21,6 @@ impl Content {
     pub fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
-
-    pub fn title(&self) -> &str {
-        match self {
-            Self::Message(message) => &message.title,
-            Self::Summary(summary) => &summary.title,
-            Self::Ping(ping) => &ping.text,
-        }
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

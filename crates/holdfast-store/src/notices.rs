@@ -137,7 +137,6 @@ pub async fn list_due_recipients(tx: &mut Tx, now: Timestamp, limit: i64) -> Res
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct ClaimedNotice {
     pub id: i64,
-    pub user_id: i64,
     pub kind: String,
     pub content: String,
     pub tries: i64,
@@ -159,11 +158,11 @@ pub async fn claim(
     const SQL: &str = "UPDATE notices SET claim = claim + 1, next_try_at = $1
          WHERE id IN (SELECT id FROM notices WHERE recipient = $2 AND next_try_at <= $3 AND (is_held OR NOT $4)
              ORDER BY id LIMIT $5)
-         RETURNING id, user_id, kind, content, tries, is_held, claim, created_at";
+         RETURNING id, kind, content, tries, is_held, claim, created_at";
     const SHARED: &str = "UPDATE notices SET claim = claim + 1, next_try_at = $1
          WHERE id IN (SELECT id FROM notices WHERE recipient = $2 AND next_try_at <= $3 AND (is_held OR NOT $4)
              ORDER BY id LIMIT $5 FOR UPDATE SKIP LOCKED)
-         RETURNING id, user_id, kind, content, tries, is_held, claim, created_at";
+         RETURNING id, kind, content, tries, is_held, claim, created_at";
     let sql = if tx.is_sqlite() { SQL } else { SHARED };
     let mut claimed = fetch_all!(tx, ClaimedNotice, sql, At(until), recipient.to_text(), At(now), only_held, limit)?;
     claimed.sort_unstable_by_key(|notice| notice.id);

@@ -63,7 +63,11 @@ pub const TABLE: &[Setting] = &[
     plain("HOLDFAST_VERIFY_DAYS", "30", "Every stored backup is read back within so many days; 0 is never"),
     plain("HOLDFAST_CONNECT_SECS", "15", "How long connecting to a server may take"),
     plain("HOLDFAST_STALL_SECS", "600", "Silence in the middle of a run after which it has failed"),
-    plain("HOLDFAST_EGRESS_ALLOW", "", "Private networks that everybody's S3 endpoints may be in, comma-separated"),
+    plain(
+        "HOLDFAST_EGRESS_ALLOW",
+        "",
+        "Private networks that everybody's S3 endpoints and webhooks may be in, comma-separated",
+    ),
     secret("HOLDFAST_SMTP_URL", "Mail server, e.g. smtp://user:password@mail.example.org:587 or smtps://…"),
     plain("HOLDFAST_MAIL_FROM", "Holdfast <holdfast@localhost>", "Whom mails come from"),
     secret("HOLDFAST_PUSHOVER_TOKEN", "Pushover application token for streams without their own"),
