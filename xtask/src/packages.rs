@@ -23,10 +23,13 @@ pub const ZSTD: Package = Package { name: "zstd", is_there: || on_path("zstd") }
 pub const BSDTAR: Package = Package { name: "libarchive-tools", is_there: || on_path("bsdtar") };
 pub const OPENSSL: Package = Package { name: "openssl", is_there: || on_path("openssl") };
 pub const AIOSMTPD: Package = Package { name: "python3-aiosmtpd", is_there: has_aiosmtpd };
+pub const CHROMIUM: Package = Package { name: "chromium", is_there: || on_path("chromium") };
+pub const CHROMIUM_DRIVER: Package = Package { name: "chromium-driver", is_there: || on_path("chromedriver") };
 pub const WRK: Package = Package { name: "wrk", is_there: || on_path("wrk") };
 
 /// Pinned: another version may check other things.
 const SCHEMATHESIS: &str = "schemathesis==4.32.5";
+const AXE: &str = "axe-playwright-python==0.1.8";
 const MOTO: &str = "moto[s3,server]==5.2.5";
 
 fn has_postgresql() -> bool {
@@ -77,6 +80,23 @@ pub fn install(packages: &[Package]) -> Result<()> {
 /// Schemathesis in an environment of its own below `target`.
 pub fn schemathesis() -> Result<PathBuf> {
     python_tool("schemathesis", SCHEMATHESIS, "schemathesis")
+}
+
+/// The script of axe, which finds what keeps people out of a page.
+pub fn axe() -> Result<PathBuf> {
+    install(&[PYTHON_VENV])?;
+    let folder = root().join("target/axe");
+    let script = folder.join("axe_playwright_python/axe.min.js");
+    let marker = folder.join(AXE);
+    if marker.exists() {
+        return Ok(script);
+    }
+    let python = python_tool("pip", "pip", "python")?;
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--upgrade", "--target"]);
+    step("install axe", pip.arg(&folder).arg(AXE))?;
+    std::fs::write(&marker, "").map_err(|error| format!("{}: {error}", marker.display()))?;
+    Ok(script)
 }
 
 /// Another implementation of S3.

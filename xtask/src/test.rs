@@ -6,15 +6,19 @@ use std::time::{Duration, Instant};
 
 use crate::bench::free_port;
 use crate::commands::{Result, cargo, output, root, step};
-use crate::packages::{self, AGE, AIOSMTPD, BSDTAR, BUSYBOX, MARIADB, OPENSSL, POSTGRESQL, SSH, SSHD, ZSTD};
+use crate::packages::{
+    self, AGE, AIOSMTPD, BSDTAR, BUSYBOX, CHROMIUM, CHROMIUM_DRIVER, MARIADB, OPENSSL, POSTGRESQL, SSH, SSHD, ZSTD,
+};
 
 pub fn run() -> Result<()> {
     packages::install(&[POSTGRESQL, MARIADB, SSHD, SSH, BUSYBOX, BSDTAR, OPENSSL, AGE, ZSTD, AIOSMTPD])?;
+    packages::install(&[CHROMIUM, CHROMIUM_DRIVER])?;
     step("formatting", &mut cargo(&["fmt", "--all", "--check"]))?;
     let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"];
     step("clippy", &mut cargo(&clippy))?;
     let moto = Moto::start()?;
-    step("tests", cargo(&["test", "--workspace", "--locked"]).env("TEST_MOTO_URL", &moto.url))?;
+    let mut tests = cargo(&["test", "--workspace", "--locked"]);
+    step("tests", tests.env("TEST_MOTO_URL", &moto.url).env("TEST_AXE", packages::axe()?))?;
     drop(moto);
     schemathesis()
 }

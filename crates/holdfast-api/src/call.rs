@@ -66,7 +66,7 @@ impl Call {
         if !errors.is_empty() {
             return Err(errors.into());
         }
-        Ok(Listing { owner: self.caller.user, search, page })
+        Ok(Listing { owner: self.caller.user, search, page, newest_first: false })
     }
 }
 

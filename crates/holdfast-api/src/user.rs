@@ -1,7 +1,7 @@
 //! `/api/user`.
 
 use axum::http::StatusCode;
-use holdfast_app::profile;
+use holdfast_app::{identities, profile};
 use holdfast_core::clock::rfc3339;
 use holdfast_core::user::{avatar_url, first_and_last_name};
 use holdfast_store::users::{Statistics, UserRow};
@@ -67,7 +67,7 @@ pub(crate) struct UserTimestamps {
     account_created: String,
 }
 
-fn shape(user: UserRow, figures: &Statistics) -> UserResource {
+fn shape(user: UserRow, figures: &Statistics, github_login_enabled: bool) -> UserResource {
     let (first_name, last_name) = first_and_last_name(&user.name);
     UserResource {
         id: user.id,
@@ -82,8 +82,7 @@ fn shape(user: UserRow, figures: &Statistics) -> UserResource {
             timezone: user.timezone,
             language: user.language,
             is_admin: user.is_admin,
-            // No account can be linked before GitHub sign-in exists.
-            github_login_enabled: false,
+            github_login_enabled,
             weekly_summary_enabled: user.weekly_summary_enabled,
         },
         backup_tasks: TaskFigures {
@@ -103,5 +102,6 @@ fn shape(user: UserRow, figures: &Statistics) -> UserResource {
 
 pub(crate) async fn show_user(call: Call) -> Answer {
     let (user, figures) = profile::show(&call.app, &call.caller).await?;
-    data(StatusCode::OK, shape(user, &figures))
+    let has_github = identities::is_linked(&call.app, &call.caller, "github").await?;
+    data(StatusCode::OK, shape(user, &figures, has_github))
 }

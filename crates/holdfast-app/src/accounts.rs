@@ -1,25 +1,31 @@
-//! Accounts: the first administrator, passwords, two-factor codes, sessions, and tokens for devices.
+//! Accounts: the first administrator, passwords, links that open an account, and tokens for devices.
+
+use std::sync::Arc;
 
 use holdfast_core::clock;
 use holdfast_core::ids::UserId;
 use holdfast_core::input::{Errors, Field};
 use holdfast_core::rate::Quota;
 use holdfast_core::scope::ScopeSet;
-use holdfast_core::user::{self, UserDraft};
+use holdfast_core::user::{self, LinkPurpose, UserDraft};
 use holdfast_core::{Secret, Timestamp, limits, random, rules, run};
 use holdfast_store::users::{self, UserRow};
-use holdfast_store::{Tx, sessions};
-use totp_rs::{Algorithm, Builder, Totp};
+use holdfast_store::{Tx, sessions as links, settings};
 
-use crate::caller::LimitKey;
+use crate::mailer::Mail;
 use crate::tokens::{self, TokenRequest};
-use crate::{App, AppError, Caller, Origin, Result};
+use crate::{App, AppError, Caller, Origin, Result, sessions, two_factor};
 
 /// The address of the account that the first start makes, until its owner sets their own.
 pub const PLACEHOLDER_EMAIL: &str = "admin@localhost";
 const LINK_HOURS: i64 = 24;
-/// Sessions last a month; signing out or a new password ends them sooner.
-const SESSION_HOURS: i64 = 24 * 30;
+/// People look at their mail once a week at least.
+const INVITATION_HOURS: i64 = 24 * 7;
+/// Whoever forgot their password waits for it.
+const RESET_HOURS: i64 = 1;
+/// The setting that lets people make accounts for themselves.
+pub(crate) const REGISTRATION: &str = "registration";
+pub(crate) const OPEN: &str = "open";
 /// Beside the limit on one e-mail from one address: what one address may try over all e-mails, and one e-mail from all
 /// addresses, so that spreading the guesses does not help.
 const WIDE_SIGN_IN_FACTOR: u32 = 6;
@@ -75,9 +81,7 @@ async fn make_admin(app: &App, given: Option<(&str, &Secret)>) -> Result<FirstSt
             users::insert(&mut tx, &draft, None, now).await?
         }
     };
-    let secret = random::token("");
-    let expires_at = hours_after(now, LINK_HOURS);
-    sessions::replace_link(&mut tx, id, &random::digest(secret.reveal()), expires_at, now).await?;
+    let secret = write_link(app, &mut tx, id, LinkPurpose::SetUp).await?;
     app.audit_as(&mut tx, Some(id), &system, "sign_in_link.created", "first start").await?;
     tx.commit().await?;
     Ok(FirstStart::Link(secret))
@@ -87,9 +91,7 @@ pub async fn create(app: &App, origin: &Origin, draft: &UserDraft, password: &Se
     user::check_password(password).map_err(AppError::Invalid)?;
     let hash = app.hasher.hash(password).await?;
     let mut tx = app.store.begin().await?;
-    if users::find_by_email(&mut tx, &draft.email).await?.is_some() {
-        return Err(AppError::Invalid(Errors::one("email", "The email has already been taken.")));
-    }
+    check_free(&mut tx, &draft.email, None).await?;
     let id = users::insert(&mut tx, draft, Some(hash), app.now()).await?;
     app.audit_as(&mut tx, Some(id), origin, "user.created", &draft.email).await?;
     tx.commit().await?;
@@ -106,27 +108,8 @@ pub async fn reset_password(app: &App, origin: &Origin, user: UserId, password: 
     let hash = app.hasher.hash(password).await?;
     let mut tx = app.store.begin().await?;
     users::update_password(&mut tx, user, &hash, app.now()).await?;
-    sessions::delete_all(&mut tx, user).await?;
+    links::delete_all(&mut tx, user).await?;
     app.audit_as(&mut tx, Some(user), origin, "user.password_reset", "").await?;
-    Ok(tx.commit().await?)
-}
-
-/// Turns two-factor on and gives the `otpauth://` address for an authenticator.
-pub async fn enable_otp(app: &App, origin: &Origin, user: &UserRow) -> Result<Secret> {
-    let secret = totp_rs::Secret::from(random::bytes::<20>().to_vec());
-    let encoded = Secret::new(secret.to_base32());
-    let url = totp(&encoded, &user.email)?.to_url().map_err(|error| AppError::Internal(error.to_string()))?;
-    let mut tx = app.store.begin().await?;
-    users::update_totp(&mut tx, user, Some(&encoded), app.now()).await?;
-    app.audit_as(&mut tx, Some(user.user_id()), origin, "user.otp_enabled", "").await?;
-    tx.commit().await?;
-    Ok(Secret::new(url))
-}
-
-pub async fn disable_otp(app: &App, origin: &Origin, user: &UserRow) -> Result<()> {
-    let mut tx = app.store.begin().await?;
-    users::update_totp(&mut tx, user, None, app.now()).await?;
-    app.audit_as(&mut tx, Some(user.user_id()), origin, "user.otp_disabled", "").await?;
     Ok(tx.commit().await?)
 }
 
@@ -158,68 +141,244 @@ pub async fn issue_device_token(app: &App, input: &DeviceInput, origin: &Origin)
 }
 
 /// Starts a browser session.
-pub async fn sign_in(app: &App, credentials: &Credentials, origin: &Origin) -> Result<Secret> {
+pub async fn sign_in(app: &App, credentials: &Credentials, device: &str, origin: &Origin) -> Result<Secret> {
     let (mut tx, user) = check_credentials(app, credentials, Errors::default(), origin).await?;
-    let secret = start_session(app, &mut tx, user.user_id(), origin).await?;
+    let secret = sessions::start(app, &mut tx, user.user_id(), device, origin).await?;
     tx.commit().await?;
     Ok(secret)
 }
 
-/// True while a one-time link can still be used. Looking does not use it up.
-pub async fn is_link_valid(app: &App, link: &str) -> Result<bool> {
+/// Whose one-time link this is, and what for, as long as it can be used. Looking does not use it up.
+pub async fn find_link(app: &App, link: &str) -> Result<Option<(UserRow, LinkPurpose)>> {
     let mut tx = app.store.read().await?;
-    Ok(sessions::find_link(&mut tx, &random::digest(link), app.now()).await?.is_some())
+    let Some((user, purpose)) = links::find_link(&mut tx, &random::digest(link), app.now()).await? else {
+        return Ok(None);
+    };
+    Ok(users::find(&mut tx, user).await?.map(|row| (row, purpose)))
 }
 
-/// Claims the first account: sets who it belongs to and its password, and starts a session. The link is used up.
-pub async fn claim(app: &App, link: &str, draft: &UserDraft, password: &Secret, origin: &Origin) -> Result<Secret> {
+/// Claims an account: sets who it belongs to and its password, and starts a session. The link is used up.
+pub async fn claim(
+    app: &App,
+    link: &str,
+    draft: &UserDraft,
+    password: &Secret,
+    device: &str,
+    origin: &Origin,
+) -> Result<Secret> {
     user::check_password(password).map_err(AppError::Invalid)?;
     let hash = app.hasher.hash(password).await?;
     let now = app.now();
     let mut tx = app.store.begin().await?;
-    let user = sessions::take_link(&mut tx, &random::digest(link), now).await?;
-    let user = user.ok_or(AppError::Missing("This link has expired or was used before."))?;
+    let (user, purpose) = take_link(app, &mut tx, link).await?;
+    if purpose == LinkPurpose::Reset {
+        return Err(used_up());
+    }
+    check_free(&mut tx, &draft.email, Some(user)).await?;
     users::update_profile(&mut tx, user, draft, now).await?;
     users::update_password(&mut tx, user, &hash, now).await?;
     app.audit_as(&mut tx, Some(user), origin, "user.claimed", &draft.email).await?;
-    let secret = start_session(app, &mut tx, user, origin).await?;
+    let secret = sessions::start(app, &mut tx, user, device, origin).await?;
     tx.commit().await?;
     Ok(secret)
 }
 
-/// Who a browser's session belongs to, with every scope of their own.
-pub async fn session_caller(app: &App, session: &str, origin: Origin) -> Result<(Caller, UserRow)> {
-    let mut tx = app.store.read().await?;
-    let user = sessions::find_user(&mut tx, &random::digest(session), app.now()).await?;
-    let user = user.ok_or(AppError::Unauthenticated)?;
-    let row = users::find(&mut tx, user).await?.ok_or(AppError::Unauthenticated)?;
-    let caller = Caller {
-        user,
-        is_admin: row.is_admin,
-        scopes: ScopeSet::all(),
-        zone: clock::zone_or_utc(&row.timezone),
-        origin: Origin { actor: "session".to_owned(), ..origin },
-        limit_key: LimitKey::Session(user.0),
+async fn take_link(app: &App, tx: &mut Tx, link: &str) -> Result<(UserId, LinkPurpose)> {
+    let taken = links::take_link(tx, &random::digest(link), app.now()).await?;
+    taken.ok_or_else(used_up)
+}
+
+fn used_up() -> AppError {
+    AppError::Missing("This link has expired or was used before.")
+}
+
+/// Sends somebody a link that sets a new password. Whoever asks learns nothing about whether there is such an account:
+/// the answer is the same, and the mail is sent after it.
+pub async fn request_reset(app: &Arc<App>, email: &str, base_url: &str, origin: &Origin) -> Result<()> {
+    let email = user::normal_email(email);
+    limit_sign_in(app, &email, origin)?;
+    let (app, base_url, origin) = (app.clone(), base_url.to_owned(), origin.clone());
+    tokio::spawn(async move {
+        if let Err(error) = send_reset(&app, &email, &base_url, &origin).await {
+            tracing::warn!(?error, "a link for a new password was not sent");
+        }
+    });
+    Ok(())
+}
+
+async fn send_reset(app: &App, email: &str, base_url: &str, origin: &Origin) -> Result<()> {
+    let found = users::find_by_email(&mut app.store.read().await?, email).await?;
+    let Some(user) = found.filter(|user| user.password_hash.is_some()) else { return Ok(()) };
+    let secret = make_link(app, user.user_id(), LinkPurpose::Reset, origin, "reset").await?;
+    let mail = Mail {
+        to: user.email.clone(),
+        subject: "A new password for Holdfast".to_owned(),
+        text:
+            "Somebody, probably you, asked for a new password. Open the link to choose one; it works once, and for an \
+               hour. If it was not you, do nothing: your password stays as it is."
+                .to_owned(),
+        link: format!("{base_url}/set-up/{}", secret.reveal()),
     };
-    Ok((caller, row))
+    app.ports.mailer.send(mail).await.map_err(AppError::Unavailable)
 }
 
-pub async fn sign_out(app: &App, session: &str, caller: &Caller) -> Result<()> {
+/// Makes a one-time link; the user's earlier ones are void.
+pub(crate) async fn make_link(
+    app: &App,
+    user: UserId,
+    purpose: LinkPurpose,
+    origin: &Origin,
+    detail: &str,
+) -> Result<Secret> {
     let mut tx = app.store.begin().await?;
-    sessions::delete(&mut tx, &random::digest(session)).await?;
-    app.audit(&mut tx, caller, "user.signed_out", "").await?;
-    Ok(tx.commit().await?)
-}
-
-async fn start_session(app: &App, tx: &mut Tx, user: UserId, origin: &Origin) -> Result<Secret> {
-    let secret = random::token("");
-    let now = app.now();
-    sessions::insert(tx, user, &random::digest(secret.reveal()), hours_after(now, SESSION_HOURS), now).await?;
-    app.audit_as(tx, Some(user), origin, "user.signed_in", "").await?;
+    let secret = write_link(app, &mut tx, user, purpose).await?;
+    app.audit_as(&mut tx, Some(user), origin, "sign_in_link.created", detail).await?;
+    tx.commit().await?;
     Ok(secret)
 }
 
-fn hours_after(now: Timestamp, hours: i64) -> Timestamp {
+pub(crate) async fn write_link(app: &App, tx: &mut Tx, user: UserId, purpose: LinkPurpose) -> Result<Secret> {
+    let hours = match purpose {
+        LinkPurpose::SetUp => LINK_HOURS,
+        LinkPurpose::Invitation => INVITATION_HOURS,
+        LinkPurpose::Reset => RESET_HOURS,
+    };
+    let (secret, now) = (random::token(""), app.now());
+    let digest = random::digest(secret.reveal());
+    links::replace_link(tx, user, purpose, &digest, hours_after(now, hours), now).await?;
+    Ok(secret)
+}
+
+/// Sets a new password through a link. Sessions elsewhere end; two-factor stays on, so nobody is signed in by this.
+pub async fn reset_by_link(app: &App, link: &str, password: &Secret, origin: &Origin) -> Result<()> {
+    user::check_password(password).map_err(AppError::Invalid)?;
+    let hash = app.hasher.hash(password).await?;
+    let mut tx = app.store.begin().await?;
+    let (user, purpose) = take_link(app, &mut tx, link).await?;
+    if purpose != LinkPurpose::Reset {
+        return Err(used_up());
+    }
+    users::update_password(&mut tx, user, &hash, app.now()).await?;
+    links::delete_all(&mut tx, user).await?;
+    app.audit_as(&mut tx, Some(user), origin, "user.password_reset", "by link").await?;
+    Ok(tx.commit().await?)
+}
+
+/// Whether people may make accounts for themselves; an administrator decides.
+pub async fn is_registration_open(app: &App) -> Result<bool> {
+    let value = settings::find(&mut app.store.read().await?, REGISTRATION).await?;
+    Ok(value.as_deref() == Some(OPEN))
+}
+
+/// Makes an account for whoever asks, when that is allowed, and starts a session.
+pub async fn register(
+    app: &App,
+    draft: &UserDraft,
+    password: &Secret,
+    device: &str,
+    origin: &Origin,
+) -> Result<Secret> {
+    if !is_registration_open(app).await? {
+        return Err(AppError::Missing("Nobody can register here. Ask whoever runs this service for an invitation."));
+    }
+    limit_sign_in(app, &draft.email, origin)?;
+    let draft = UserDraft { is_admin: false, ..draft.clone() };
+    let id = create(app, origin, &draft, password).await?;
+    let mut tx = app.store.begin().await?;
+    let secret = sessions::start(app, &mut tx, id, device, origin).await?;
+    tx.commit().await?;
+    Ok(secret)
+}
+
+/// Asks somebody who is signed in for their password again, before something that cannot be undone.
+pub async fn confirm_password(app: &App, caller: &Caller, password: &str, field: &str) -> Result<UserRow> {
+    let user = users::find(&mut app.store.read().await?, caller.user).await?.ok_or(AppError::Unauthenticated)?;
+    limit_sign_in(app, &user.email, &caller.origin)?;
+    if app.hasher.verify(&Secret::new(password), user.password_hash.clone()).await? {
+        return Ok(user);
+    }
+    Err(AppError::Invalid(Errors::one(field, "The password is incorrect.")))
+}
+
+pub async fn change_password(
+    app: &App,
+    caller: &Caller,
+    session: &str,
+    current: &str,
+    password: &Secret,
+) -> Result<()> {
+    confirm_password(app, caller, current, "current_password").await?;
+    user::check_password(password).map_err(AppError::Invalid)?;
+    let hash = app.hasher.hash(password).await?;
+    let mut tx = app.store.begin().await?;
+    users::update_password(&mut tx, caller.user, &hash, app.now()).await?;
+    links::delete_others(&mut tx, caller.user, &random::digest(session)).await?;
+    app.audit(&mut tx, caller, "user.password_changed", "").await?;
+    Ok(tx.commit().await?)
+}
+
+/// Who somebody is. Another address needs their password: whoever has the address can ask for a new password.
+pub async fn update_profile(
+    app: &App,
+    caller: &Caller,
+    draft: &UserDraft,
+    language: &str,
+    password: &str,
+) -> Result<()> {
+    let current = users::find(&mut app.store.read().await?, caller.user).await?.ok_or(AppError::Unauthenticated)?;
+    if current.email != draft.email {
+        confirm_password(app, caller, password, "current_password").await?;
+    }
+    let now = app.now();
+    let mut tx = app.store.begin().await?;
+    check_free(&mut tx, &draft.email, Some(caller.user)).await?;
+    users::update_profile(&mut tx, caller.user, draft, now).await?;
+    users::update_language(&mut tx, caller.user, language, now).await?;
+    if current.email != draft.email {
+        app.audit(&mut tx, caller, "user.email_changed", &draft.email).await?;
+    }
+    tx.commit().await?;
+    app.tokens.clear();
+    Ok(())
+}
+
+/// Deletes the caller's account with everything in it. What is stored at destinations stays there.
+pub async fn delete_own(app: &App, caller: &Caller, email: &str, password: &str) -> Result<()> {
+    let user = confirm_password(app, caller, password, "password").await?;
+    if user::normal_email(email) != user.email {
+        return Err(AppError::Invalid(Errors::one("email", "The email field must be your own address.")));
+    }
+    delete(app, caller, &user).await
+}
+
+pub(crate) async fn delete(app: &App, caller: &Caller, user: &UserRow) -> Result<()> {
+    let mut tx = app.store.begin().await?;
+    if user.is_admin && user.password_hash.is_some() && users::count_admins(&mut tx).await? <= 1 {
+        return Err(AppError::Conflict(
+            "This is the only administrator. Make somebody else an administrator first.".into(),
+        ));
+    }
+    if users::count_live_runs(&mut tx, user.user_id()).await? > 0 {
+        return Err(AppError::Conflict("Something is running for this account. Cancel it or wait for its end.".into()));
+    }
+    users::delete(&mut tx, user.user_id()).await?;
+    let detail = format!("{} {}", user.id, user.email);
+    app.audit_as(&mut tx, Some(caller.user), &caller.origin, "user.deleted", &detail).await?;
+    tx.commit().await?;
+    app.tokens.clear();
+    Ok(())
+}
+
+pub(crate) async fn check_free(tx: &mut Tx, email: &str, except: Option<UserId>) -> Result<()> {
+    match users::find_by_email(tx, email).await? {
+        Some(row) if Some(row.user_id()) != except => {
+            Err(AppError::Invalid(Errors::one("email", "The email has already been taken.")))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn hours_after(now: Timestamp, hours: i64) -> Timestamp {
     clock::from_micros(now.as_microsecond() + hours * 3_600_000_000)
 }
 
@@ -250,7 +409,7 @@ async fn check_credentials(
         return Err(AppError::Invalid(Errors::one("email", "The provided credentials are incorrect.")));
     };
     let mut tx = app.store.begin().await?;
-    if let Err(error) = check_otp(app, &mut tx, &user, &credentials.otp).await {
+    if let Err(error) = two_factor::check(app, &mut tx, &user, &credentials.otp).await {
         app.audit_as(&mut tx, Some(user.user_id()), origin, "sign_in.refused", "one-time code").await?;
         tx.commit().await?;
         return Err(error);
@@ -297,54 +456,5 @@ fn network_of(address: &str) -> String {
     match address.parse::<std::net::Ipv6Addr>() {
         Ok(address) => format!("{:x?}", &address.segments()[..4]),
         Err(_) => address.to_owned(),
-    }
-}
-
-fn totp(secret: &Secret, email: &str) -> Result<Totp> {
-    let internal = |text: String| AppError::Internal(text);
-    let secret = totp_rs::Secret::try_from_base32(secret.reveal()).map_err(|error| internal(format!("{error:?}")))?;
-    Builder::new()
-        .with_algorithm(Algorithm::SHA1)
-        .with_digits(6)
-        .with_skew(1)
-        .with_step_duration(30)
-        .with_secret(secret)
-        .with_account_name(email)
-        .with_issuer(Some("Holdfast"))
-        .build()
-        .map_err(|error| internal(error.to_string()))
-}
-
-/// With two-factor on, a code is needed, and each code works once.
-async fn check_otp(app: &App, tx: &mut Tx, user: &UserRow, otp: &Field<String>) -> Result<()> {
-    let Some(sealed) = &user.totp_sealed else { return Ok(()) };
-    let secret = tx.open(user.totp_place(), sealed).await?;
-    let code = match otp {
-        Field::Value(code) => code,
-        Field::WrongType => return Err(AppError::Invalid(Errors::one("otp", "The otp field must be a string."))),
-        Field::Absent | Field::Null => {
-            return Err(AppError::Invalid(Errors::one("otp", "The otp field is required.")));
-        }
-    };
-    let seconds = u64::try_from(app.now().as_second()).unwrap_or(0);
-    let step = totp(&secret, &user.email)?.check(code.trim(), seconds);
-    let fresh = match step {
-        Some(step) => users::use_totp_step(tx, user.user_id(), i64::try_from(step).unwrap_or(i64::MAX)).await?,
-        None => false,
-    };
-    if fresh { Ok(()) } else { Err(AppError::Invalid(Errors::one("otp", "The otp field is incorrect."))) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// RFC 6238's test vector for SHA-1 at 59 seconds, cut to six digits.
-    #[test]
-    fn one_time_codes_follow_the_rfc() {
-        let secret = totp_rs::Secret::from(b"12345678901234567890".to_vec());
-        let totp = totp(&Secret::new(secret.to_base32()), "a@example.org").unwrap();
-        assert_eq!(totp.check("287082", 59), Some(1));
-        assert_eq!(totp.check("287082", 59 + 120), None);
     }
 }

@@ -13,9 +13,10 @@ use holdfast_store::{At, Store, Tx, audit};
 use tokio::sync::Notify;
 
 use crate::caller::{Caller, LimitKey, TokenCache};
+use crate::identities::IdentityProviders;
 use crate::limiter::Limiter;
 use crate::passwords::Hasher;
-use crate::{AppError, Archives, Origin, Result};
+use crate::{AppError, Archives, Mailer, Origin, Result};
 
 /// How often things may happen; each can be set by the operator.
 #[derive(Debug, Clone)]
@@ -32,12 +33,20 @@ impl Default for Limits {
     }
 }
 
+/// What use cases reach the world through.
+#[derive(Clone)]
+pub struct Ports {
+    pub archives: Arc<dyn Archives>,
+    pub mailer: Arc<dyn Mailer>,
+    pub providers: Arc<dyn IdentityProviders>,
+}
+
 pub struct App {
     pub store: Store,
     pub clock: SharedClock,
     pub limits: Limits,
     pub device_auth_enabled: bool,
-    pub(crate) archives: Arc<dyn Archives>,
+    pub(crate) ports: Ports,
     pub(crate) tokens: TokenCache,
     pub(crate) requests: Limiter<i64>,
     pub(crate) actions: Limiter<LimitKey>,
@@ -49,19 +58,13 @@ pub struct App {
 }
 
 impl App {
-    pub fn new(
-        store: Store,
-        clock: SharedClock,
-        limits: Limits,
-        device_auth_enabled: bool,
-        archives: Arc<dyn Archives>,
-    ) -> Self {
+    pub fn new(store: Store, clock: SharedClock, limits: Limits, device_auth_enabled: bool, ports: Ports) -> Self {
         Self {
             store,
             clock,
             limits,
             device_auth_enabled,
-            archives,
+            ports,
             tokens: TokenCache::default(),
             requests: Limiter::default(),
             actions: Limiter::default(),
@@ -89,6 +92,11 @@ impl App {
         let queued = runs::insert(tx, &NewRun::asked_for(owner, subject, trigger), self.now()).await?;
         runs::announce(tx).await?;
         Ok(queued)
+    }
+
+    /// Whether people can be sent mail.
+    pub fn can_mail(&self) -> bool {
+        self.ports.mailer.is_set_up()
     }
 
     /// Wakes a worker of this process.

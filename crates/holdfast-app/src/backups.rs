@@ -18,6 +18,8 @@ use crate::{App, AppError, Caller, Result};
 
 /// Names of one folder that are sorted and counted; nobody turns more pages than that.
 const FOLDER_ENTRIES: usize = 100_000;
+/// Finds of a search that are shown; whoever needs more looks for something more precise.
+const SEARCH_ENTRIES: usize = 500;
 
 pub async fn list(app: &App, listing: &Listing, filter: &BackupFilter) -> Result<Page<BackupRow>> {
     Ok(backups::list(&mut app.store.read().await?, listing, filter).await?)
@@ -36,20 +38,40 @@ pub async fn entries(
     request: PageRequest,
 ) -> Result<Page<EntryItem>> {
     let backup = present(show(app, caller, id).await?)?;
-    let found = app.archives.entries(&backup, path.trim_matches('/'), FOLDER_ENTRIES).await?;
+    let found = app.ports.archives.entries(&backup, path.trim_matches('/'), FOLDER_ENTRIES).await?;
     let total = i64::try_from(found.len()).unwrap_or(i64::MAX);
     let skipped = usize::try_from(request.offset()).unwrap_or(usize::MAX);
     let count = usize::try_from(request.per_page).unwrap_or(0);
     Ok(Page { items: found.into_iter().skip(skipped).take(count).collect(), total, request })
 }
 
+/// What has the text in its name, wherever it is in the backup; and whether there is more.
+pub async fn search(app: &App, caller: &Caller, id: BackupId, text: &str) -> Result<(Vec<EntryItem>, bool)> {
+    let backup = present(show(app, caller, id).await?)?;
+    let mut found = app.ports.archives.search(&backup, text, SEARCH_ENTRIES + 1).await?;
+    let is_cut = found.len() > SEARCH_ENTRIES;
+    found.truncate(SEARCH_ENTRIES);
+    Ok((found, is_cut))
+}
+
+/// A folder of the backup as a tar archive.
+pub async fn download_folder(app: &App, caller: &Caller, id: BackupId, path: &str) -> Result<Download> {
+    let backup = present(show(app, caller, id).await?)?;
+    let download = app.ports.archives.download_folder(&backup, path).await?;
+    note_download(app, caller, id, path).await?;
+    Ok(download)
+}
+
+async fn note_download(app: &App, caller: &Caller, id: BackupId, what: &str) -> Result<()> {
+    let mut tx = app.store.begin().await?;
+    app.audit(&mut tx, caller, "backup.downloaded", &format!("{id} {what}")).await?;
+    Ok(tx.commit().await?)
+}
+
 pub async fn download(app: &App, caller: &Caller, id: BackupId, entry: Option<&str>) -> Result<Download> {
     let backup = present(show(app, caller, id).await?)?;
-    let download = app.archives.download(&backup, entry).await?;
-    let mut tx = app.store.begin().await?;
-    let detail = format!("{id} {}", entry.unwrap_or("whole"));
-    app.audit(&mut tx, caller, "backup.downloaded", &detail).await?;
-    tx.commit().await?;
+    let download = app.ports.archives.download(&backup, entry).await?;
+    note_download(app, caller, id, entry.unwrap_or("whole")).await?;
     Ok(download)
 }
 
@@ -61,6 +83,26 @@ pub async fn request_verification(app: &App, caller: &Caller, id: BackupId) -> R
     queue(app, caller, tx, Subject::Verify(id), None).await
 }
 
+/// Whether a restore could be asked for like this. Nothing begins.
+pub async fn check_restore(app: &App, caller: &Caller, id: BackupId, input: &RestoreInput) -> Result<()> {
+    let mut tx = app.store.read().await?;
+    let backup = owned(caller, backups::find(&mut tx, id).await?)?;
+    draft_restore(&mut tx, caller, backup, input).await.map(drop)
+}
+
+async fn draft_restore(tx: &mut Tx, caller: &Caller, backup: BackupRow, input: &RestoreInput) -> Result<RestoreDraft> {
+    let mut errors = Errors::default();
+    let draft = RestoreDraft::check(&mut errors, input, backup.content()?);
+    if let Some(server) = input.remote_server_id.value().filter(|_| !errors.has("remote_server_id"))
+        && tasks::count_owned(tx, Attachable::Server, caller.user, &[*server]).await? == 0
+    {
+        rules::not_selectable(&mut errors, "remote_server_id");
+    }
+    let draft = draft.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))?;
+    present(backup)?;
+    Ok(draft)
+}
+
 pub async fn request_restore(
     app: &App,
     caller: &Caller,
@@ -69,15 +111,7 @@ pub async fn request_restore(
 ) -> Result<(RunRow, String)> {
     let mut tx = app.store.begin().await?;
     let backup = owned(caller, backups::find_locked(&mut tx, id).await?)?;
-    let mut errors = Errors::default();
-    let draft = RestoreDraft::check(&mut errors, input, backup.content()?);
-    if let Some(server) = input.remote_server_id.value().filter(|_| !errors.has("remote_server_id"))
-        && tasks::count_owned(&mut tx, Attachable::Server, caller.user, &[*server]).await? == 0
-    {
-        rules::not_selectable(&mut errors, "remote_server_id");
-    }
-    let draft = draft.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))?;
-    present(backup)?;
+    let draft = draft_restore(&mut tx, caller, backup, input).await?;
     app.limit_action(caller.limit_key)?;
     let detail = format!("{id} to server {}", draft.server);
     app.audit(&mut tx, caller, "backup.restore_requested", &detail).await?;

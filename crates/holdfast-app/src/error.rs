@@ -61,6 +61,7 @@ pub enum Resource {
     Backup,
     Run,
     Notice,
+    Administration,
 }
 
 impl Resource {
@@ -75,6 +76,7 @@ impl Resource {
             Self::Backup => "Backup",
             Self::Run => "Run",
             Self::Notice => "Notice",
+            Self::Administration => "Administration",
         }
     }
 }

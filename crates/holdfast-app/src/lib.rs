@@ -5,25 +5,33 @@ mod archives;
 mod caller;
 mod error;
 mod limiter;
+mod mailer;
 mod passwords;
 
 pub mod accounts;
 pub mod backups;
 pub mod destinations;
+pub mod identities;
 pub mod logs;
 pub mod notices;
+pub mod overview;
+pub mod people;
+pub mod probes;
 pub mod profile;
 pub mod servers;
+pub mod sessions;
 pub mod ssh_key;
 pub mod streams;
 pub mod tags;
 pub mod tasks;
 pub mod tokens;
+pub mod two_factor;
 
-pub use app::{App, Limits};
-pub use archives::{Archives, Download, EntryItem};
+pub use app::{App, Limits, Ports};
+pub use archives::{Archives, Download, EntryItem, disposition};
 pub use caller::{Caller, Context, Origin, authenticate, require_scope};
 pub use error::{AppError, Resource};
+pub use mailer::{Mail, Mailer};
 
 /// What every use case gives back.
 pub type Result<T, E = AppError> = std::result::Result<T, E>;

@@ -16,6 +16,18 @@ pub async fn list(app: &App, listing: &Listing, filter: &LogFilter) -> Result<Pa
     with_outputs(&mut tx, page).await
 }
 
+/// Logs without what they wrote.
+pub async fn list_rows(app: &App, listing: &Listing, filter: &LogFilter) -> Result<Page<RunRow>> {
+    Ok(runs::list_logs(&mut app.store.read().await?, listing, filter).await?)
+}
+
+/// The last lines of a run.
+pub async fn tail(app: &App, caller: &Caller, id: RunId, lines: i64) -> Result<Vec<String>> {
+    let mut tx = app.store.read().await?;
+    owned(caller, runs::find(&mut tx, id).await?)?;
+    Ok(runs::list_last_lines(&mut tx, id, lines).await?)
+}
+
 pub(crate) async fn with_outputs(tx: &mut Tx, page: Page<RunRow>) -> Result<Page<(RunRow, String)>> {
     let ids: Vec<i64> = page.items.iter().map(|run| run.id).collect();
     let lines = runs::list_lines(tx, &ids).await?;
@@ -54,4 +66,9 @@ pub(crate) async fn with_output(tx: &mut Tx, run: RunRow) -> Result<(RunRow, Str
     let lines = runs::list_lines(tx, &[run.id]).await?;
     let output = run::join_output(lines.iter().map(|(_, text)| text.as_str()));
     Ok((run, output))
+}
+
+/// Whether somebody asked for the end of a run that is still under way.
+pub async fn is_stopping(app: &App, id: RunId) -> Result<bool> {
+    Ok(runs::is_cancel_requested(&mut app.store.read().await?, id).await?)
 }

@@ -4,11 +4,11 @@ use holdfast_core::backup::DeletedReason;
 use holdfast_core::ids::{TaskId, UserId};
 use holdfast_core::input::Errors;
 use holdfast_core::page::Page;
-use holdfast_core::run::Trigger;
+use holdfast_core::run::{RunStatus, Trigger};
 use holdfast_core::task::{TaskDraft, TaskInput};
 use holdfast_core::{Secret, Timestamp, random, rules};
 use holdfast_store::runs::{self, NewRun, RunRow, Subject};
-use holdfast_store::tasks::{self, Attachable, TaskFilter, TaskRow};
+use holdfast_store::tasks::{self, Attachable, StandingRow, TaskFilter, TaskRow};
 use holdfast_store::upcoming::{self, UpcomingRow};
 use holdfast_store::{Listing, Tx, backups};
 
@@ -36,6 +36,12 @@ pub async fn show(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
     let mut tx = app.store.read().await?;
     let row = owned(caller, tasks::find(&mut tx, id).await?)?;
     whole(&mut tx, row).await
+}
+
+/// How these tasks stand.
+pub async fn list_standings(app: &App, items: &[Task]) -> Result<Vec<StandingRow>> {
+    let ids: Vec<i64> = items.iter().map(|task| task.row.id).collect();
+    Ok(tasks::list_standings(&mut app.store.read().await?, &ids).await?)
 }
 
 pub async fn list_upcoming(app: &App, caller: &Caller, limit: i64) -> Result<Vec<UpcomingRow>> {
@@ -169,7 +175,7 @@ pub async fn cancel(app: &App, caller: &Caller, id: TaskId) -> Result<()> {
     let run = holdfast_core::ids::RunId(run.id);
     let now = app.now();
     if runs::cancel_queued(&mut tx, run, now).await? {
-        tasks::update_last_run(&mut tx, id, now).await?;
+        tasks::update_last_run(&mut tx, id, run, (RunStatus::Cancelled, None), 0, now).await?;
     } else {
         runs::request_cancel(&mut tx, run, now).await?;
     }

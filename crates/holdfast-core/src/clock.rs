@@ -71,6 +71,33 @@ pub fn start_of_day(now: Timestamp, zone: &TimeZone) -> Timestamp {
     zoned.start_of_day().map_or(now, |start| start.timestamp())
 }
 
+/// So many days before `now`, at the same time of day.
+pub fn days_before(now: Timestamp, days: i64, zone: &TimeZone) -> Timestamp {
+    let zoned = now.to_zoned(zone.clone());
+    zoned.checked_sub(jiff::Span::new().days(days)).map_or(now, |before| before.timestamp())
+}
+
+/// The days from that of `since` to that of `until`, each as `YYYY-MM-DD` with its first instant, in order.
+pub fn days_between(since: Timestamp, until: Timestamp, zone: &TimeZone) -> Vec<(String, Timestamp)> {
+    let last = until.to_zoned(zone.clone()).date();
+    let mut date = since.to_zoned(zone.clone()).date();
+    let mut days = Vec::new();
+    while date <= last {
+        let Ok(start) = zone.to_ambiguous_zoned(date.to_datetime(jiff::civil::Time::midnight())).compatible() else {
+            break;
+        };
+        days.push((date.to_string(), start_of_day(start.timestamp(), zone)));
+        let Ok(next) = date.tomorrow() else { break };
+        date = next;
+    }
+    days
+}
+
+/// Later than anything that happens.
+pub fn after_all() -> Timestamp {
+    Timestamp::MAX
+}
+
 /// The zone of a name such as `Europe/Berlin`, from the database inside the binary.
 pub fn zone(name: &str) -> Option<TimeZone> {
     jiff::tz::db().get(name).ok()

@@ -22,6 +22,8 @@ words! {
         TestStream = "test-stream",
         Restore = "restore",
         Verify = "verify",
+        /// Looks at a server for somebody who makes a task.
+        Probe = "probe",
     }
 }
 

@@ -101,6 +101,11 @@ impl Cron {
         &self.text
     }
 
+    /// What it means, in English.
+    pub fn describe(&self) -> String {
+        self.parsed.describe()
+    }
+
     fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
         let from = after.to_zoned(TimeZone::UTC);
         let limit = from.checked_add(Span::new().years(CRON_HORIZON_YEARS)).ok()?;

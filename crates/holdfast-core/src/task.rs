@@ -141,6 +141,18 @@ impl TaskDraft {
     }
 }
 
+impl TaskDraft {
+    /// What a task would copy, looked at by itself.
+    pub fn check_source(e: &mut Errors, input: &TaskInput) -> Option<Source> {
+        check_source(e, input, None)
+    }
+
+    /// When a task would run, looked at by itself.
+    pub fn check_schedule(e: &mut Errors, input: &TaskInput, now: Timestamp) -> Option<Schedule> {
+        check_schedule(e, input, None, now)
+    }
+}
+
 fn required_id(e: &mut Errors, field: &str, input: &Field<i64>, current: Option<i64>) -> Option<i64> {
     match input {
         Field::Value(id) => return Some(*id),

@@ -3,6 +3,18 @@
 use crate::input::Errors;
 use crate::{Secret, limits, network, rules};
 
+words! {
+    /// What a one-time link is for.
+    LinkPurpose {
+        /// Claims the account that the first start made.
+        SetUp = "set-up",
+        /// Claims an account that an administrator made.
+        Invitation = "invitation",
+        /// Sets a new password.
+        Reset = "reset",
+    }
+}
+
 /// The first and the last word of a name; the last is empty when there is only one.
 pub fn first_and_last_name(name: &str) -> (&str, &str) {
     let mut words = name.split_whitespace();

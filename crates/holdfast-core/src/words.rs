@@ -1,10 +1,10 @@
 //! Closed lists of words: an enum whose variants are each one word of the API and of the database.
 
 macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($variant:ident = $text:literal),* $(,)? }) => {
+    ($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $variant:ident = $text:literal),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum $name { $($variant),* }
+        pub enum $name { $($(#[$about])* $variant),* }
 
         impl $name {
             pub const ALL: &[$name] = &[$($name::$variant),*];

@@ -9,6 +9,7 @@ pub mod egress;
 mod error;
 mod extract;
 mod plan;
+mod probe;
 mod progress;
 mod remote;
 mod restore;
@@ -31,6 +32,7 @@ pub use plan::{
     BackupPlan, BackupReport, DatabaseSource, FilesSource, Login, RestorePlan, RestoreReport, RestoreTarget,
     ServerReport, Source, StoredBackup,
 };
+pub use probe::Probe;
 pub use progress::{Counts, Progress};
 pub use remote::{RemoteSettings, Server};
 pub use stored::Download;

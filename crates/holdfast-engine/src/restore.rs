@@ -60,7 +60,7 @@ impl Engine {
 
     /// Which entries to put back. Folders bring everything below them, a file the folders above it, and a further name
     /// of a file the file itself.
-    async fn choose(&self, backup: &StoredBackup, entries: &[String]) -> Result<Choice> {
+    pub(crate) async fn choose(&self, backup: &StoredBackup, entries: &[String]) -> Result<Choice> {
         if entries.is_empty() {
             return Ok(Choice::Everything);
         }
@@ -478,19 +478,19 @@ async fn write(stdin: &mut Stdin, piece: Bytes, stall: std::time::Duration) -> R
 }
 
 /// What a restore puts back.
-enum Choice {
+pub(crate) enum Choice {
     Everything,
     Some(Chosen),
 }
 
-struct Chosen {
+pub(crate) struct Chosen {
     wanted: Vec<String>,
     /// Files that chosen hard links lead to.
     also: HashSet<String>,
 }
 
 impl Choice {
-    fn includes(&self, entry: &Entry) -> bool {
+    pub(crate) fn includes(&self, entry: &Entry) -> bool {
         match self {
             Self::Everything => true,
             Self::Some(chosen) => {

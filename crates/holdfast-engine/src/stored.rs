@@ -9,9 +9,10 @@ use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use crate::Engine;
-use crate::archive::{Archive, Entry, EntryKind, Expanded, inspect, plain, sparse_size};
+use crate::archive::{Archive, Entry, EntryKind, Expanded, forward, inspect, plain, sparse_size};
 use crate::context::Context;
 use crate::destination::{BlobStore, ObjectReader};
 use crate::error::{EngineError, Result, classify};
@@ -89,6 +90,30 @@ impl Engine {
         });
         let entry = waiting.await.map_err(EngineError::internal)??;
         Ok((entry, receiver))
+    }
+
+    /// A folder of the backup as a tar archive. What turns out damaged breaks it off before its end.
+    pub async fn download_folder(&self, backup: &StoredBackup, path: &str) -> Result<Download> {
+        let choice = self.choose(backup, &[path.to_owned()]).await?;
+        let (context, _lines) = Context::new(CancellationToken::new());
+        let mut whole = self.open_whole(backup, &context).await?;
+        let (sender, receiver) = mpsc::channel(4);
+        let backup = backup.clone();
+        tokio::task::spawn_blocking(move || {
+            let mut out = io::BufWriter::with_capacity(PIECE_BYTES, Piecewise(sender.clone()));
+            let forwarded = forward(&mut whole.plain, &mut |entry| choice.includes(entry), &mut out);
+            // The last piece waits until everything before it is known to be what was written.
+            let sent = forwarded.and_then(|_| whole.finish(&backup)).and_then(|()| {
+                io::Write::flush(&mut out)
+                    .map_err(|error| classify(&error, FailureCode::Lost, "The download broke off"))
+            });
+            if let Err(error) = sent {
+                // Nothing more of what was held back.
+                drop(out.into_parts());
+                let _gone = sender.blocking_send(Err(error.into()));
+            }
+        });
+        Ok(receiver)
     }
 
     /// A reader of the object, after the destination said that it is there.
@@ -284,6 +309,21 @@ fn send_entry(
         None => send_all(&mut member, sender),
     }
     Ok(())
+}
+
+/// Each write goes out as one piece.
+struct Piecewise(mpsc::Sender<io::Result<Bytes>>);
+
+impl io::Write for Piecewise {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let gone = |_| io::Error::new(io::ErrorKind::BrokenPipe, "nobody listens any more");
+        self.0.blocking_send(Ok(Bytes::copy_from_slice(bytes))).map_err(gone)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Sends until the end, the first error, or until nobody listens.

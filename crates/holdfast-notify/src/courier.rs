@@ -166,6 +166,11 @@ impl Courier {
         self.settings.base_url.trim_end_matches('/')
     }
 
+    /// Whether there is a way for mail.
+    pub fn can_mail(&self) -> bool {
+        self.settings.smtp.is_some()
+    }
+
     /// Delivers once, and gives what the channel answered. `allow_private` is for resources of administrators.
     pub async fn deliver(&self, channel: &Channel, content: &Content, allow_private: bool) -> Result<String, Refusal> {
         // Waiting for one's turn is not the channel's fault.

@@ -54,14 +54,26 @@ pub async fn delete_before(tx: &mut Tx, before: At, limit: i64) -> Result<u64> {
     execute!(tx, sql, before, limit)
 }
 
-/// The newest events of one user, newest first.
-pub async fn list(tx: &mut Tx, user: UserId, limit: i64) -> Result<Vec<EventRow>> {
-    fetch_all!(
-        tx,
-        EventRow,
-        "SELECT id, at, user_id, actor, action, detail, address, request_id FROM audit_events
-         WHERE user_id = $1 ORDER BY id DESC LIMIT $2",
-        user.0,
-        limit
-    )
+/// The newest events of one user, or of all, older than `before`; newest first.
+pub async fn list(tx: &mut Tx, user: Option<UserId>, before: Option<i64>, limit: i64) -> Result<Vec<EventRow>> {
+    let before = before.unwrap_or(i64::MAX);
+    match user {
+        Some(user) => fetch_all!(
+            tx,
+            EventRow,
+            "SELECT id, at, user_id, actor, action, detail, address, request_id FROM audit_events
+             WHERE user_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3",
+            user.0,
+            before,
+            limit
+        ),
+        None => fetch_all!(
+            tx,
+            EventRow,
+            "SELECT id, at, user_id, actor, action, detail, address, request_id FROM audit_events
+             WHERE id < $1 ORDER BY id DESC LIMIT $2",
+            before,
+            limit
+        ),
+    }
 }

@@ -109,6 +109,8 @@ pub async fn find_locked(tx: &mut Tx, id: BackupId) -> Result<Option<BackupRow>>
 pub struct BackupFilter {
     pub task: Option<i64>,
     pub status: Option<Verification>,
+    /// Those that a full read found wrong, whatever it was.
+    pub is_damaged: bool,
     /// Also those that were deleted.
     pub with_deleted: bool,
 }
@@ -119,10 +121,12 @@ pub async fn list(tx: &mut Tx, listing: &Listing, filter: &BackupFilter) -> Resu
         listing,
         "backups" as "b",
         " AND ($2 IS NULL OR $2 = '') AND ($5 IS NULL OR b.task_id = $5) AND ($6 IS NULL OR b.verification = $6)
-          AND ($7 OR b.deleted_at IS NULL)",
+          AND ($7 OR b.deleted_at IS NULL)
+          AND (NOT $8 OR b.verification IN ('corrupt', 'missing'))",
         filter.task,
         filter.status.map(Verification::as_str),
-        filter.with_deleted
+        filter.with_deleted,
+        filter.is_damaged
     )
 }
 
@@ -278,4 +282,52 @@ pub async fn find_size_before(tx: &mut Tx, task: TaskId, run: RunId) -> Result<O
         task.0,
         run.0
     )
+}
+
+/// When a backup of the user's was last read back whole, of those that are still there.
+pub async fn find_last_proven(tx: &mut Tx, user: UserId) -> Result<Option<Timestamp>> {
+    let row = fetch_optional!(
+        tx,
+        (Option<At>,),
+        "SELECT MAX(verified_at) FROM backups
+         WHERE user_id = $1 AND verification = 'verified' AND deleted_at IS NULL",
+        user.0
+    )?;
+    Ok(row.and_then(|(at,)| at).map(|at| at.0))
+}
+
+/// What else than tasks needs somebody.
+#[derive(Debug, Clone, Copy, Default, sqlx::FromRow)]
+pub struct Needs {
+    pub damaged_backups: i64,
+    pub offline_servers: i64,
+    pub unreachable_destinations: i64,
+    pub undelivered_notices: i64,
+}
+
+pub async fn count_needs(tx: &mut Tx, user: UserId) -> Result<Needs> {
+    let found = fetch_optional!(
+        tx,
+        Needs,
+        "SELECT (SELECT COUNT(*) FROM backups WHERE user_id = $1 AND verification IN ('corrupt', 'missing')
+                 AND deleted_at IS NULL) AS damaged_backups,
+             (SELECT COUNT(*) FROM remote_servers WHERE user_id = $1 AND connectivity = 'offline') AS offline_servers,
+             (SELECT COUNT(*) FROM backup_destinations WHERE user_id = $1 AND status = 'unreachable')
+                 AS unreachable_destinations,
+             (SELECT COUNT(*) FROM notices WHERE user_id = $1 AND status = 'undelivered') AS undelivered_notices",
+        user.0
+    )?;
+    Ok(found.unwrap_or_default())
+}
+
+/// Sizes of a task's newest backups, the oldest first; also of those that are gone.
+pub async fn list_sizes(tx: &mut Tx, task: i64, limit: i64) -> Result<Vec<i64>> {
+    let rows = fetch_all!(
+        tx,
+        (i64,),
+        "SELECT size_bytes FROM backups WHERE task_id = $1 ORDER BY id DESC LIMIT $2",
+        task,
+        limit
+    )?;
+    Ok(rows.into_iter().rev().map(|(size,)| size).collect())
 }

@@ -18,13 +18,18 @@ mod sqlite;
 
 pub mod audit;
 pub mod backups;
+pub mod days;
 pub mod destinations;
+pub mod identities;
+pub mod live;
 pub mod master_key;
 pub mod notices;
+pub mod probes;
 pub mod restores;
 pub mod runs;
 pub mod servers;
 pub mod sessions;
+pub mod settings;
 pub mod ssh_keys;
 pub mod streams;
 pub mod summaries;
@@ -34,6 +39,7 @@ pub mod tokens;
 pub mod upcoming;
 pub mod uploads;
 pub mod users;
+pub mod workers;
 
 pub use at::At;
 pub use engine::{Migrations, Options, Store, Tx};

@@ -10,6 +10,8 @@ pub struct Listing {
     pub owner: UserId,
     pub search: Option<String>,
     pub page: PageRequest,
+    /// The API's lists go up by id; people look at histories from their end.
+    pub newest_first: bool,
 }
 
 impl Listing {
@@ -30,13 +32,21 @@ macro_rules! list_page {
             list_page!($tx, $listing, $table as $alias, label_matches!($alias))
         }
     };
-    ($tx:expr, $listing:expr, $table:literal as $alias:literal, $where:expr $(, $bind:expr)* $(,)?) => {{
+    ($tx:expr, $listing:expr, $table:literal as $alias:literal, $where:expr $(, $bind:expr)* $(,)?) => {
+        if $listing.newest_first {
+            list_page!(@ordered $tx, $listing, " DESC", $table as $alias, $where $(, $bind)*)
+        } else {
+            list_page!(@ordered $tx, $listing, "", $table as $alias, $where $(, $bind)*)
+        }
+    };
+    (@ordered $tx:expr, $listing:expr, $order:literal, $table:literal as $alias:literal, $where:expr
+        $(, $bind:expr)*) => {{
         let listing = $listing;
         let (lines, total) = on!($tx, conn => sqlx::query_as::<Db, (String, i64)>(concat!(
             "SELECT COALESCE(string_agg(p.line, '\u{1e}'), ''), (SELECT COUNT(*) FROM ", $table, " ",
             $alias, " WHERE ", $alias, ".user_id = $1", $where, ") FROM (SELECT ", $alias, ".id, ", packed_line!(),
             " AS line FROM ", $table, " ", $alias, " WHERE ", $alias, ".user_id = $1", $where, " ORDER BY ", $alias,
-            ".id LIMIT $3 OFFSET $4) p"
+            ".id", $order, " LIMIT $3 OFFSET $4) p"
         ))
         .bind(listing.owner.0)
         .bind(listing.needle())
@@ -45,7 +55,10 @@ macro_rules! list_page {
         $(.bind($bind))*
         .fetch_one(conn)
         .await)?;
-        let items = $crate::packed::unpack_page(&lines)?;
+        let mut items = $crate::packed::unpack_page(&lines)?;
+        if listing.newest_first {
+            items.reverse();
+        }
         Ok(holdfast_core::page::Page { items, total, request: listing.page })
     }};
 }

@@ -28,6 +28,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(2, "0002_backups.sql"),
     migration!(3, "0003_queue.sql"),
     migration!(4, "0004_notices.sql"),
+    migration!(5, "0005_pages.sql"),
 ];
 
 /// Applies what is missing. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on

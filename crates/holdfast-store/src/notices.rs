@@ -423,7 +423,8 @@ pub async fn renew_told(tx: &mut Tx, task: TaskId, code: &str, now: Timestamp) -
 pub async fn note_success(tx: &mut Tx, task: TaskId, overdue_at: Option<Timestamp>) -> Result<()> {
     execute!(
         tx,
-        "UPDATE backup_tasks SET told_code = NULL, told_at = NULL, overdue_at = CASE WHEN paused_at IS NULL THEN $1 END
+        "UPDATE backup_tasks SET told_code = NULL, told_at = NULL, overdue_at = CASE WHEN paused_at IS NULL THEN $1 END,
+             overdue_since = NULL
          WHERE id = $2",
         overdue_at.map(At),
         task.0
@@ -460,7 +461,8 @@ pub async fn list_overdue(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec
 pub async fn move_overdue(tx: &mut Tx, row: &OverdueRow, next: Timestamp) -> Result<bool> {
     let moved = execute!(
         tx,
-        "UPDATE backup_tasks SET overdue_at = $1 WHERE id = $2 AND overdue_at = $3",
+        "UPDATE backup_tasks SET overdue_at = $1, overdue_since = COALESCE(overdue_since, $3)
+         WHERE id = $2 AND overdue_at = $3",
         At(next),
         row.id,
         row.overdue_at

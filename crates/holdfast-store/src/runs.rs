@@ -58,6 +58,7 @@ pub enum Subject {
     TestStream(StreamId),
     Restore(BackupId, ServerId),
     Verify(BackupId),
+    Probe(ServerId),
 }
 
 impl Subject {
@@ -69,6 +70,7 @@ impl Subject {
             Self::TestStream(_) => RunKind::TestStream,
             Self::Restore(..) => RunKind::Restore,
             Self::Verify(_) => RunKind::Verify,
+            Self::Probe(_) => RunKind::Probe,
         }
     }
 
@@ -103,7 +105,7 @@ pub async fn insert(tx: &mut Tx, new: &NewRun, now: Timestamp) -> Result<Option<
     let (mut server, mut destination, mut stream, mut backup, mut load_server) = (None, None, None, None, None);
     match subject {
         Subject::Backup(_) => {}
-        Subject::CheckServer(id) => server = Some(id.0),
+        Subject::CheckServer(id) | Subject::Probe(id) => server = Some(id.0),
         Subject::CheckDestination(id) => destination = Some(id.0),
         Subject::TestStream(id) => stream = Some(id.0),
         Subject::Restore(id, at) => (backup, load_server) = (Some(id.0), Some(at.0)),
@@ -248,6 +250,13 @@ pub async fn list_lines(tx: &mut Tx, runs: &[i64]) -> Result<Vec<(i64, String)>>
     })
 }
 
+/// The last lines of a run, in order.
+pub async fn list_last_lines(tx: &mut Tx, id: RunId, limit: i64) -> Result<Vec<String>> {
+    let sql = "SELECT text FROM run_lines WHERE run_id = $1 ORDER BY number DESC LIMIT $2";
+    let rows = fetch_all!(tx, (String,), sql, id.0, limit)?;
+    Ok(rows.into_iter().rev().map(|(text,)| text).collect())
+}
+
 /// Appends a line to a run's output, as long as the lease of `epoch` holds.
 pub async fn append_line(tx: &mut Tx, id: RunId, epoch: i64, text: &str, now: Timestamp) -> Result<bool> {
     let text = run::stored_line(text);
@@ -294,7 +303,7 @@ async fn list_short(tx: &mut Tx, room: usize) -> Result<Vec<i64>> {
     let rows = fetch_all!(
         tx,
         (i64,),
-        "SELECT id FROM runs WHERE status = 'queued' AND kind IN ('check-server', 'check-destination', 'test-stream')
+        "SELECT id FROM runs WHERE status = 'queued' AND kind IN ('check-server', 'check-destination', 'test-stream', 'probe')
          ORDER BY turn, id LIMIT $1",
         i64::try_from(room).unwrap_or(i64::MAX)
     )?;
@@ -559,7 +568,7 @@ pub async fn delete_old_checks(tx: &mut Tx, before: Timestamp, limit: i64) -> Re
     execute!(
         tx,
         "DELETE FROM runs WHERE id IN (SELECT id FROM runs
-             WHERE kind IN ('check-server', 'check-destination', 'test-stream') AND finished_at < $1 LIMIT $2)",
+             WHERE kind IN ('check-server', 'check-destination', 'test-stream', 'probe') AND finished_at < $1 LIMIT $2)",
         At(before),
         limit
     )

@@ -2,31 +2,84 @@
 
 use holdfast_core::Timestamp;
 use holdfast_core::ids::UserId;
+use holdfast_core::user::LinkPurpose;
 
 use crate::{At, Result, Tx};
 
-pub async fn insert(tx: &mut Tx, user: UserId, digest: &[u8; 32], expires_at: Timestamp, now: Timestamp) -> Result<()> {
+/// A browser that signs in.
+pub struct NewSession<'a> {
+    pub user: UserId,
+    pub digest: [u8; 32],
+    /// What the browser says it is.
+    pub device: &'a str,
+    pub address: Option<&'a str>,
+    pub expires_at: Timestamp,
+}
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct SessionRow {
+    pub id: i64,
+    pub digest: Vec<u8>,
+    pub device: String,
+    pub address: Option<String>,
+    pub seen_at: At,
+    pub created_at: At,
+}
+
+pub async fn insert(tx: &mut Tx, new: &NewSession<'_>, now: Timestamp) -> Result<()> {
     execute!(
         tx,
-        "INSERT INTO sessions (user_id, digest, expires_at, created_at) VALUES ($1, $2, $3, $4)",
-        user.0,
-        digest.to_vec(),
-        At(expires_at),
+        "INSERT INTO sessions (user_id, digest, device, address, expires_at, created_at, seen_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $6)",
+        new.user.0,
+        new.digest.to_vec(),
+        new.device,
+        new.address,
+        At(new.expires_at),
         At(now)
     )?;
     Ok(())
 }
 
-/// The user of a session that has not expired.
-pub async fn find_user(tx: &mut Tx, digest: &[u8; 32], now: Timestamp) -> Result<Option<UserId>> {
+/// A user's sessions, the one that was seen last first.
+pub async fn list(tx: &mut Tx, user: UserId, now: Timestamp) -> Result<Vec<SessionRow>> {
+    fetch_all!(
+        tx,
+        SessionRow,
+        "SELECT id, digest, device, address, seen_at, created_at FROM sessions
+         WHERE user_id = $1 AND expires_at > $2 ORDER BY seen_at DESC, id DESC",
+        user.0,
+        At(now)
+    )
+}
+
+/// Notes that a session is in use; once in a while is enough.
+pub async fn update_seen(tx: &mut Tx, digest: &[u8; 32], address: Option<&str>, now: Timestamp) -> Result<()> {
+    let sql = "UPDATE sessions SET seen_at = $1, address = $2 WHERE digest = $3";
+    execute!(tx, sql, At(now), address, digest.to_vec())?;
+    Ok(())
+}
+
+pub async fn delete_one(tx: &mut Tx, user: UserId, id: i64) -> Result<bool> {
+    Ok(execute!(tx, "DELETE FROM sessions WHERE id = $1 AND user_id = $2", id, user.0)? == 1)
+}
+
+/// Signs a user out everywhere but here.
+pub async fn delete_others(tx: &mut Tx, user: UserId, digest: &[u8; 32]) -> Result<()> {
+    execute!(tx, "DELETE FROM sessions WHERE user_id = $1 AND digest <> $2", user.0, digest.to_vec())?;
+    Ok(())
+}
+
+/// The user of a session that has not expired, and when it was last seen.
+pub async fn find_user(tx: &mut Tx, digest: &[u8; 32], now: Timestamp) -> Result<Option<(UserId, Timestamp)>> {
     let row = fetch_optional!(
         tx,
-        (i64,),
-        "SELECT user_id FROM sessions WHERE digest = $1 AND expires_at > $2",
+        (i64, At),
+        "SELECT user_id, seen_at FROM sessions WHERE digest = $1 AND expires_at > $2",
         digest.to_vec(),
         At(now)
     )?;
-    Ok(row.map(|(id,)| UserId(id)))
+    Ok(row.map(|(id, seen_at)| (UserId(id), seen_at.0)))
 }
 
 pub async fn delete(tx: &mut Tx, digest: &[u8; 32]) -> Result<()> {
@@ -44,6 +97,7 @@ pub async fn delete_all(tx: &mut Tx, user: UserId) -> Result<()> {
 pub async fn replace_link(
     tx: &mut Tx,
     user: UserId,
+    purpose: LinkPurpose,
     digest: &[u8; 32],
     expires_at: Timestamp,
     now: Timestamp,
@@ -51,36 +105,38 @@ pub async fn replace_link(
     execute!(tx, "DELETE FROM sign_in_links WHERE user_id = $1", user.0)?;
     execute!(
         tx,
-        "INSERT INTO sign_in_links (digest, user_id, expires_at, created_at) VALUES ($1, $2, $3, $4)",
+        "INSERT INTO sign_in_links (digest, user_id, purpose, expires_at, created_at) VALUES ($1, $2, $3, $4, $5)",
         digest.to_vec(),
         user.0,
+        purpose.as_str(),
         At(expires_at),
         At(now)
     )?;
     Ok(())
 }
 
-pub async fn find_link(tx: &mut Tx, digest: &[u8; 32], now: Timestamp) -> Result<Option<UserId>> {
+/// Whose link it is, and what for.
+pub async fn find_link(tx: &mut Tx, digest: &[u8; 32], now: Timestamp) -> Result<Option<(UserId, LinkPurpose)>> {
     let row = fetch_optional!(
         tx,
-        (i64,),
-        "SELECT user_id FROM sign_in_links WHERE digest = $1 AND expires_at > $2",
+        (i64, String),
+        "SELECT user_id, purpose FROM sign_in_links WHERE digest = $1 AND expires_at > $2",
         digest.to_vec(),
         At(now)
     )?;
-    Ok(row.map(|(id,)| UserId(id)))
+    Ok(row.and_then(|(id, purpose)| Some((UserId(id), LinkPurpose::parse(&purpose)?))))
 }
 
 /// Uses a link up. Of two at once, one gets the user.
-pub async fn take_link(tx: &mut Tx, digest: &[u8; 32], now: Timestamp) -> Result<Option<UserId>> {
+pub async fn take_link(tx: &mut Tx, digest: &[u8; 32], now: Timestamp) -> Result<Option<(UserId, LinkPurpose)>> {
     let row = fetch_optional!(
         tx,
-        (i64,),
-        "DELETE FROM sign_in_links WHERE digest = $1 AND expires_at > $2 RETURNING user_id",
+        (i64, String),
+        "DELETE FROM sign_in_links WHERE digest = $1 AND expires_at > $2 RETURNING user_id, purpose",
         digest.to_vec(),
         At(now)
     )?;
-    Ok(row.map(|(id,)| UserId(id)))
+    Ok(row.and_then(|(id, purpose)| Some((UserId(id), LinkPurpose::parse(&purpose)?))))
 }
 
 /// Forgets what has expired.

@@ -1,12 +1,13 @@
 //! Backup tasks, what is attached to them, and when they are due.
 
-use holdfast_core::ids::{DestinationId, RunId, ServerId, TaskId, UserId};
+use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, TaskId, UserId};
 use holdfast_core::notice::overdue_at;
 use holdfast_core::page::Page;
 use holdfast_core::rules::search_form;
-use holdfast_core::run::TaskStatus;
+use holdfast_core::run::{FailureCode, RunStatus, TaskStatus};
 use holdfast_core::schedule::{Cron, Frequency, Schedule, TimeOfDay};
 use holdfast_core::secret::SecretChange;
+use holdfast_core::standing::{Facts, Standing};
 use holdfast_core::task::{DatabaseEngine, Source, Storage, TaskDraft, TaskKind, TaskSettings};
 use holdfast_core::{Secret, Timestamp};
 use sqlx::QueryBuilder;
@@ -18,6 +19,19 @@ use crate::{At, Listing, Result, StoreError, Tx};
 macro_rules! is_live {
     () => {
         "EXISTS (SELECT 1 FROM runs r WHERE r.task_id = t.id AND r.status IN ('queued', 'running'))"
+    };
+}
+
+// The same as the core's standing, for the database to choose by; a test compares the two.
+macro_rules! standing {
+    () => {
+        concat!(
+            "CASE WHEN ",
+            is_live!(),
+            " THEN 'running' WHEN t.paused_at IS NOT NULL THEN 'paused' WHEN t.last_status = 'failed' THEN 'failed'
+              WHEN t.overdue_since IS NOT NULL THEN 'overdue' WHEN t.last_status IS NULL THEN 'new'
+              WHEN t.last_warnings > 0 THEN 'warned' ELSE 'good' END"
+        )
     };
 }
 
@@ -118,6 +132,8 @@ pub struct TaskFilter {
     pub tag: Option<i64>,
     pub server: Option<i64>,
     pub destination: Option<i64>,
+    /// How they stand.
+    pub standing: Option<Standing>,
 }
 
 pub async fn find(tx: &mut Tx, id: TaskId) -> Result<Option<TaskRow>> {
@@ -135,7 +151,8 @@ pub async fn list(tx: &mut Tx, listing: &Listing, filter: &TaskFilter) -> Result
         || filter.kind.is_some()
         || filter.tag.is_some()
         || filter.server.is_some()
-        || filter.destination.is_some();
+        || filter.destination.is_some()
+        || filter.standing.is_some();
     if !narrowed {
         return list_page!(tx, listing, "backup_tasks" as "t");
     }
@@ -151,13 +168,17 @@ pub async fn list(tx: &mut Tx, listing: &Listing, filter: &TaskFilter) -> Result
               AND ($6 IS NULL OR t.kind = $6)
               AND ($7 IS NULL OR EXISTS (SELECT 1 FROM task_tags g WHERE g.task_id = t.id AND g.tag_id = $7))
               AND ($8 IS NULL OR t.remote_server_id = $8)
-              AND ($9 IS NULL OR t.backup_destination_id = $9)"
+              AND ($9 IS NULL OR t.backup_destination_id = $9)
+              AND ($10 IS NULL OR $10 = ",
+            standing!(),
+            ")"
         ),
         filter.status.map(|status| status == TaskStatus::Running),
         filter.kind.map(TaskKind::as_str),
         filter.tag,
         filter.server,
-        filter.destination
+        filter.destination,
+        filter.standing.map(Standing::as_str)
     )
 }
 
@@ -249,7 +270,8 @@ pub async fn update(
              search_label = $4, description = $5, kind = $6, source_path = $7, database_name = $8, database_engine = $9,
              excluded_tables = $10, excluded_paths = $11, frequency = $12, time_to_run_at = $13, day_of_week = $14,
              day_of_month = $15, custom_cron = $16, max_backups = $17, appended_filename = $18, store_path = $19,
-             next_run_at = $20, updated_at = $21, overdue_at = COALESCE($22, overdue_at)
+             next_run_at = $20, updated_at = $21, overdue_at = COALESCE($22, overdue_at),
+             overdue_since = CASE WHEN $22 IS NULL THEN overdue_since END
          WHERE id = $23 AND user_id = $24";
     let is_rescheduled = row.paused_at.is_none() && row.schedule()? != draft.settings.schedule;
     let overdue = if is_rescheduled { overdue_at(&draft.settings.schedule, now) } else { None };
@@ -320,7 +342,7 @@ pub async fn update_pause(
     execute!(
         tx,
         "UPDATE backup_tasks SET paused_at = $1, next_run_at = $2, updated_at = $3, overdue_at = $4, retry_at = NULL,
-             losses = 0
+             losses = 0, overdue_since = NULL
          WHERE id = $5 AND user_id = $6",
         paused_at.map(At),
         next_run_at.map(At),
@@ -475,9 +497,43 @@ pub async fn advance(tx: &mut Tx, due: &DueRow, next_run_at: Option<Timestamp>) 
     Ok(moved == 1)
 }
 
-/// Notes the end of the task's last run.
-pub async fn update_last_run(tx: &mut Tx, id: TaskId, finished_at: Timestamp) -> Result<()> {
-    execute!(tx, "UPDATE backup_tasks SET last_run_at = $1 WHERE id = $2", At(finished_at), id.0)?;
+/// Notes the end of the task's last run. One that somebody cancelled says nothing about how the task stands.
+pub async fn update_last_run(
+    tx: &mut Tx,
+    id: TaskId,
+    run: RunId,
+    end: (RunStatus, Option<FailureCode>),
+    warnings: i64,
+    finished_at: Timestamp,
+) -> Result<()> {
+    let (status, code) = end;
+    if status == RunStatus::Cancelled {
+        execute!(tx, "UPDATE backup_tasks SET last_run_at = $1 WHERE id = $2", At(finished_at), id.0)?;
+        return Ok(());
+    }
+    execute!(
+        tx,
+        "UPDATE backup_tasks SET last_run_at = $1, last_run_id = $2, last_status = $3, last_error_code = $4,
+             last_warnings = $5, last_success_at = CASE WHEN $3 = 'successful' THEN $1 ELSE last_success_at END
+         WHERE id = $6",
+        At(finished_at),
+        run.0,
+        status.as_str(),
+        code.map(FailureCode::as_str),
+        warnings,
+        id.0
+    )?;
+    Ok(())
+}
+
+/// A backup of the task was read back whole.
+pub async fn update_proven(tx: &mut Tx, backup: BackupId, now: Timestamp) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE backup_tasks SET proven_at = $1 WHERE id = (SELECT task_id FROM backups WHERE id = $2)",
+        At(now),
+        backup.0
+    )?;
     Ok(())
 }
 
@@ -485,4 +541,108 @@ pub async fn update_last_run(tx: &mut Tx, id: TaskId, finished_at: Timestamp) ->
 pub async fn forget_losses(tx: &mut Tx, id: TaskId) -> Result<()> {
     execute!(tx, "UPDATE backup_tasks SET losses = 0 WHERE id = $1 AND losses > 0", id.0)?;
     Ok(())
+}
+
+/// How a task stands, and since when.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct StandingRow {
+    pub id: i64,
+    pub last_run_id: Option<i64>,
+    pub last_status: Option<String>,
+    pub last_error_code: Option<String>,
+    pub last_warnings: i64,
+    pub last_success_at: Option<At>,
+    pub overdue_since: Option<At>,
+    pub paused_at: Option<At>,
+    pub proven_at: Option<At>,
+    pub is_live: bool,
+}
+
+impl StandingRow {
+    pub fn standing(&self) -> Standing {
+        Standing::of(Facts {
+            is_running: self.is_live,
+            is_paused: self.paused_at.is_some(),
+            is_overdue: self.overdue_since.is_some(),
+            has_failed: self.last_status.as_deref().map(|status| status == RunStatus::Failed.as_str()),
+            has_warnings: self.last_warnings > 0,
+        })
+    }
+}
+
+/// How these tasks stand.
+pub async fn list_standings(tx: &mut Tx, tasks: &[i64]) -> Result<Vec<StandingRow>> {
+    if tasks.is_empty() {
+        return Ok(Vec::new());
+    }
+    on!(tx, conn => {
+        let mut query = QueryBuilder::<Db>::new(concat!(
+            "SELECT t.id, t.last_run_id, t.last_status, t.last_error_code, t.last_warnings, t.last_success_at,
+                 t.overdue_since, t.paused_at, t.proven_at, ", is_live!(), " AS is_live
+             FROM backup_tasks t WHERE t.id IN ("
+        ));
+        let mut ids = query.separated(", ");
+        for id in tasks {
+            ids.push_bind(*id);
+        }
+        query.push(")");
+        query.build_query_as::<StandingRow>().fetch_all(conn).await
+    })
+}
+
+/// So many of a user's tasks stand like this. Whether they run is not looked at.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct StandingCount {
+    last_status: Option<String>,
+    is_overdue: bool,
+    is_paused: bool,
+    has_warnings: bool,
+    pub count: i64,
+    pub proven: i64,
+}
+
+impl StandingCount {
+    pub fn standing(&self) -> Standing {
+        Standing::of(Facts {
+            is_running: false,
+            is_paused: self.is_paused,
+            is_overdue: self.is_overdue,
+            has_failed: self.last_status.as_deref().map(|status| status == RunStatus::Failed.as_str()),
+            has_warnings: self.has_warnings,
+        })
+    }
+}
+
+pub async fn count_standings(tx: &mut Tx, owner: UserId) -> Result<Vec<StandingCount>> {
+    fetch_all!(
+        tx,
+        StandingCount,
+        "SELECT last_status, (overdue_since IS NOT NULL) AS is_overdue, (paused_at IS NOT NULL) AS is_paused,
+             (last_warnings > 0) AS has_warnings, COUNT(*) AS count, COUNT(proven_at) AS proven
+         FROM backup_tasks WHERE user_id = $1 GROUP BY 1, 2, 3, 4",
+        owner.0
+    )
+}
+
+/// Tasks that somebody has to do something about.
+pub async fn list_wanting(tx: &mut Tx, owner: UserId, limit: i64) -> Result<Vec<i64>> {
+    let rows = fetch_all!(
+        tx,
+        (i64,),
+        "SELECT id FROM backup_tasks
+         WHERE user_id = $1 AND paused_at IS NULL AND (last_status = 'failed' OR overdue_since IS NOT NULL)
+         ORDER BY id LIMIT $2",
+        owner.0,
+        limit
+    )?;
+    Ok(rows.into_iter().map(|(id,)| id).collect())
+}
+
+/// The tasks with these ids, by id.
+pub async fn list_by_id(tx: &mut Tx, ids: &[i64]) -> Result<Vec<TaskRow>> {
+    let mut rows = Vec::with_capacity(ids.len());
+    for id in ids {
+        rows.extend(find(tx, TaskId(*id)).await?);
+    }
+    Ok(rows)
 }

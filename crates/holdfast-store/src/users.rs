@@ -120,6 +120,52 @@ pub async fn update_profile(tx: &mut Tx, id: UserId, draft: &UserDraft, now: Tim
     crate::tokens::bump_epoch(tx).await
 }
 
+pub async fn update_language(tx: &mut Tx, id: UserId, language: &str, now: Timestamp) -> Result<()> {
+    execute!(tx, "UPDATE users SET language = $1, updated_at = $2 WHERE id = $3", language, At(now), id.0)?;
+    Ok(())
+}
+
+pub async fn update_admin(tx: &mut Tx, id: UserId, is_admin: bool, now: Timestamp) -> Result<()> {
+    execute!(tx, "UPDATE users SET is_admin = $1, updated_at = $2 WHERE id = $3", is_admin, At(now), id.0)?;
+    crate::tokens::bump_epoch(tx).await
+}
+
+/// Administrators who can sign in.
+pub async fn count_admins(tx: &mut Tx) -> Result<i64> {
+    fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM users WHERE is_admin AND password_hash IS NOT NULL")
+}
+
+/// Deletes an account with everything that belongs to it, but for what is stored at destinations.
+pub async fn delete(tx: &mut Tx, id: UserId) -> Result<()> {
+    execute!(tx, "DELETE FROM users WHERE id = $1", id.0)?;
+    crate::tokens::bump_epoch(tx).await
+}
+
+/// Runs of a user's that wait or are under way.
+pub async fn count_live_runs(tx: &mut Tx, id: UserId) -> Result<i64> {
+    let sql = "SELECT COUNT(*) FROM runs WHERE user_id = $1 AND status IN ('queued', 'running')";
+    fetch_scalar!(tx, i64, sql, id.0)
+}
+
+/// Puts new recovery codes in place of all earlier ones.
+pub async fn replace_recovery_codes(tx: &mut Tx, id: UserId, digests: &[[u8; 32]]) -> Result<()> {
+    execute!(tx, "DELETE FROM recovery_codes WHERE user_id = $1", id.0)?;
+    for digest in digests {
+        execute!(tx, "INSERT INTO recovery_codes (user_id, digest) VALUES ($1, $2)", id.0, digest.to_vec())?;
+    }
+    Ok(())
+}
+
+/// Uses a recovery code up. False when there is no such code.
+pub async fn take_recovery_code(tx: &mut Tx, id: UserId, digest: &[u8; 32]) -> Result<bool> {
+    let sql = "DELETE FROM recovery_codes WHERE user_id = $1 AND digest = $2";
+    Ok(execute!(tx, sql, id.0, digest.to_vec())? == 1)
+}
+
+pub async fn count_recovery_codes(tx: &mut Tx, id: UserId) -> Result<i64> {
+    fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM recovery_codes WHERE user_id = $1", id.0)
+}
+
 /// How somebody wants to hear: quiet hours, and whether of their week.
 pub async fn update_hearing(
     tx: &mut Tx,

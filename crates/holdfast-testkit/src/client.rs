@@ -82,6 +82,11 @@ impl Client {
         self.http.request(method, format!("{}{path}", self.base_url))
     }
 
+    /// A request to somewhere else, as a browser that is led there makes it.
+    pub fn absolute(&self, method: Method, url: &str) -> reqwest::RequestBuilder {
+        self.http.request(method, url)
+    }
+
     pub async fn finish(&self, request: reqwest::RequestBuilder) -> Reply {
         let response = request.send().await.expect("the service answers");
         let (status, headers) = (response.status().as_u16(), response.headers().clone());

@@ -2,9 +2,11 @@
 //! the test.
 #![allow(clippy::print_stderr, reason = "tests speak on the terminal")]
 
+mod chromium;
 mod client;
 mod clock;
 mod identity;
+mod identity_server;
 mod mail_server;
 mod mariadb;
 mod postgres;
@@ -17,8 +19,10 @@ mod test_app;
 pub mod torture;
 mod tree;
 
+pub use chromium::Chromium;
 pub use client::{Client, Reply};
 pub use clock::ManualClock;
+pub use identity_server::{CLIENT_ID, CLIENT_SECRET, IdentityServer};
 pub use mail_server::{Mail, MailServer};
 pub use mariadb::MariaDbServer;
 pub use postgres::PostgresServer;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use holdfast_api::{Api, ContextSettings};
 use holdfast_app::tokens::{self, TokenRequest};
-use holdfast_app::{App, Limits, Origin, accounts};
+use holdfast_app::{App, Limits, Origin, Ports, accounts};
 use holdfast_core::Secret;
 use holdfast_core::clock::SharedClock;
 use holdfast_core::ids::UserId;
@@ -16,7 +16,7 @@ use holdfast_core::user::UserDraft;
 use holdfast_store::master_key::MasterKeySource;
 use holdfast_store::{Migrations, Options, Store};
 use holdfast_ui::Ui;
-use holdfast_worker::{Parts, StoredArchives, Worker};
+use holdfast_worker::{CourierMailer, Parts, StoredArchives, Worker};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -50,6 +50,7 @@ pub struct Settings {
     pub engine: holdfast_engine::Settings,
     pub work: holdfast_worker::Settings,
     pub notify: holdfast_notify::Settings,
+    pub identity: holdfast_identity::Settings,
 }
 
 impl Default for Settings {
@@ -67,7 +68,8 @@ impl Default for Settings {
         // A second try would hide how the first one ended; tests that are about it ask for it.
         let work = holdfast_worker::Settings { retry_after: Duration::ZERO, ..Default::default() };
         let notify = holdfast_notify::Settings { limit: Duration::from_secs(2), ..Default::default() };
-        Self { limits, device_auth_enabled: true, engine, work, notify }
+        let identity = holdfast_identity::Settings::default();
+        Self { limits, device_auth_enabled: true, engine, work, notify, identity }
     }
 }
 
@@ -104,15 +106,18 @@ impl TestApp {
         let engine = holdfast_engine::Engine::new(settings.engine).expect("threads");
         let destinations = folder.path().join("destinations");
         let archives = Arc::new(StoredArchives::new(engine.clone(), store.clone(), destinations.clone()));
-        let app = Arc::new(App::new(store, shared, settings.limits, settings.device_auth_enabled, archives));
         let courier = holdfast_notify::Courier::new(settings.notify);
+        let mailer = Arc::new(CourierMailer::new(courier.clone(), shared.clone()));
+        let providers = Arc::new(holdfast_identity::Providers::new(settings.identity));
+        let ports = Ports { archives, mailer, providers };
+        let app = Arc::new(App::new(store, shared, settings.limits, settings.device_auth_enabled, ports));
         let parts = Parts { app: app.clone(), engine, folder: destinations, settings: settings.work, courier };
+        let stop = CancellationToken::new();
         let api = holdfast_api::router(Arc::new(Api { app: app.clone(), metrics: None }));
-        let ui = holdfast_ui::router(Arc::new(Ui { app: app.clone(), secure_cookies: false }));
+        let ui = holdfast_ui::router(Arc::new(Ui::new(app.clone(), false, stop.clone())));
         let router = holdfast_api::with_context(api.merge(ui), ContextSettings::default());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let base_url = format!("http://{}", listener.local_addr().expect("bound"));
-        let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
         let service = router.into_make_service_with_connect_info::<SocketAddr>();
         tokio::spawn(async move { axum::serve(listener, service).with_graceful_shutdown(stopped).await });

@@ -3,13 +3,14 @@
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
 use holdfast_app::Context;
+use holdfast_core::input::Field;
 use holdfast_core::random;
 
 use crate::page::PageError;
 use crate::session;
 
-/// The largest form: the token form with every scope is under 1 KiB.
-const MAX_BYTES: usize = 16 * 1024;
+/// The largest form: a task with as many excluded paths as there may be, each sign written as three.
+const MAX_BYTES: usize = 1024 * 1024;
 
 const READ_WITHIN: std::time::Duration = std::time::Duration::from_secs(30);
 
@@ -31,9 +32,8 @@ impl<S: Send + Sync> FromRequest<S> for Form {
         let read = tokio::time::timeout(READ_WITHIN, axum::body::to_bytes(request.into_body(), MAX_BYTES)).await;
         let bytes = read.map_err(|_| PageError::Forged)?.map_err(|_| PageError::Forged)?;
         let form = Self { fields: url::form_urlencoded::parse(&bytes).into_owned().collect() };
-        let expected = session::browser_secret(&headers).map(|secret| csrf_token(&secret));
-        let given = form.text("csrf");
-        if expected.is_none_or(|expected| !random::equal(expected.as_bytes(), given.as_bytes())) {
+        let secret = session::browser_secret(&headers);
+        if !secret.is_some_and(|secret| is_own_token(&secret, &form.text("csrf"))) {
             return Err(PageError::Forged);
         }
         Ok(form)
@@ -41,6 +41,11 @@ impl<S: Send + Sync> FromRequest<S> for Form {
 }
 
 impl Form {
+    /// What stands in an address after its question mark.
+    pub(crate) fn of_query(query: Option<&str>) -> Self {
+        Self { fields: url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()).into_owned().collect() }
+    }
+
     pub(crate) fn text(&self, name: &str) -> String {
         self.texts(name).next().unwrap_or_default().to_owned()
     }
@@ -48,11 +53,85 @@ impl Form {
     pub(crate) fn texts(&self, name: &str) -> impl Iterator<Item = &str> {
         self.fields.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
+
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    pub(crate) fn is_on(&self, name: &str) -> bool {
+        self.texts(name).any(|value| value == "on")
+    }
+
+    /// A field that a use case checks; left empty it is none.
+    pub(crate) fn optional(&self, name: &str) -> Field<String> {
+        match self.texts(name).next() {
+            Some("") => Field::Null,
+            Some(text) => Field::Value(text.to_owned()),
+            None => Field::Absent,
+        }
+    }
+
+    /// A field that must not be empty, which is for the use case to say.
+    pub(crate) fn required(&self, name: &str) -> Field<String> {
+        self.texts(name).next().map_or(Field::Absent, |text| Field::Value(text.to_owned()))
+    }
+
+    /// A secret: left empty it stays as it is, unless it is to be removed.
+    pub(crate) fn secret(&self, name: &str) -> Field<String> {
+        if self.is_on(&format!("remove_{name}")) {
+            return Field::Null;
+        }
+        match self.texts(name).next() {
+            None | Some("") => Field::Absent,
+            Some(text) => Field::Value(text.to_owned()),
+        }
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Field<i64> {
+        match self.texts(name).next().map(str::trim) {
+            None => Field::Absent,
+            Some("") => Field::Null,
+            Some(text) => text.parse().map_or(Field::WrongType, Field::Value),
+        }
+    }
+
+    /// All that were ticked; none of them is an empty list.
+    pub(crate) fn numbers(&self, name: &str) -> Vec<i64> {
+        self.texts(name).filter_map(|text| text.parse().ok()).collect()
+    }
 }
 
-/// What a page carries for the browser with this secret.
+/// What a page carries for the browser with this secret. Masked anew each time, so that a page that is compressed tells
+/// nothing about it by its length.
 pub(crate) fn csrf_token(browser_secret: &str) -> String {
-    random::hex(&random::digest(&format!("csrf {browser_secret}")))
+    let mask = random::bytes::<32>();
+    let masked = mixed(&digest(browser_secret), &mask);
+    format!("{}{}", random::hex(&mask), random::hex(&masked))
+}
+
+fn is_own_token(browser_secret: &str, given: &str) -> bool {
+    let Some((mask, masked)) = given.split_at_checked(64) else { return false };
+    let (Some(mask), Some(masked)) = (unhex(mask), unhex(masked)) else { return false };
+    random::equal(&mixed(&mask, &masked), &digest(browser_secret))
+}
+
+fn digest(browser_secret: &str) -> [u8; 32] {
+    random::digest(&format!("csrf {browser_secret}"))
+}
+
+fn mixed(a: &[u8; 32], b: &[u8; 32]) -> [u8; 32] {
+    std::array::from_fn(|place| a[place] ^ b[place])
+}
+
+fn unhex(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (place, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(place * 2..place * 2 + 2)?, 16).ok()?;
+    }
+    Some(bytes)
 }
 
 /// Browsers send `Origin` with every form. It must be where people reach us, or name the host that was asked: a proxy
@@ -84,5 +163,24 @@ mod tests {
         assert!(is_own("https://backup.example.org", Some("https://backup.example.org")));
         assert!(!is_own("http://evil.example", Some("https://backup.example.org")));
         assert!(!is_own("null", None));
+    }
+
+    #[test]
+    fn a_token_is_for_one_browser_and_never_the_same_twice() {
+        let (first, second) = (csrf_token("a"), csrf_token("a"));
+        assert_ne!(first, second);
+        assert!(is_own_token("a", &first) && is_own_token("a", &second));
+        for wrong in ["", "00", &csrf_token("b"), &first[1..], &format!("{first}0"), "ü"] {
+            assert!(!is_own_token("a", wrong), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn empty_fields_are_none_and_secrets_stay() {
+        let form = Form::of_query(Some("a=&b=x&n=7&bad=x&remove_s=on&t="));
+        assert!(matches!(form.optional("a"), Field::Null) && matches!(form.optional("c"), Field::Absent));
+        assert!(matches!(form.number("n"), Field::Value(7)) && matches!(form.number("bad"), Field::WrongType));
+        assert!(matches!(form.secret("s"), Field::Null) && matches!(form.secret("t"), Field::Absent));
+        assert!(matches!(form.secret("b"), Field::Value(_)));
     }
 }

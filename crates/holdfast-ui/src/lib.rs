@@ -1,46 +1,249 @@
-//! The HTML pages: sign-in, the first account, the account page with its API tokens and messages, and a run's log. Server-rendered, no script.
+//! The HTML pages: everything a person does with Holdfast, in a browser. Server-rendered; plain links and forms that work
+//! without a script, and one small script of our own that makes them lively.
 
-mod account;
+mod assets;
+mod chart;
+mod fields;
 mod form;
-mod hearing;
+mod frame;
+mod human;
+mod live;
 mod page;
-mod run;
+mod pages;
 mod session;
-mod sign_in;
+mod view;
+mod words;
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::http::header;
 use axum::routing::{get, post};
+use axum::{Router, middleware};
 use holdfast_app::App;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tower_http::compression::CompressionLayer;
+
+use crate::pages::{
+    account, administration, audit, backups, destinations, identity, notices, overview, probe, restore, runs, search,
+    security, servers, sign_in, streams, tags, task_form, tasks,
+};
 
 /// What every page reaches.
 pub struct Ui {
     pub app: Arc<App>,
     /// Cookies are for https alone when people reach the service that way.
     pub secure_cookies: bool,
+    /// Ends what would otherwise hold the service up: event streams.
+    stop: CancellationToken,
+    streams: Arc<Semaphore>,
+}
+
+impl Ui {
+    pub fn new(app: Arc<App>, secure_cookies: bool, stop: CancellationToken) -> Self {
+        Self { app, secure_cookies, stop, streams: Arc::new(Semaphore::new(live::STREAMS)) }
+    }
 }
 
 /// All pages. Everything else that is not an API path is a page that does not exist.
 pub fn router(ui: Arc<Ui>) -> Router {
-    Router::new()
-        .route("/", get(account::start))
-        .route("/sign-in", get(sign_in::show).post(sign_in::submit))
-        .route("/set-up/{link}", get(sign_in::show_set_up).post(sign_in::submit_set_up))
-        .route("/sign-out", post(sign_in::sign_out))
-        .route("/account", get(account::show))
-        .route("/account/tokens", post(account::create_token))
-        .route("/account/tokens/{id}/revoke", post(account::revoke_token))
-        .route("/account/messages", post(hearing::update))
-        .route("/account/notices/{id}/retry", post(hearing::retry))
-        .route("/runs/{id}", get(run::show))
-        .route("/assets/holdfast.css", get(stylesheet))
+    let pages = Router::new()
+        .merge(visitors())
+        .merge(account_pages())
+        .merge(task_pages())
+        .merge(backup_pages())
+        .merge(resource_pages())
+        .route("/", get(overview::show))
+        .route("/search", get(search::show))
+        .route("/theme", post(sign_in::set_theme))
+        .route("/administration", get(administration::show))
+        .route("/administration/invite", post(administration::invite))
+        .route("/administration/registration", post(administration::set_registration))
+        .route("/administration/people/{id}/link", post(administration::renew_link))
+        .route("/administration/people/{id}/admin", post(administration::set_admin))
+        .route("/administration/people/{id}/delete", get(administration::show_delete).post(administration::delete))
+        .route("/assets/{name}", get(assets::show))
         .fallback(page::not_found)
-        .with_state(ui)
+        .layer(middleware::from_fn_with_state(ui.clone(), page::finish))
+        // After the rest, so that problems are compressed too; downloads are as small as they get.
+        .layer(CompressionLayer::new());
+    let plain = Router::new()
+        .route("/live", get(live::show))
+        .route("/backups/{id}/download", get(backups::download))
+        .layer(middleware::from_fn_with_state(ui.clone(), page::finish));
+    pages.merge(plain).with_state(ui)
 }
 
-async fn stylesheet() -> ([(header::HeaderName, &'static str); 2], &'static str) {
-    let headers = [(header::CONTENT_TYPE, "text/css; charset=utf-8"), (header::CACHE_CONTROL, "max-age=3600")];
-    (headers, include_str!("../assets/holdfast.css"))
+fn visitors() -> Router<Arc<Ui>> {
+    Router::new()
+        .route("/sign-in", get(sign_in::show).post(sign_in::submit))
+        .route("/sign-in/{provider}", get(identity::leave))
+        .route("/sign-in/{provider}/back", get(identity::back))
+        .route("/sign-out", post(sign_in::sign_out))
+        .route("/set-up/{link}", get(sign_in::show_link).post(sign_in::submit_link))
+        .route("/register", get(sign_in::show_register).post(sign_in::register))
+        .route("/forgotten", get(sign_in::show_forgotten).post(sign_in::forgotten))
+}
+
+fn account_pages() -> Router<Arc<Ui>> {
+    Router::new()
+        .route("/account", get(account::show))
+        .route("/account/profile", post(account::update_profile))
+        .route("/account/messages", post(account::update_hearing))
+        .route("/account/tokens", post(account::create_token))
+        .route("/account/tokens/{id}/revoke", post(account::revoke_token))
+        .route("/account/delete", get(account::show_delete).post(account::delete))
+        .route("/account/security", get(security::show))
+        .route("/account/password", post(security::change_password))
+        .route("/account/two-factor", get(security::show_two_factor).post(security::confirm_two_factor))
+        .route("/account/two-factor/change", post(security::change_two_factor))
+        .route("/account/sessions/{id}/revoke", post(security::revoke_session))
+        .route("/account/identities/{provider}/unlink", post(identity::unlink))
+        .route("/audit", get(audit::show))
+        .route("/notices", get(notices::list))
+        .route("/notices/{id}/retry", post(notices::retry))
+}
+
+fn task_pages() -> Router<Arc<Ui>> {
+    Router::new()
+        .route("/tasks", get(tasks::list))
+        .route("/tasks/bulk", post(tasks::bulk))
+        .route("/tasks/preview", get(task_form::show_preview))
+        .route("/tasks/new", get(task_form::show_new).post(task_form::create))
+        .route("/tasks/{id}", get(tasks::show))
+        .route("/tasks/{id}/edit", get(task_form::show_edit).post(task_form::update))
+        .route("/tasks/{id}/copy", get(task_form::show_copy))
+        .route("/tasks/{id}/run", post(tasks::run))
+        .route("/tasks/{id}/cancel", post(tasks::cancel))
+        .route("/tasks/{id}/pause", post(tasks::pause))
+        .route("/tasks/{id}/resume", post(tasks::resume))
+        .route("/tasks/{id}/trigger", get(tasks::show_trigger).post(tasks::rotate_trigger))
+        .route("/tasks/{id}/delete", get(tasks::show_delete).post(tasks::delete))
+        .route("/runs", get(runs::list))
+        .route("/runs/{id}", get(runs::show))
+        .route("/runs/{id}/cancel", post(runs::cancel))
+        .route("/runs/{id}/delete", post(runs::delete))
+}
+
+fn backup_pages() -> Router<Arc<Ui>> {
+    Router::new()
+        .route("/backups", get(backups::list))
+        .route("/backups/{id}", get(backups::show))
+        .route("/backups/{id}/verify", post(backups::verify))
+        .route("/backups/{id}/restore", get(restore::show).post(restore::submit))
+        .route("/backups/{id}/delete", get(backups::show_delete).post(backups::delete))
+}
+
+fn resource_pages() -> Router<Arc<Ui>> {
+    Router::new()
+        .route("/servers", get(servers::list))
+        .route("/servers/new", get(servers::show_new).post(servers::create))
+        .route("/servers/{id}", get(servers::show))
+        .route("/servers/{id}/edit", get(servers::show_edit).post(servers::update))
+        .route("/servers/{id}/check", post(servers::check))
+        .route("/servers/{id}/accept-key", post(servers::accept_key))
+        .route("/servers/{id}/browse", get(probe::show_browse))
+        .route("/servers/{id}/delete", get(servers::show_delete).post(servers::delete))
+        .route("/destinations", get(destinations::list))
+        .route("/destinations/new", get(destinations::show_new).post(destinations::create))
+        .route("/destinations/{id}", get(destinations::show))
+        .route("/destinations/{id}/edit", get(destinations::show_edit).post(destinations::update))
+        .route("/destinations/{id}/check", post(destinations::check))
+        .route("/destinations/{id}/delete", get(destinations::show_delete).post(destinations::delete))
+        .route("/notifications", get(streams::list))
+        .route("/notifications/new", get(streams::show_new).post(streams::create))
+        .route("/notifications/{id}/edit", get(streams::show_edit).post(streams::update))
+        .route("/notifications/{id}/test", post(streams::test))
+        .route("/notifications/{id}/delete", get(streams::show_delete).post(streams::delete))
+        .route("/tags", get(tags::list))
+        .route("/tags/new", get(tags::show_new).post(tags::create))
+        .route("/tags/{id}/edit", get(tags::show_edit).post(tags::update))
+        .route("/tags/{id}/delete", post(tags::delete))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::frame::{Frame, Place};
+    use crate::words::Words;
+
+    /// Every page with something in it, in every language, with text in every place that somebody else could have
+    /// written. What comes out is markup of ours alone.
+    #[test]
+    fn every_template_renders_and_what_people_typed_shows_as_text() {
+        let hostile = "<img src=x onerror=alert(1)>\"'</script>";
+        for (code, _) in Words::all() {
+            let frame = Frame {
+                t: Words::of(code),
+                csrf: "token".into(),
+                place: Place::Tasks,
+                name: hostile.into(),
+                is_signed_in: true,
+                is_admin: true,
+                running: 2,
+                undelivered: 1,
+                sign: "1".into(),
+                said: Some("Saved.".into()),
+                ..Frame::default()
+            };
+            let all = [
+                account::samples,
+                administration::samples,
+                audit::samples,
+                backups::samples,
+                destinations::samples,
+                notices::samples,
+                overview::samples,
+                probe::samples,
+                restore::samples,
+                runs::samples,
+                search::samples,
+                security::samples,
+                servers::samples,
+                sign_in::samples,
+                streams::samples,
+                tags::samples,
+                tasks::samples,
+            ];
+            for samples in all {
+                for html in samples(&frame, hostile) {
+                    assert!(!html.contains("<img"), "{html}");
+                    assert!(!html.contains(" style=") && !html.contains("onclick"), "{html}");
+                    assert_eq!(html.matches("<script").count(), 1, "only our own: {html}");
+                    assert_eq!(html.matches("<main").count(), 1);
+                    assert_eq!(html.matches("<h1").count(), 1, "{html}");
+                }
+            }
+        }
+        // All of them are among the samples, or are parts of one that is.
+        let used: BTreeSet<String> = sources().iter().flat_map(|text| paths(text)).collect();
+        for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/templates")).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            assert!(used.contains(&name), "{name} is rendered by no test");
+        }
+    }
+
+    fn sources() -> Vec<String> {
+        let mut texts = Vec::new();
+        let mut folders = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
+        folders.push(concat!(env!("CARGO_MANIFEST_DIR"), "/templates").into());
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    texts.push(std::fs::read_to_string(path).unwrap());
+                }
+            }
+        }
+        texts
+    }
+
+    fn paths(text: &str) -> Vec<String> {
+        let marks = ["path = \"", "include \"", "extends \""];
+        let parts = marks.iter().flat_map(|mark| text.split(mark).skip(1));
+        parts.filter_map(|part| part.split('"').next()).map(str::to_owned).collect()
+    }
 }

@@ -1,14 +1,22 @@
 //! Rendering: templates to answers, with the headers that every page has, and errors as pages.
 
+use std::sync::Arc;
+
 use askama::Template;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use holdfast_app::AppError;
-use holdfast_core::input::Errors;
 
-/// Nothing runs and nothing is loaded but our own style sheet.
-const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; \
-    frame-ancestors 'none'";
+use crate::Ui;
+use crate::frame::Frame;
+use crate::session::{self, Theme};
+use crate::words::Words;
+
+/// Nothing runs and nothing is loaded but our own script, style sheet and pictures.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+    form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 pub(crate) fn render(status: StatusCode, template: &impl Template) -> Response {
     let html = match template.render() {
@@ -18,43 +26,30 @@ pub(crate) fn render(status: StatusCode, template: &impl Template) -> Response {
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         }
     };
-    let mut response = (status, Html(html)).into_response();
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
-    // Not "no-referrer": browsers would then send our own forms with `Origin: null`.
-    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
-    response
+    (status, Html(html)).into_response()
 }
 
 #[derive(Template)]
 #[template(path = "message.html")]
 pub(crate) struct MessagePage {
+    pub frame: Frame,
     pub title: String,
     pub text: String,
-}
-
-pub(crate) fn message(status: StatusCode, title: &str, text: impl Into<String>) -> Response {
-    render(status, &MessagePage { title: title.to_owned(), text: text.into() })
+    pub back: Option<String>,
 }
 
 pub(crate) async fn not_found() -> Response {
-    message(StatusCode::NOT_FOUND, "There is no such page", "The address may be mistyped, or the page has moved.")
-}
-
-/// The errors of a form, looked up by the template next to each field.
-#[derive(Default)]
-pub(crate) struct FormErrors(pub Errors);
-
-impl FormErrors {
-    pub(crate) fn of(&self, field: &str) -> Vec<String> {
-        let own = self.0.iter().find(|(name, _)| *name == field);
-        own.map(|(_, texts)| texts.to_vec()).unwrap_or_default()
-    }
+    PageError::App(AppError::Missing("There is no such page.")).into_response()
 }
 
 /// What stops a page from being shown.
+#[derive(Debug)]
 pub(crate) enum PageError {
     App(AppError),
+    /// Somebody must sign in first, and comes back here afterwards.
+    SignIn {
+        then: Option<String>,
+    },
     /// The form did not come from our own page.
     Forged,
 }
@@ -68,36 +63,105 @@ impl From<AppError> for PageError {
 pub(crate) type PageResult = Result<Response, PageError>;
 
 impl IntoResponse for PageError {
+    /// The page around it needs the reader's language, which `finish` knows.
     fn into_response(self) -> Response {
-        let error = match self {
-            Self::Forged => {
-                let text = "The form was not sent from Holdfast's own page, or was open for too long. Go back, reload \
-                    the page and try again. Nothing was changed.";
-                return message(StatusCode::FORBIDDEN, "This form is not valid any more", text);
-            }
-            Self::App(error) => error,
+        let (status, key) = match &self {
+            Self::SignIn { then } => return Redirect::to(&sign_in_address(then.as_deref())).into_response(),
+            Self::Forged => (StatusCode::FORBIDDEN, "problem-forged"),
+            Self::App(error) => match error {
+                AppError::Unauthenticated => return Redirect::to("/sign-in").into_response(),
+                AppError::TooManyRequests { .. } => (StatusCode::TOO_MANY_REQUESTS, "problem-too-many"),
+                AppError::MissingScope(_) | AppError::Forbidden(_) => (StatusCode::FORBIDDEN, "problem-forbidden"),
+                AppError::NotFound(_) | AppError::Missing(_) => (StatusCode::NOT_FOUND, "problem-missing"),
+                AppError::Conflict(_) => (StatusCode::CONFLICT, "problem-conflict"),
+                AppError::Invalid(_) => (StatusCode::UNPROCESSABLE_ENTITY, "problem-invalid"),
+                AppError::Unavailable(reason) => {
+                    tracing::warn!(reason, "unavailable");
+                    (StatusCode::SERVICE_UNAVAILABLE, "problem-unavailable")
+                }
+                AppError::Internal(reason) => {
+                    tracing::error!(reason, "internal error");
+                    (StatusCode::INTERNAL_SERVER_ERROR, "problem-internal")
+                }
+            },
         };
-        let text = error.to_string();
-        match error {
-            AppError::Unauthenticated => Redirect::to("/sign-in").into_response(),
-            AppError::TooManyRequests { .. } => message(StatusCode::TOO_MANY_REQUESTS, "Too many tries", text),
-            AppError::MissingScope(_) | AppError::Forbidden(_) => message(StatusCode::FORBIDDEN, "Not allowed", text),
-            AppError::NotFound(_) | AppError::Missing(_) => message(StatusCode::NOT_FOUND, "Not found", text),
-            AppError::Conflict(_) => message(StatusCode::CONFLICT, "Not possible now", text),
-            AppError::Invalid(errors) => {
+        let text = match &self {
+            Self::App(AppError::Invalid(errors)) => {
                 let texts: Vec<&str> = errors.iter().flat_map(|(_, texts)| texts).map(String::as_str).collect();
-                message(StatusCode::UNPROCESSABLE_ENTITY, "Something is missing", texts.join(" "))
+                texts.join(" ")
             }
-            AppError::Unavailable(reason) => {
-                tracing::warn!(reason, "unavailable");
-                message(StatusCode::SERVICE_UNAVAILABLE, "Holdfast is busy", text)
-            }
-            AppError::Internal(reason) => {
-                tracing::error!(reason, "internal error");
-                message(StatusCode::INTERNAL_SERVER_ERROR, "Something went wrong", text)
-            }
+            Self::App(error) => error.to_string(),
+            Self::Forged | Self::SignIn { .. } => String::new(),
+        };
+        let mut response = status.into_response();
+        response.extensions_mut().insert(Problem { key, text });
+        response
+    }
+}
+
+fn sign_in_address(then: Option<&str>) -> String {
+    match then {
+        None | Some("/") => "/sign-in".to_owned(),
+        Some(then) => {
+            let query: String = url::form_urlencoded::Serializer::new(String::new()).append_pair("then", then).finish();
+            format!("/sign-in?{query}")
         }
     }
+}
+
+/// What a page about a problem will say.
+#[derive(Clone)]
+struct Problem {
+    key: &'static str,
+    text: String,
+}
+
+impl Problem {
+    fn page(&self, t: Words, theme: Theme, back: Option<String>) -> MessagePage {
+        // What the use case says is the most precise; some problems need more words, or have none.
+        let text = match self.key {
+            "problem-forged" => t.say("problem-forged-text"),
+            "problem-internal" => t.say("problem-internal-text"),
+            "problem-unavailable" => t.say("problem-unavailable-text"),
+            _ => t.rule(&self.text),
+        };
+        MessagePage { frame: Frame::visitor(t, theme, String::new()), title: t.say(self.key), text, back }
+    }
+}
+
+/// The last step of every page: problems get their page, and all get their headers.
+pub(crate) async fn finish(State(_): State<Arc<Ui>>, request: Request, next: Next) -> Response {
+    let headers = request.headers().clone();
+    let mut response = next.run(request).await;
+    if let Some(problem) = response.extensions().get::<Problem>().cloned() {
+        let page = problem.page(session::language(&headers), Theme::of(&headers), own_referer(&headers));
+        response = render(response.status(), &page);
+    }
+    let is_html =
+        response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/html"));
+    if is_html {
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+        // Not "no-referrer": browsers would then send our own forms with `Origin: null`.
+        headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
+    }
+    response
+}
+
+/// The page that somebody came from, when it is one of ours.
+pub(crate) fn own_referer(headers: &HeaderMap) -> Option<String> {
+    let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let (_, rest) = text(header::REFERER)?.split_once("://")?;
+    let (host, path) = rest.split_once('/')?;
+    (Some(host) == text(header::HOST)).then(|| format!("/{path}"))
+}
+
+/// Back to a page of ours, with a word about what was done.
+pub(crate) fn done(address: &str, said: &str) -> Response {
+    let (path, fragment) = address.split_once('#').map_or((address, None), |(path, part)| (path, Some(part)));
+    let sign = if path.contains('?') { '&' } else { '?' };
+    let fragment = fragment.map(|part| format!("#{part}")).unwrap_or_default();
+    Redirect::to(&format!("{path}{sign}said={said}{fragment}")).into_response()
 }
 
 #[cfg(test)]
@@ -106,8 +170,30 @@ mod tests {
 
     #[test]
     fn what_people_typed_shows_as_text() {
-        let page = MessagePage { title: "<img src=x onerror=alert(1)>".into(), text: "a & b".into() };
-        let html = page.render().unwrap();
-        assert!(!html.contains("<img") && html.contains("a &#38; b"), "{html}");
+        let problem = Problem { key: "problem-conflict", text: "<img src=x onerror=alert(1)> a & b".into() };
+        let html = problem.page(Words::default(), Theme::Dark, Some("/a\"><b>".into())).render().unwrap();
+        assert!(!html.contains("<img") && !html.contains("<b>") && html.contains("data-theme=\"dark\""), "{html}");
+    }
+
+    #[test]
+    fn nobody_is_led_elsewhere() {
+        assert_eq!(sign_in_address(Some("/runs/7?a=b")), "/sign-in?then=%2Fruns%2F7%3Fa%3Db");
+        assert_eq!(sign_in_address(Some("/")), "/sign-in");
+        let headers = |referer: &str| {
+            let host = (header::HOST, "a.example".parse().unwrap());
+            HeaderMap::from_iter([(header::REFERER, referer.parse().unwrap()), host])
+        };
+        assert_eq!(own_referer(&headers("http://a.example/tasks?x=1")), Some("/tasks?x=1".into()));
+        assert_eq!(own_referer(&headers("http://b.example/tasks")), None);
+    }
+
+    #[test]
+    fn what_was_done_is_told_at_the_right_place() {
+        let location = |address: &str| {
+            let response = done(address, "saved");
+            response.headers()[header::LOCATION].to_str().unwrap().to_owned()
+        };
+        assert_eq!(location("/account#messages"), "/account?said=saved#messages");
+        assert_eq!(location("/tasks?tag=1"), "/tasks?tag=1&said=saved");
     }
 }

@@ -4,42 +4,139 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::response::Response;
-use holdfast_app::{AppError, Caller, Context, accounts};
+use holdfast_app::{AppError, Caller, Context, overview, sessions};
 use holdfast_core::{Secret, random};
+use holdfast_store::users::UserRow;
 
 use crate::Ui;
+use crate::form::{Form, csrf_token};
+use crate::frame::{Frame, Place};
+use crate::human::Reader;
 use crate::page::PageError;
+use crate::words::Words;
 
 const SESSION: &str = "holdfast_session";
 const VISITOR: &str = "holdfast_visitor";
+const THEME: &str = "holdfast_theme";
+const LANGUAGE: &str = "holdfast_language";
+/// What binds a way to a sign-in provider to this browser.
+const TRIP: &str = "holdfast_trip";
+/// Nobody takes longer to sign in elsewhere.
+const TRIP_SECS: u32 = 15 * 60;
 const MONTH_SECS: u32 = 30 * 24 * 3600;
+const YEAR_SECS: u32 = 365 * 24 * 3600;
 
-/// A signed-in person.
+/// A signed-in person, and what their request carries.
 pub(crate) struct SignedIn {
     pub caller: Caller,
-    pub name: String,
-    pub email: String,
-    pub timezone: String,
+    pub user: UserRow,
     /// The session's secret, to end it with and to derive form tokens from.
     pub secret: String,
+    pub reader: Reader,
+    pub base_url: String,
+    /// What stands after the question mark.
+    pub query: Form,
+    theme: Theme,
+    said: Option<String>,
+    /// Of before anything else was looked at: what changes from then on shows in a later one.
+    sign: String,
 }
 
 impl FromRequestParts<Arc<Ui>> for SignedIn {
     type Rejection = PageError;
 
     async fn from_request_parts(parts: &mut Parts, ui: &Arc<Ui>) -> Result<Self, PageError> {
-        let secret = cookie(&parts.headers, SESSION).ok_or(AppError::Unauthenticated)?;
+        let sign_in = || {
+            let address = parts.uri.path_and_query().map(|address| address.as_str().to_owned());
+            PageError::SignIn { then: address.filter(|_| parts.method == Method::GET) }
+        };
+        let secret = cookie(&parts.headers, SESSION).ok_or_else(sign_in)?;
         let context = context(parts)?;
-        let (caller, user) = accounts::session_caller(&ui.app, &secret, context.origin("session")).await?;
-        Ok(Self { caller, name: user.name, email: user.email, timezone: user.timezone, secret })
+        let found = sessions::caller(&ui.app, &secret, context.origin("session")).await;
+        let (caller, user) = match found {
+            Err(AppError::Unauthenticated) => return Err(sign_in()),
+            found => found?,
+        };
+        let t = Words::of(&user.language);
+        let reader = Reader { t, zone: caller.zone.clone(), now: ui.app.now() };
+        let query = Form::of_query(parts.uri.query());
+        let said = t.find(&format!("said-{}", query.text("said")));
+        let (theme, base_url) = (Theme::of(&parts.headers), context.base_url);
+        let is_page = parts.method == Method::GET;
+        let sign = if is_page { overview::sign(&ui.app, &caller).await? } else { String::new() };
+        Ok(Self { caller, user, secret, reader, base_url, query, theme, said, sign })
+    }
+}
+
+impl SignedIn {
+    pub(crate) fn t(&self) -> Words {
+        self.reader.t
+    }
+
+    pub(crate) fn csrf(&self) -> String {
+        csrf_token(&self.secret)
+    }
+
+    /// What is around every page.
+    pub(crate) async fn frame(&self, ui: &Ui, place: Place) -> Result<Frame, AppError> {
+        let corner = overview::corner(&ui.app, &self.caller).await?;
+        Ok(Frame {
+            t: self.t(),
+            csrf: self.csrf(),
+            theme: self.theme,
+            place,
+            name: self.user.name.clone(),
+            is_signed_in: true,
+            is_admin: self.user.is_admin,
+            running: corner.running,
+            undelivered: corner.undelivered,
+            sign: self.sign.clone(),
+            said: self.said.clone(),
+        })
+    }
+}
+
+/// Light or dark, as somebody chose; else as their system wishes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Theme {
+    #[default]
+    System,
+    Light,
+    Dark,
+}
+
+impl Theme {
+    pub(crate) const ALL: [Self; 3] = [Self::System, Self::Light, Self::Dark];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Light => "light",
+            Self::Dark => "dark",
+        }
+    }
+
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let chosen = cookie(headers, THEME).unwrap_or_default();
+        Self::ALL.into_iter().find(|theme| theme.as_str() == chosen).unwrap_or_default()
     }
 }
 
 pub(crate) fn context(parts: &Parts) -> Result<Context, PageError> {
     let context = parts.extensions.get::<Context>().cloned();
     context.ok_or_else(|| AppError::Internal("a request without context".to_owned()).into())
+}
+
+/// The language of somebody who may not be signed in: the one they had last, else what their browser asks for.
+pub(crate) fn language(headers: &HeaderMap) -> Words {
+    cookie(headers, LANGUAGE).map_or_else(|| Words::of_browser(headers), |code| Words::of(&code))
+}
+
+/// What a browser says it is.
+pub(crate) fn device(headers: &HeaderMap) -> String {
+    headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
 }
 
 /// What ties forms to this browser: the session, or the visitor's cookie before there is one.
@@ -54,6 +151,27 @@ pub(crate) fn visitor_secret(headers: &HeaderMap) -> String {
 
 pub(crate) fn remember_visitor(response: &mut Response, secret: &str, secure: bool) {
     set(response, VISITOR, secret, MONTH_SECS, secure);
+}
+
+pub(crate) fn remember_theme(response: &mut Response, theme: Theme, secure: bool) {
+    set(response, THEME, theme.as_str(), YEAR_SECS, secure);
+}
+
+pub(crate) fn remember_language(response: &mut Response, t: Words, secure: bool) {
+    set(response, LANGUAGE, t.code(), YEAR_SECS, secure);
+}
+
+pub(crate) fn begin_trip(response: &mut Response, secret: &str, secure: bool) {
+    set(response, TRIP, secret, TRIP_SECS, secure);
+}
+
+/// The secret of the way that somebody is on; it is over with this answer.
+pub(crate) fn end_trip(response: &mut Response, secure: bool) {
+    set(response, TRIP, "", 0, secure);
+}
+
+pub(crate) fn trip(headers: &HeaderMap) -> Option<String> {
+    cookie(headers, TRIP)
 }
 
 pub(crate) fn start(response: &mut Response, secret: &Secret, secure: bool) {

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use holdfast_app::{AppError, Archives, Download, EntryItem, Result};
+use holdfast_core::backup::Content;
 use holdfast_core::clock;
 use holdfast_core::run::FailureCode;
-use holdfast_engine::{Engine, EngineError, Entry};
+use holdfast_engine::{Engine, EngineError, Entry, StoredBackup};
 use holdfast_store::Store;
 use holdfast_store::backups::BackupRow;
 use tokio::sync::{Semaphore, mpsc};
@@ -56,9 +57,7 @@ impl Archives for StoredArchives {
     async fn entries(&self, backup: &BackupRow, path: &str, limit: usize) -> Result<Vec<EntryItem>> {
         let _turn = self.take_turn()?;
         let stored = self.planner.stored(&self.store, backup).await?;
-        if stored.content != holdfast_core::backup::Content::Files {
-            return Err(AppError::Conflict("This backup is a dump of a database; it has no files to list.".to_owned()));
-        }
+        only_files(&stored)?;
         let start = (path.to_owned(), path.is_empty(), Vec::new());
         let visited = self.engine.visit(&stored, start, move |(folder, exists, found), entry| {
             *exists |= entry.path == *folder;
@@ -90,8 +89,42 @@ impl Archives for StoredArchives {
                 (last_part(path), entry.size, pieces)
             }
         };
-        Ok(Download { file_name, size, pieces: with_turn(source, turn) })
+        Ok(Download { file_name, size: Some(size), pieces: with_turn(source, turn) })
     }
+
+    async fn download_folder(&self, backup: &BackupRow, path: &str) -> Result<Download> {
+        let turn = self.take_turn()?;
+        let stored = self.planner.stored(&self.store, backup).await?;
+        only_files(&stored)?;
+        let path = path.trim_matches('/');
+        let pieces = self.engine.download_folder(&stored, path).await.map_err(refused)?;
+        let name = path.rsplit('/').next().unwrap_or(path);
+        Ok(Download { file_name: format!("{name}.tar"), size: None, pieces: with_turn(pieces, turn) })
+    }
+
+    async fn search(&self, backup: &BackupRow, text: &str, limit: usize) -> Result<Vec<EntryItem>> {
+        let _turn = self.take_turn()?;
+        let stored = self.planner.stored(&self.store, backup).await?;
+        only_files(&stored)?;
+        let wanted = text.to_lowercase();
+        let visited = self.engine.visit(&stored, Vec::new(), move |found: &mut Vec<EntryItem>, entry| {
+            let name = entry.path.rsplit('/').next().unwrap_or(&entry.path);
+            if name.to_lowercase().contains(&wanted) {
+                found.push(item(name.to_owned(), entry));
+            }
+            if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        let mut found = visited.await.map_err(refused)?;
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(found)
+    }
+}
+
+fn only_files(stored: &StoredBackup) -> Result<()> {
+    if stored.content == Content::Files {
+        return Ok(());
+    }
+    Err(AppError::Conflict("This backup is a dump of a database; it has no files to list.".to_owned()))
 }
 
 /// Keeps the turn until the last piece is gone.

@@ -6,6 +6,7 @@ use holdfast_app::{AppError, Origin, Result};
 use holdfast_core::Timestamp;
 use holdfast_core::backup::{DeletedReason, Verification};
 use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
+use holdfast_core::probe;
 use holdfast_core::retention::{self, Verdict};
 use holdfast_core::run::{FailureCode, RunKind, RunStatus};
 use holdfast_core::task::TaskSettings;
@@ -14,7 +15,7 @@ use holdfast_engine::{
 };
 use holdfast_store::backups::{self, NewBackup};
 use holdfast_store::runs::{self, RunRow};
-use holdfast_store::{At, StoreError, Tx, audit, destinations, servers, streams, tasks, uploads};
+use holdfast_store::{At, StoreError, Tx, audit, destinations, probes, servers, streams, tasks, uploads};
 
 use crate::Settings;
 use crate::execute::{Executor, of_app};
@@ -43,6 +44,7 @@ pub(crate) enum Done {
     ServerChecked(ServerReport),
     DestinationChecked { marker: Option<String> },
     StreamTested { answer: String },
+    Probed(probe::Answer),
 }
 
 /// A backup that is stored, and what is recorded with it.
@@ -87,6 +89,7 @@ pub(crate) struct FollowUp<'a> {
     pub epoch: i64,
     pub code: Option<FailureCode>,
     pub is_loss: bool,
+    pub warnings: i64,
 }
 
 /// What follows from the end of a run.
@@ -106,7 +109,13 @@ impl Next {
 impl FollowUp<'_> {
     pub(crate) async fn write(&self, tx: &mut Tx, settings: &Settings, now: Timestamp) -> Result<Next, StoreError> {
         let Some(task) = self.run.task_id.map(TaskId) else { return Ok(Next::Nothing) };
-        tasks::update_last_run(tx, task, now).await?;
+        let status = match self.code {
+            None => RunStatus::Successful,
+            Some(FailureCode::Cancelled) => RunStatus::Cancelled,
+            Some(_) => RunStatus::Failed,
+        };
+        let run = RunId(self.run.id);
+        tasks::update_last_run(tx, task, run, (status, self.code), self.warnings, now).await?;
         if self.is_loss {
             let losses = tasks::count_loss(tx, task).await?;
             if losses >= MOST_LOSSES {
@@ -230,6 +239,7 @@ impl End<'_> {
             Ok(Done::ServerChecked(_)) => "The server is online.".to_owned(),
             Ok(Done::DestinationChecked { .. }) => "The destination is reachable.".to_owned(),
             Ok(Done::StreamTested { answer }) => format!("A sample was delivered. {answer}"),
+            Ok(Done::Probed(_)) => "The server answered.".to_owned(),
             Err(error) => format!("{} {}", error.message, error.code.advice()),
         }
     }
@@ -253,7 +263,8 @@ impl End<'_> {
         }
         self.note_contact(&mut tx, now).await?;
         self.note_outcome(&mut tx, now).await?;
-        let follow_up = FollowUp { run, epoch: run.lease_epoch, code, is_loss: self.has_crashed };
+        let follow_up =
+            FollowUp { run, epoch: run.lease_epoch, code, is_loss: self.has_crashed, warnings: counts.warnings };
         let next = follow_up.write(&mut tx, settings, now).await?;
         self.note_news(&mut tx, next, counts.warnings, now).await?;
         tx.commit().await?;
@@ -301,6 +312,7 @@ impl End<'_> {
             }
             Ok(Done::DestinationChecked { marker }) => self.note_destination(tx, marker.as_deref(), now).await?,
             Ok(Done::Restored(_)) => self.note_found_destination(tx, now).await?,
+            Ok(Done::Probed(answer)) => probes::update_answer(tx, RunId(self.run.id), answer).await?,
             Ok(Done::StreamTested { answer }) => {
                 if let Some(stream) = self.run.stream_id {
                     streams::update_test(tx, StreamId(stream), true, answer, now).await?;
@@ -372,6 +384,9 @@ impl End<'_> {
             audit::insert(tx, At(now), owner, &Origin::default(), "backup.found_damaged", &detail).await?;
             let reason = self.done.as_ref().err().map_or("", |error| error.message.as_str());
             self.executor.herald.damaged(tx, BackupId(backup), RunId(self.run.id), reason, now).await?;
+        }
+        if found == Verification::Verified {
+            tasks::update_proven(tx, BackupId(backup), now).await?;
         }
         backups::update_verification(tx, BackupId(backup), found, now).await
     }

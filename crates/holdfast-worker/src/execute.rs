@@ -12,7 +12,7 @@ use holdfast_core::run::{FailureCode, RunKind};
 use holdfast_engine::{Context, Engine, EngineError, Journal};
 use holdfast_notify::Courier;
 use holdfast_store::runs::{self, Room, RunRow};
-use holdfast_store::{StoreError, backups, restores, streams, tasks, uploads, users};
+use holdfast_store::{StoreError, backups, probes, restores, streams, tasks, uploads, users};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -147,6 +147,7 @@ impl Executor {
                 Ok(Done::DestinationChecked { marker })
             }
             Some(RunKind::TestStream) => self.test_stream(run).await,
+            Some(RunKind::Probe) => self.probe(run, context, involved).await,
             None => Err(EngineError::internal(format!("this run is of unknown kind {}", run.kind))),
         }
     }
@@ -210,6 +211,21 @@ impl Executor {
         Ok(Done::StreamTested { answer })
     }
 
+    /// Looks at a server for somebody who makes a task.
+    async fn probe(&self, run: &RunRow, context: &Context, involved: &mut Involved) -> Result<Done, EngineError> {
+        let id = ServerId(run.server_id.unwrap_or_default());
+        let (server, probe) = async {
+            let question = probes::find_question(&mut self.app.store.read().await?, RunId(run.id)).await?;
+            let question = question.ok_or_else(|| crate::plans::gone("question"))?;
+            let (server, row) = self.planner.server(&self.app, UserId(run.user_id), id).await?;
+            involved.note(&server, id, row.jump_server_id.map(ServerId));
+            Ok((server, self.planner.probe(&self.app, &row, question).await?))
+        }
+        .await
+        .map_err(of_app)?;
+        self.engine.probe(&server, &probe, context).await.map(Done::Probed)
+    }
+
     /// Whoever watches from outside hears that a run begins; if that fails, the run goes on.
     async fn announce_start(&self, task: TaskId) {
         let announced = async {
@@ -239,7 +255,8 @@ impl Executor {
         }
         let Some(epoch) = runs::fail_lost(&mut tx, lost, now).await? else { return Ok(()) };
         runs::append_line(&mut tx, lost.run, epoch, LOST, now).await?;
-        let follow_up = FollowUp { run: &run, epoch, code: Some(FailureCode::WorkerLost), is_loss: true };
+        let follow_up =
+            FollowUp { run: &run, epoch, code: Some(FailureCode::WorkerLost), is_loss: true, warnings: run.warnings };
         let next = follow_up.write(&mut tx, &self.settings, now).await?;
         if RunKind::parse(&run.kind) == Some(RunKind::Backup) {
             let ended = Ended::Failed { code: FailureCode::WorkerLost, reason: LOST };

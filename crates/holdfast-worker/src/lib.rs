@@ -6,11 +6,13 @@ mod execute;
 mod herald;
 mod janitor;
 mod lease;
+mod mailer;
 mod plans;
 mod postman;
 mod removal;
 mod scheduler;
 mod settings;
+mod tally;
 mod weekly;
 
 use std::path::PathBuf;
@@ -20,15 +22,17 @@ use std::time::Duration;
 
 use holdfast_app::{App, Result};
 use holdfast_core::lease::Watch;
-use holdfast_core::random;
+use holdfast_core::{Timestamp, random};
 use holdfast_engine::Engine;
 use holdfast_notify::Courier;
 use holdfast_store::runs::{self, Room};
+use holdfast_store::workers;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use archives::StoredArchives;
+pub use mailer::CourierMailer;
 pub use settings::Settings;
 
 use crate::execute::Executor;
@@ -51,6 +55,8 @@ const SHORT_RUNS_AT_ONCE: usize = 8;
 const STEP_LIMIT: Duration = Duration::from_secs(60);
 /// Old logs go once in so many times of tidying up.
 const LOGS_EVERY: u64 = 60;
+/// A worker says every minute that it is there; one that has not for a day is history.
+const FORGET_SILENT_SECS: i64 = 86_400;
 /// Between the order to stop what still runs and the end of the process: time to write down how it ended.
 const LAST_WORDS: Duration = Duration::from_secs(4);
 
@@ -69,6 +75,7 @@ pub struct Worker {
     executor: Executor,
     /// Names this worker in the lease of a run.
     name: String,
+    started: Timestamp,
     watch: Mutex<Watch>,
     tidied: AtomicU64,
 }
@@ -132,7 +139,8 @@ impl Worker {
         let herald = Herald::new(courier.base_url());
         let executor = Executor { app, engine, planner: Planner { folder }, settings, halt, herald, courier };
         let name = format!("worker-{}", random::hex(&random::bytes::<8>()));
-        Self { executor, name, watch: Mutex::default(), tidied: AtomicU64::new(0) }
+        let started = executor.app.now();
+        Self { executor, name, started, watch: Mutex::default(), tidied: AtomicU64::new(0) }
     }
 
     fn app(&self) -> &Arc<App> {
@@ -174,6 +182,9 @@ impl Worker {
         }
         if let Err(error) = self.app().flush_token_use().await {
             tracing::warn!(%error, "the last uses of tokens were not written");
+        }
+        if let Err(error) = self.leave().await {
+            tracing::warn!(%error, "this worker stays on the list of those that are there");
         }
     }
 
@@ -253,7 +264,25 @@ impl Worker {
     /// Tidies up, as happens now and then. Tests call this in place of waiting.
     pub async fn tidy(&self) -> Result<()> {
         let is_time_for_logs = self.tidied.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOGS_EVERY);
+        self.beat().await?;
+        tally::write(self.app()).await?;
         janitor::tidy(&self.executor, is_time_for_logs).await
+    }
+
+    /// Says that this worker is there, and forgets those that have not said so for long.
+    async fn beat(&self) -> Result<()> {
+        let now = self.app().now();
+        let mut tx = self.app().store.begin().await?;
+        workers::beat(&mut tx, &self.name, env!("CARGO_PKG_VERSION"), self.started, now).await?;
+        workers::delete_silent(&mut tx, scheduler::later(now, -FORGET_SILENT_SECS)).await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// Nobody has to wonder where a worker went that ended in good order.
+    async fn leave(&self) -> Result<()> {
+        let mut tx = self.app().store.begin().await?;
+        workers::delete(&mut tx, &self.name).await?;
+        Ok(tx.commit().await?)
     }
 
     /// Gives what there was to do, and how many runs were queued.

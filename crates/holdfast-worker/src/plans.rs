@@ -7,10 +7,11 @@ use holdfast_core::Secret;
 use holdfast_core::backup::{RestoreDraft, RestoreTarget};
 use holdfast_core::destination::DestinationKind;
 use holdfast_core::ids::{DestinationId, ServerId, TaskId, UserId};
-use holdfast_core::task::{TaskKind, TaskSettings};
+use holdfast_core::probe::Question;
+use holdfast_core::task::{Source as TaskSource, TaskKind, TaskSettings};
 use holdfast_engine::ssh::{KeySeed, Target};
 use holdfast_engine::{
-    BackupPlan, DatabaseSource, DestinationSpec, FilesSource, Login, RestorePlan, Server, Source, StoredBackup,
+    BackupPlan, DatabaseSource, DestinationSpec, FilesSource, Login, Probe, RestorePlan, Server, Source, StoredBackup,
 };
 use holdfast_store::backups::{self, BackupRow};
 use holdfast_store::servers::{self, ServerRow};
@@ -45,18 +46,7 @@ impl Planner {
         let destination = self.destination(&mut tx, settings.destination).await?;
         drop(tx);
         let (server, server_row) = self.server(app, owner, settings.server).await?;
-        let source = match settings.source.kind {
-            TaskKind::Files => Source::Files(FilesSource {
-                path: settings.source.path.clone().unwrap_or_default(),
-                excluded: settings.source.excluded_paths.clone(),
-            }),
-            TaskKind::Database => Source::Database(DatabaseSource {
-                engine: settings.source.database_engine,
-                name: settings.source.database_name.clone(),
-                excluded_tables: tables(settings.source.excluded_tables.as_deref()),
-                login: self.login(app, &server_row).await?,
-            }),
-        };
+        let source = self.source(app, &settings.source, &server_row).await?;
         // Another source says nothing about the size of this one.
         let last = backups::find_last_size(&mut app.store.read().await?, task, &source.text()).await?;
         let count = |number: i64| u64::try_from(number).unwrap_or(0);
@@ -120,6 +110,30 @@ impl Planner {
         };
         let server = Server { target: target(&row, &key), jump: jump.map(|row| target(&row, &key)) };
         Ok((server, row))
+    }
+
+    /// What somebody wants to know of a server.
+    pub(crate) async fn probe(&self, app: &App, server: &ServerRow, question: Question) -> Result<Probe> {
+        Ok(match question {
+            Question::Folder(path) => Probe::Folder(path),
+            Question::Databases => Probe::Databases(self.login(app, server).await?),
+            Question::Size(source) => Probe::Size(self.source(app, &source, server).await?),
+        })
+    }
+
+    async fn source(&self, app: &App, source: &TaskSource, server: &ServerRow) -> Result<Source> {
+        Ok(match source.kind {
+            TaskKind::Files => Source::Files(FilesSource {
+                path: source.path.clone().unwrap_or_default(),
+                excluded: source.excluded_paths.clone(),
+            }),
+            TaskKind::Database => Source::Database(DatabaseSource {
+                engine: source.database_engine,
+                name: source.database_name.clone(),
+                excluded_tables: tables(source.excluded_tables.as_deref()),
+                login: self.login(app, server).await?,
+            }),
+        })
     }
 
     async fn login(&self, app: &App, server: &ServerRow) -> Result<Login> {

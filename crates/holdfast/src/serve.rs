@@ -58,7 +58,7 @@ impl Service {
             work.spawn(flush_token_use(parts.app.clone(), stop.clone()));
         }
         work.close();
-        let service = router(&parts.app, settings, metrics).into_make_service_with_connect_info::<SocketAddr>();
+        let service = router(&parts.app, settings, metrics, stop).into_make_service_with_connect_info::<SocketAddr>();
         let stopped = stop.clone();
         let server = axum::serve(listener, service).with_graceful_shutdown(async move { stopped.cancelled().await });
         tracing::info!(%address, "serving");
@@ -117,11 +117,11 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
     })
 }
 
-fn router(app: &Arc<App>, settings: &Settings, metrics: PrometheusHandle) -> Router {
+fn router(app: &Arc<App>, settings: &Settings, metrics: PrometheusHandle, stop: &CancellationToken) -> Router {
     let render: MetricsRenderer = Arc::new(move || metrics.render());
     let api = holdfast_api::router(Arc::new(Api { app: app.clone(), metrics: Some(render) }));
     let secure_cookies = settings.base_url.as_deref().is_some_and(|url| url.starts_with("https:"));
-    let ui = holdfast_ui::router(Arc::new(Ui { app: app.clone(), secure_cookies }));
+    let ui = holdfast_ui::router(Arc::new(Ui::new(app.clone(), secure_cookies, stop.clone())));
     let context =
         ContextSettings { base_url: settings.base_url.clone(), trusted_proxies: settings.trusted_proxies.clone() };
     holdfast_api::with_context(api.merge(ui), context)

@@ -72,6 +72,14 @@ pub const TABLE: &[Setting] = &[
     plain("HOLDFAST_MAIL_FROM", "Holdfast <holdfast@localhost>", "Whom mails come from"),
     secret("HOLDFAST_PUSHOVER_TOKEN", "Pushover application token for streams without their own"),
     plain("HOLDFAST_PUSHOVER_URL", "https://api.pushover.net/1/messages.json", "Where Pushover is reached"),
+    plain("HOLDFAST_GITHUB_CLIENT_ID", "", "Lets people sign in with GitHub: the client that GitHub knows"),
+    secret("HOLDFAST_GITHUB_CLIENT_SECRET", "Secret of that client"),
+    plain("HOLDFAST_GITHUB_URL", "https://github.com", "Where people sign in to GitHub"),
+    plain("HOLDFAST_GITHUB_API_URL", "https://api.github.com", "Where GitHub is asked who they are"),
+    plain("HOLDFAST_OIDC_ISSUER", "", "Lets people sign in with OpenID Connect: the issuer's URL, to the letter"),
+    plain("HOLDFAST_OIDC_CLIENT_ID", "", "The client that the issuer knows"),
+    secret("HOLDFAST_OIDC_CLIENT_SECRET", "Secret of that client"),
+    plain("HOLDFAST_OIDC_NAME", "OpenID Connect", "What the button calls the issuer"),
     plain("HOLDFAST_CA_FILE", "", "Certificates (PEM) to trust in addition to the system's"),
     plain(
         "HOLDFAST_DESTINATION_RATE",
@@ -104,6 +112,7 @@ pub struct Settings {
     pub work: holdfast_worker::Settings,
     pub engine: holdfast_engine::Settings,
     pub notify: holdfast_notify::Settings,
+    pub identity: holdfast_identity::Settings,
     pub limits: Limits,
     pub log: String,
     pub log_json: bool,
@@ -239,6 +248,7 @@ impl Settings {
             workers: given.number("HOLDFAST_WORKERS", 0, 64)?,
             work: work(&given)?,
             notify: notify(&given)?,
+            identity: identity(&given)?,
             engine: engine(&given)?,
             limits: Limits {
                 requests: second(
@@ -300,6 +310,45 @@ fn engine(given: &Given<'_>) -> Result<holdfast_engine::Settings, Failure> {
 }
 
 /// How people are reached.
+/// Each provider needs all of its settings or none.
+fn identity(given: &Given<'_>) -> Result<holdfast_identity::Settings, Failure> {
+    let engine = engine(given)?;
+    let client = |id: &str, secret: &str| match (given.text(id)?, given.text(secret)?) {
+        (Some(id), Some(secret)) => Ok(Some(holdfast_identity::Client { id, secret: Secret::new(secret) })),
+        (None, None) => Ok(None),
+        _ => Err(Failure::settings(format!("{id} and {secret} go together; set both or neither"))),
+    };
+    let url = |name: &str| {
+        let parsed = given.parse(name, "a URL without a slash at its end", |text| {
+            (network::is_web_url(text) && !text.ends_with('/')).then(|| text.to_owned())
+        });
+        parsed.map(Option::unwrap_or_default)
+    };
+    let github = match client("HOLDFAST_GITHUB_CLIENT_ID", "HOLDFAST_GITHUB_CLIENT_SECRET")? {
+        Some(client) => Some(holdfast_identity::GitHubSettings {
+            client,
+            url: url("HOLDFAST_GITHUB_URL")?,
+            api_url: url("HOLDFAST_GITHUB_API_URL")?,
+        }),
+        None => None,
+    };
+    let issuer = given.text("HOLDFAST_OIDC_ISSUER")?;
+    let oidc = match (issuer, client("HOLDFAST_OIDC_CLIENT_ID", "HOLDFAST_OIDC_CLIENT_SECRET")?) {
+        (Some(issuer), Some(client)) => Some(holdfast_identity::OidcSettings {
+            client,
+            issuer,
+            name: given.text("HOLDFAST_OIDC_NAME")?.unwrap_or_default(),
+        }),
+        (None, None) => None,
+        _ => {
+            let text = "HOLDFAST_OIDC_ISSUER, HOLDFAST_OIDC_CLIENT_ID and HOLDFAST_OIDC_CLIENT_SECRET go together";
+            return Err(Failure::settings(text.to_owned()));
+        }
+    };
+    let destination = engine.destination;
+    Ok(holdfast_identity::Settings { github, oidc, egress_allow: destination.egress_allow, ca_pem: destination.ca_pem })
+}
+
 fn notify(given: &Given<'_>) -> Result<holdfast_notify::Settings, Failure> {
     let engine = engine(given)?;
     let smtp = match given.text("HOLDFAST_SMTP_URL")? {

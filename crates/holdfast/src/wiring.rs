@@ -4,12 +4,13 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_app::App;
+use holdfast_app::{App, Ports};
 use holdfast_core::clock::{SharedClock, SystemClock};
 use holdfast_engine::Engine;
+use holdfast_identity::Providers;
 use holdfast_notify::Courier;
 use holdfast_store::{Migrations, Options, Store};
-use holdfast_worker::{Parts, StoredArchives};
+use holdfast_worker::{CourierMailer, Parts, StoredArchives};
 
 use crate::failure::Failure;
 use crate::settings::Settings;
@@ -31,9 +32,12 @@ pub async fn open_parts(settings: &Settings, migrations: Migrations) -> Result<P
         .map_err(|error| Failure::other(format!("cannot start the threads that compress: {error}")))?;
     let folder = settings.data_dir.join("destinations");
     let archives = Arc::new(StoredArchives::new(engine.clone(), store.clone(), folder.clone()));
-    let app = App::new(store, clock, settings.limits.clone(), settings.device_auth_enabled, archives);
     let base_url = settings.base_url.clone().unwrap_or_else(|| format!("http://{}", settings.listen));
     let courier = Courier::new(holdfast_notify::Settings { base_url, ..settings.notify.clone() });
+    let mailer = Arc::new(CourierMailer::new(courier.clone(), clock.clone()));
+    let providers = Arc::new(Providers::new(settings.identity.clone()));
+    let ports = Ports { archives, mailer, providers };
+    let app = App::new(store, clock, settings.limits.clone(), settings.device_auth_enabled, ports);
     Ok(Parts { app: Arc::new(app), engine, folder, settings: settings.work, courier })
 }
 

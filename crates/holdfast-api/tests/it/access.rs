@@ -57,6 +57,7 @@ impl Owned {
             Resource::Backup => self.backup,
             Resource::Run => self.run,
             Resource::Notice => self.notice,
+            Resource::Administration => panic!("no route asks for it by id"),
         }
     }
 }

@@ -1,4 +1,4 @@
-use holdfast_app::{Limits, Origin, accounts, tokens};
+use holdfast_app::{Limits, Origin, tokens, two_factor};
 use holdfast_testkit::{Engine, PASSWORD, Settings, TestApp, on_both_engines};
 use serde_json::json;
 
@@ -35,7 +35,7 @@ on_both_engines! {
     async fn two_factor_needs_a_code_and_each_works_once(app: TestApp) {
         let user = app.user("ada").await;
         let row = tokens::user_by_email(&app.app, &user.email).await.unwrap();
-        let url = accounts::enable_otp(&app.app, &Origin::default(), &row).await.unwrap();
+        let url = two_factor::enable(&app.app, &Origin::default(), &row).await.unwrap();
         let totp = totp_rs::Totp::from_url(url.reveal()).unwrap();
         let body = |otp: serde_json::Value| {
             json!({"email": user.email, "password": PASSWORD, "device_name": "x", "otp": otp})
@@ -48,7 +48,7 @@ on_both_engines! {
         post(json!(code)).await.expect(200);
         assert_eq!(post(json!(code)).await.error_of("otp"), "The otp field is incorrect.");
         let row = tokens::user_by_email(&app.app, &user.email).await.unwrap();
-        accounts::disable_otp(&app.app, &Origin::default(), &row).await.unwrap();
+        two_factor::disable(&app.app, &Origin::default(), &row).await.unwrap();
         post(json!(null)).await.expect(200);
     }
 }

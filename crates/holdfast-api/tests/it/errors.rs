@@ -65,7 +65,7 @@ on_both_engines! {
         user.client.delete(&format!("/api/tags/{tag}")).await.expect(200);
         app.scoped(user.id, holdfast_core::scope::Scope::ManageTags).await.get("/api/backup-tasks").await.expect(403);
         let mut tx = app.app.store.read().await.unwrap();
-        let events = holdfast_store::audit::list(&mut tx, user.id, 100).await.unwrap();
+        let events = holdfast_store::audit::list(&mut tx, Some(user.id), None, 100).await.unwrap();
         let actions: Vec<&str> = events.iter().map(|event| event.action.as_str()).collect();
         let expected = ["scope.denied", "token.created", "tag.deleted", "notification_stream.credentials_set",
             "token.created", "user.created"];

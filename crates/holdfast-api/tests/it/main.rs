@@ -14,8 +14,6 @@ mod lists;
 mod logs;
 /// The OpenAPI document: current, and true of the answers.
 mod openapi;
-/// The pages: first account, sign-in, tokens.
-mod pages;
 /// Remote servers and the SSH key.
 mod servers;
 /// Notification streams.

@@ -204,9 +204,7 @@ fn judge(source: &FilesSource, exit: &Exit, lines: &[String], is_gnu: bool, cont
             }
             Ok(())
         }
-        Some(EXIT_MISSING) => {
-            Err(EngineError::new(FailureCode::SourceMissing, format!("There is no {} on the server.", source.path)))
-        }
+        Some(EXIT_MISSING) => Err(missing(source)),
         Some(EXIT_CLOSED) => {
             Err(EngineError::new(FailureCode::SourceUnreadable, format!("The SSH user may not enter {}.", source.path)))
         }
@@ -235,48 +233,94 @@ fn failure(exit: &Exit, lines: &[&String]) -> EngineError {
     EngineError::new(FailureCode::SourceUnreadable, format!("Some files cannot be read: {}{more}.", named.join("; ")))
 }
 
-/// Goes where tar will go, and tells the size of each thing there. Only GNU's find can.
+/// Goes where tar will go, and tells the size of each thing there, and its path when that is asked for. Only GNU's find
+/// can.
 const COUNT: &str = r#"
 LC_ALL=C; export LC_ALL
 p=$1
 case $p in /*) ;; *) p=./$p ;; esac
 if [ -d "$p" ]; then m=.; cd -- "$p" || exit 97
+elif [ ! -e "$p" ]; then exit 96
 else d=${p%/*}; m=./${p##*/}; cd -- "${d:-/}" || exit 97; fi
 if [ "$m" = . ] && [ "$(pwd -P)" = / ]; then
-  exec find . \( -path ./proc -o -path ./sys -o -path ./dev -o -path ./run \) -prune -o -printf '%s\n' 2>/dev/null
+  exec find . \( -path ./proc -o -path ./sys -o -path ./dev -o -path ./run \) -prune -o -printf "$2" 2>/dev/null
 fi
-exec find "$m" -printf '%s\n' 2>/dev/null
+exec find "$m" -printf "$2" 2>/dev/null
 "#;
 
-/// About how much there is, in bytes of an archive and in files; `None` where the server cannot tell. Excluded paths are
-/// counted too.
+/// About how much there is, in bytes of an archive and in files; `None` where the server cannot tell.
 pub(crate) async fn estimate(
     connection: &Connection,
     source: &FilesSource,
     settings: &RemoteSettings,
     context: &Context,
 ) -> Result<Option<(u64, u64)>> {
-    let Process { stdin, mut stdout, .. } = connection.exec(&remote::command(COUNT, &[&source.path])).await?;
+    let patterns = patterns(source);
+    // Sizes alone are far less to send.
+    let format = if patterns.is_empty() { "%s\\0" } else { "%s %P\\0" };
+    let Process { stdin, mut stdout, .. } = connection.exec(&remote::command(COUNT, &[&source.path, format])).await?;
     let _unwanted = stdin.close().await;
-    let (mut bytes, mut files, mut number, mut is_count) = (0_u64, 0, 0_u64, true);
+    let mut count = Count { patterns, ..Count::default() };
+    let mut line = Vec::new();
     while let Some(chunk) = next_chunk(&mut stdout, settings.stall, &context.cancel).await? {
-        for byte in chunk {
-            match byte {
-                b'0'..=b'9' => number = number.saturating_mul(10).saturating_add(u64::from(byte - b'0')),
-                b'\n' => {
-                    // Each file takes a header and is padded.
-                    let archived = number.checked_next_multiple_of(512).unwrap_or(number).saturating_add(1536);
-                    (bytes, files, number) = (bytes.saturating_add(archived), files + 1, 0);
-                }
-                // Whatever speaks here, it is no find.
-                _ => is_count = false,
+        for part in chunk.split_inclusive(|byte| *byte == 0) {
+            line.extend_from_slice(part);
+            if line.pop_if(|byte| *byte == 0).is_some() {
+                count.add(&line);
+                line.clear();
+            } else if line.len() > LONGEST_LINE {
+                count.is_other = true;
+                line.clear();
             }
         }
     }
     let exit = end_of(&mut stdout, settings.stall, &context.cancel).await?;
+    if exit.status == Some(EXIT_MISSING) {
+        return Err(missing(source));
+    }
     // Some folders may be closed to us, which is status 1; the rest counts.
-    let has_counted = is_count && files > 0 && matches!(exit.status, Some(0 | 1));
-    Ok(has_counted.then_some((bytes, files)))
+    let has_counted = !count.is_other && line.is_empty() && count.files > 0 && matches!(exit.status, Some(0 | 1));
+    Ok(has_counted.then_some((count.bytes, count.files)))
+}
+
+/// A size, a blank and the longest path that Linux knows.
+const LONGEST_LINE: usize = 8 * 1024;
+
+#[derive(Default)]
+struct Count {
+    patterns: Vec<Pattern>,
+    bytes: u64,
+    files: u64,
+    /// What is below this is left out with it.
+    left_out: Option<String>,
+    /// Whatever speaks here, it is no find.
+    is_other: bool,
+}
+
+impl Count {
+    fn add(&mut self, line: &[u8]) {
+        let text = String::from_utf8_lossy(line);
+        let (size, path) = text.split_once(' ').unwrap_or((&text, ""));
+        let Ok(size) = size.parse::<u64>() else {
+            self.is_other = true;
+            return;
+        };
+        let is_below = |folder: &String| path.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/'));
+        if self.left_out.as_ref().is_some_and(is_below) {
+            return;
+        }
+        if !path.is_empty() && sftp::is_excluded(&self.patterns, path) {
+            self.left_out = Some(path.to_owned());
+            return;
+        }
+        // Each file takes a header and is padded.
+        let archived = size.checked_next_multiple_of(512).unwrap_or(size).saturating_add(1536);
+        (self.bytes, self.files) = (self.bytes.saturating_add(archived), self.files + 1);
+    }
+}
+
+fn missing(source: &FilesSource) -> EngineError {
+    EngineError::new(FailureCode::SourceMissing, format!("There is no {} on the server.", source.path))
 }
 
 #[cfg(test)]
@@ -294,5 +338,17 @@ mod tests {
         let found = patterns(&source("/var/www/", &["*.log", "cache/", "/var/www/tmp", "a/b", "/x", "./y", "/"]));
         assert_eq!(found, [name("*.log"), name("cache"), path("tmp"), path("a/b"), path("x"), path("y")]);
         assert_eq!(patterns(&source("/", &[])), [path("proc"), path("sys"), path("dev"), path("run")]);
+    }
+
+    #[test]
+    fn what_is_excluded_is_not_counted_nor_what_is_below_it() {
+        let excluded = ["*.log", "cache"].map(|text| Pattern::Name(text.to_owned())).to_vec();
+        let mut count = Count { patterns: excluded, ..Count::default() };
+        for line in ["4096 ", "100 a.txt", "7 a.log", "4096 cache", "9 cache/b", "9 cache/c/d", "1 cached"] {
+            count.add(line.as_bytes());
+        }
+        assert_eq!((count.files, count.bytes, count.is_other), (3, 4096 + 512 + 512 + 3 * 1536, false));
+        count.add(b"sh: find: not found");
+        assert!(count.is_other);
     }
 }

@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use bytes::Bytes;
+use holdfast_core::probe::FolderItem;
 use holdfast_core::run::FailureCode;
 use russh_sftp::client::SftpSession;
 use russh_sftp::client::error::Error as SftpError;
@@ -90,6 +91,27 @@ pub(crate) async fn pump(
     }
     let message = format!("{} files cannot be read, the first is {}.", unreadable.len(), unreadable[0]);
     Err(EngineError::new(FailureCode::SourceUnreadable, message))
+}
+
+/// What is in a folder, folders first, and whether there is more.
+pub(crate) async fn list(session: &SftpSession, path: &str, limit: usize) -> Result<(Vec<FolderItem>, bool)> {
+    let listed = session.read_dir(path).await.map_err(|error| failed(path, &error))?;
+    let mut items: Vec<FolderItem> = Vec::new();
+    for entry in listed {
+        let meta = entry.metadata();
+        let mut is_folder = is(&meta, DIRECTORY);
+        let name = entry.file_name();
+        if is(&meta, SYMLINK) && items.len() < limit {
+            // A link to a folder can be looked into like one.
+            let target = session.metadata(format!("{}/{name}", path.trim_end_matches('/'))).await;
+            is_folder = target.is_ok_and(|meta| is(&meta, DIRECTORY));
+        }
+        items.push(FolderItem { name, is_folder, size: if is_folder { 0 } else { meta.len() } });
+    }
+    items.sort_by(|a, b| b.is_folder.cmp(&a.is_folder).then_with(|| a.name.cmp(&b.name)));
+    let is_cut = items.len() > limit;
+    items.truncate(limit);
+    Ok((items, is_cut))
 }
 
 struct Walk<'a> {
@@ -249,7 +271,7 @@ fn copy_text(field: &mut [u8], text: &str) {
 }
 
 /// The same rules as for tar: a name anywhere, or a path from the source on.
-fn is_excluded(patterns: &[Pattern], path: &str) -> bool {
+pub(crate) fn is_excluded(patterns: &[Pattern], path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     patterns.iter().any(|pattern| match pattern {
         Pattern::Name(text) => matches(text.as_bytes(), name.as_bytes()),

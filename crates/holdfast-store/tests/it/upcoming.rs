@@ -61,7 +61,14 @@ on_both_engines! {
         let user = app.user("ada").await;
         let draft = draft(user.server().await, user.destination().await);
         let start = app.app.now();
+        let other = app.user("eve").await;
+        let others = self::draft(other.server().await, other.destination().await);
         let mut tx = app.app.store.begin().await.unwrap();
+        // Somebody else's are due even sooner: an index that knows no owners would go through all of them.
+        for number in 0..TASKS {
+            let due = from_micros(start.as_microsecond() - number - 1);
+            tasks::insert(&mut tx, other.id, &others, Some(due), start).await.unwrap();
+        }
         for number in 0..TASKS {
             // Later tasks are due sooner, so that the order of insertion cannot pass for the right one.
             let due = from_micros(start.as_microsecond() + (TASKS - number) * 1_000_000);

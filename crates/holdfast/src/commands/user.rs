@@ -1,6 +1,6 @@
 //! `holdfast user …`.
 
-use holdfast_app::{accounts, tokens};
+use holdfast_app::{accounts, tokens, two_factor};
 use holdfast_core::Secret;
 use holdfast_core::user::UserDraft;
 use holdfast_store::Migrations;
@@ -33,12 +33,12 @@ pub async fn run(settings: &Settings, command: UserCommand) -> Result<(), Failur
         }
         UserCommand::EnableOtp { email } => {
             let user = tokens::user_by_email(&app, &email).await?;
-            let url = accounts::enable_otp(&app, &origin(), &user).await?;
+            let url = two_factor::enable(&app, &origin(), &user).await?;
             println!("{}", url.reveal());
         }
         UserCommand::DisableOtp { email } => {
             let user = tokens::user_by_email(&app, &email).await?;
-            accounts::disable_otp(&app, &origin(), &user).await?;
+            two_factor::disable(&app, &origin(), &user).await?;
             println!("{} signs in with the password alone.", user.email);
         }
     }

@@ -1,70 +1,9 @@
 use holdfast_app::accounts::{self, FirstStart};
-use holdfast_testkit::{Client, PASSWORD, Reply, TestApp, on_both_engines};
+use holdfast_testkit::{PASSWORD, TestApp, on_both_engines};
 use reqwest::Method;
 use serde_json::json;
 
-/// A browser: it keeps its cookies and takes the form token from the page it saw last.
-struct Browser {
-    client: Client,
-    cookies: std::collections::BTreeMap<String, String>,
-    csrf: String,
-}
-
-impl Browser {
-    fn new(client: Client) -> Self {
-        Self { client, cookies: Default::default(), csrf: String::new() }
-    }
-
-    async fn get(&mut self, path: &str) -> Reply {
-        let request = self.client.request(Method::GET, path).header("cookie", self.cookie_header());
-        let reply = self.client.finish(request).await;
-        self.look_at(reply)
-    }
-
-    async fn submit(&mut self, path: &str, fields: &[(&str, &str)]) -> Reply {
-        let mut form = vec![("csrf", self.csrf.clone())];
-        form.extend(fields.iter().map(|(name, value)| (*name, value.to_string())));
-        let body: Vec<String> = form.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
-        let request = self.client.request(Method::POST, path).header("cookie", self.cookie_header());
-        // As browsers do, which is why the pages must not ask for `no-referrer`: that makes it "null".
-        let request = request.header("origin", self.client.base_url());
-        let reply = self.client.finish(request.body(body.join("&"))).await;
-        self.look_at(reply)
-    }
-
-    fn cookie_header(&self) -> String {
-        self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("; ")
-    }
-
-    fn look_at(&mut self, reply: Reply) -> Reply {
-        for cookie in reply.headers.get_all("set-cookie") {
-            let cookie = cookie.to_str().unwrap();
-            assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Lax"), "{cookie}");
-            let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
-            self.cookies.insert(name.to_owned(), value.to_owned());
-        }
-        if reply.header("content-type").is_some_and(|kind| kind.starts_with("text/html")) {
-            assert_eq!(reply.header("referrer-policy"), Some("same-origin"));
-        }
-        if let Some((_, rest)) = reply.text.split_once("name=\"csrf\" value=\"") {
-            rest.split('"').next().unwrap().clone_into(&mut self.csrf);
-        }
-        reply
-    }
-}
-
-async fn signed_in(app: &TestApp, name: &str) -> Browser {
-    let mut browser = Browser::new(app.client());
-    browser.get("/sign-in").await;
-    let email = format!("{name}@example.org");
-    let reply = browser.submit("/sign-in", &[("email", &email), ("password", PASSWORD)]).await;
-    assert_eq!(reply.header("location"), Some("/account"));
-    browser
-}
-
-fn encode(text: &str) -> String {
-    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
-}
+use crate::browser::{Browser, signed_in};
 
 on_both_engines! {
     async fn the_first_start_gives_a_link_that_claims_the_administrator_once(app: TestApp) {
@@ -80,12 +19,12 @@ on_both_engines! {
         assert!(bad.text.contains("at least 8 characters") && bad.text.contains("valid email"), "{}", bad.text);
         let fields = [("name", "Ada"), ("email", "ada@example.org"), ("password", PASSWORD), ("timezone", "Europe/Berlin")];
         let claimed = browser.submit(&path, &fields).await;
-        assert_eq!((claimed.status, claimed.header("location")), (303, Some("/account")));
+        assert_eq!((claimed.status, claimed.header("location")), (303, Some("/")));
         assert!(browser.get("/account").await.text.contains("Signed in as Ada"));
         assert_eq!(Browser::new(app.client()).get(&path).await.status, 404);
         assert!(matches!(accounts::ensure_admin(&app.app, None).await.unwrap(), FirstStart::Ready));
 
-        let made = browser.submit("/account/tokens", &[("name", "ci"), ("scopes", "manage-tags"), ("expires_in_days", "30")]).await;
+        let made = browser.submit("/account/tokens", &[("token_name", "ci"), ("scopes", "manage-tags"), ("expires_in_days", "30")]).await;
         assert_eq!(made.status, 201);
         let token = made.text.split("hf_").nth(1).unwrap().split('<').next().unwrap();
         let client = app.client().with_token(&format!("hf_{token}"));
@@ -97,7 +36,7 @@ on_both_engines! {
         let revoke = page.text.split("/account/tokens/").nth(1).unwrap().split('"').next().unwrap();
         browser.submit(&format!("/account/tokens/{revoke}"), &[]).await;
         client.get("/api/tags").await.expect(401);
-        let empty = browser.submit("/account/tokens", &[("name", "none")]).await;
+        let empty = browser.submit("/account/tokens", &[("token_name", "none")]).await;
         assert_eq!(empty.status, 422);
     }
 
@@ -108,12 +47,12 @@ on_both_engines! {
         let wrong = browser.submit("/sign-in", &[("email", "ada@example.org"), ("password", "wrong")]).await;
         assert!(wrong.status == 422 && wrong.text.contains("credentials are incorrect"));
         let right = browser.submit("/sign-in", &[("email", "ada@example.org"), ("password", PASSWORD)]).await;
-        assert_eq!(right.header("location"), Some("/account"));
+        assert_eq!(right.header("location"), Some("/"));
         browser.get("/account").await;
         let old = browser.cookies.clone();
         assert_eq!(browser.submit("/sign-out", &[]).await.header("location"), Some("/sign-in"));
         browser.cookies = old;
-        assert_eq!(browser.get("/account").await.header("location"), Some("/sign-in"), "the session is gone");
+        assert_eq!(browser.get("/account").await.header("location"), Some("/sign-in?then=%2Faccount"), "the session is gone");
     }
 
     async fn messages_are_set_and_tried_again_on_the_account_page(app: TestApp) {
@@ -129,14 +68,14 @@ on_both_engines! {
             app.run_until_idle().await;
         }
         let mut browser = signed_in(&app, "ada").await;
-        let page = browser.get("/account").await;
+        let page = browser.get("/notices?status=undelivered").await;
         assert!(page.text.contains("HOLDFAST_SMTP_URL") && !page.text.contains("<script>"), "{}", page.text);
-        let id = page.text.split("/account/notices/").nth(1).unwrap().split('/').next().unwrap().to_owned();
+        let id = page.text.split("action=\"/notices/").nth(1).unwrap().split('/').next().unwrap().to_owned();
         let mut other = signed_in(&app, "eve").await;
-        assert!(!other.get("/account").await.text.contains("HOLDFAST_SMTP_URL"));
-        assert_eq!(other.submit(&format!("/account/notices/{id}/retry"), &[]).await.status, 403);
-        let again = browser.submit(&format!("/account/notices/{id}/retry"), &[]).await;
-        assert_eq!((again.status, again.header("location")), (303, Some("/account#messages")));
+        assert!(!other.get("/notices").await.text.contains("HOLDFAST_SMTP_URL"));
+        assert_eq!(other.submit(&format!("/notices/{id}/retry"), &[]).await.status, 403);
+        let again = browser.submit(&format!("/notices/{id}/retry"), &[]).await;
+        assert_eq!((again.status, again.header("location")), (303, Some("/notices?status=undelivered&said=retried")));
         let pending = ada.client.get("/api/notices?status=pending").await.expect(200);
         assert_eq!(pending["data"][0]["id"].to_string(), id);
 
@@ -164,13 +103,13 @@ on_both_engines! {
         let run = ada.client.get(&format!("/api/backup-tasks/{task}/latest-log")).await.id(200);
         let path = format!("/runs/{run}");
         let mut visitor = Browser::new(app.client());
-        let sign_in = format!("/sign-in?run={run}");
+        let sign_in = format!("/sign-in?then=%2Fruns%2F{run}");
         assert_eq!(visitor.get(&path).await.header("location"), Some(&*sign_in));
-        assert!(visitor.get(&sign_in).await.text.contains(&format!("name=\"run\" value=\"{run}\"")));
-        let fields = [("email", "ada@example.org"), ("password", PASSWORD), ("run", &run.to_string())];
+        assert!(visitor.get(&sign_in).await.text.contains(&format!("name=\"then\" value=\"{path}\"")));
+        let fields = [("email", "ada@example.org"), ("password", PASSWORD), ("then", &*path)];
         assert_eq!(visitor.submit("/sign-in", &fields).await.header("location"), Some(&*path), "back to where they came from");
         let page = signed_in(&app, "ada").await.get(&path).await;
-        assert!(page.status == 200 && page.text.contains("Backup: failed"), "{}", page.text);
+        assert!(page.status == 200 && page.text.contains("Failed") && page.text.contains("Check that the server runs"), "{}", page.text);
         let mut other = signed_in(&app, "eve").await;
         assert_eq!(other.get(&path).await.status, 403);
         for nothing in ["/runs/999999", "/runs/x"] {
@@ -185,7 +124,7 @@ on_both_engines! {
         browser.submit("/sign-in", &[("email", "ada@example.org"), ("password", PASSWORD)]).await;
         browser.get("/account").await;
         let cookies = browser.cookie_header();
-        let fields = "name=evil&scopes=manage-tags";
+        let fields = "token_name=evil&scopes=manage-tags";
         let post = |body: String, origin: &str| {
             let request = browser.client.request(Method::POST, "/account/tokens").header("cookie", &cookies);
             browser.client.finish(request.header("origin", origin.to_owned()).body(body))

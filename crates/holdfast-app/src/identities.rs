@@ -1,0 +1,165 @@
+//! Accounts elsewhere that people sign in with. They belong to an account here only after its owner, signed in, linked
+//! them.
+
+use async_trait::async_trait;
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use holdfast_core::{Secret, Timestamp, limits, random, run};
+use holdfast_store::identities::{self, IdentityRow};
+use sha2::{Digest as _, Sha256};
+
+use crate::{App, AppError, Caller, Origin, Result, sessions};
+
+/// Somebody who may say who somebody is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Provider {
+    pub id: String,
+    pub name: String,
+}
+
+/// What goes along when somebody leaves for a provider.
+#[derive(Debug)]
+pub struct Leave {
+    pub redirect_uri: String,
+    pub state: String,
+    pub nonce: String,
+    pub challenge: String,
+}
+
+/// What is there when they come back.
+pub struct Return {
+    pub redirect_uri: String,
+    pub code: String,
+    pub nonce: String,
+    pub verifier: Secret,
+    pub now: Timestamp,
+}
+
+/// Who a provider says somebody is.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// Never changes, and never belongs to somebody else.
+    pub subject: String,
+    /// For people.
+    pub name: String,
+}
+
+#[async_trait]
+pub trait IdentityProviders: Send + Sync {
+    fn list(&self) -> Vec<Provider>;
+
+    /// Where to send somebody.
+    async fn leave(&self, provider: &str, leave: &Leave) -> Result<String>;
+
+    /// Who came back.
+    async fn return_(&self, provider: &str, back: &Return) -> Result<Identity>;
+}
+
+pub fn list_providers(app: &App) -> Vec<Provider> {
+    app.ports.providers.list()
+}
+
+/// One way to a provider and back, bound to the browser by a secret that only it has. Everything else follows from it.
+pub struct Trip<'a> {
+    pub provider: &'a str,
+    pub secret: &'a str,
+    /// Where people reach the service.
+    pub base_url: &'a str,
+}
+
+impl Trip<'_> {
+    fn part(&self, what: &str) -> String {
+        random::hex(&random::digest(&format!("{what} {} {}", self.provider, self.secret)))
+    }
+
+    fn redirect_uri(&self) -> String {
+        format!("{}/sign-in/{}/back", self.base_url, self.provider)
+    }
+
+    /// The address that somebody is sent to.
+    pub async fn leave(&self, app: &App) -> Result<String> {
+        let verifier = self.part("verifier");
+        let leave = Leave {
+            redirect_uri: self.redirect_uri(),
+            state: self.part("state"),
+            nonce: self.part("nonce"),
+            challenge: BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(verifier)),
+        };
+        app.ports.providers.leave(self.provider, &leave).await
+    }
+
+    async fn identify(&self, app: &App, state: &str, code: &str) -> Result<Identity> {
+        if !random::equal(state.as_bytes(), self.part("state").as_bytes()) || code.is_empty() {
+            return Err(AppError::Conflict(
+                "This sign-in was not begun here, or was open for too long. Try again.".into(),
+            ));
+        }
+        let back = Return {
+            redirect_uri: self.redirect_uri(),
+            code: code.to_owned(),
+            nonce: self.part("nonce"),
+            verifier: Secret::new(self.part("verifier")),
+            now: app.now(),
+        };
+        app.ports.providers.return_(self.provider, &back).await
+    }
+
+    /// Signs in whoever linked this account before.
+    pub async fn sign_in(&self, app: &App, state: &str, code: &str, device: &str, origin: &Origin) -> Result<Secret> {
+        let identity = self.identify(app, state, code).await?;
+        let mut tx = app.store.begin().await?;
+        let Some(user) = identities::find_user(&mut tx, self.provider, &identity.subject).await? else {
+            app.audit_as(&mut tx, None, origin, "sign_in.refused", &self.told(&identity)).await?;
+            tx.commit().await?;
+            return Err(AppError::Conflict(
+                "No account here is linked to this one. Sign in with your password, then link it on your account page."
+                    .into(),
+            ));
+        };
+        let secret = sessions::start(app, &mut tx, user, device, origin).await?;
+        tx.commit().await?;
+        Ok(secret)
+    }
+
+    /// Links the account to the caller's own.
+    pub async fn link(&self, app: &App, caller: &Caller, state: &str, code: &str) -> Result<()> {
+        let identity = self.identify(app, state, code).await?;
+        let mut tx = app.store.begin().await?;
+        let owner = identities::find_user(&mut tx, self.provider, &identity.subject).await?;
+        if owner == Some(caller.user) {
+            return Ok(());
+        }
+        if owner.is_some() {
+            return Err(AppError::Conflict("This account is linked to somebody else here.".into()));
+        }
+        identities::delete(&mut tx, caller.user, self.provider).await?;
+        let name: String = run::stored_line(&identity.name).chars().take(limits::TEXT_CHARS).collect();
+        identities::insert(&mut tx, caller.user, self.provider, &identity.subject, &name, app.now()).await?;
+        app.audit(&mut tx, caller, "identity.linked", &self.told(&identity)).await?;
+        Ok(tx.commit().await?)
+    }
+
+    fn told(&self, identity: &Identity) -> String {
+        let name: String = run::stored_line(&identity.name).chars().take(limits::TEXT_CHARS).collect();
+        format!("{} {name}", self.provider)
+    }
+}
+
+pub async fn list(app: &App, caller: &Caller) -> Result<Vec<IdentityRow>> {
+    Ok(identities::list(&mut app.store.read().await?, caller.user).await?)
+}
+
+pub async fn unlink(app: &App, caller: &Caller, provider: &str) -> Result<()> {
+    let mut tx = app.store.begin().await?;
+    if !identities::delete(&mut tx, caller.user, provider).await? {
+        return Err(AppError::Missing("Account not found"));
+    }
+    app.audit(&mut tx, caller, "identity.unlinked", provider).await?;
+    Ok(tx.commit().await?)
+}
+
+/// Whether somebody can sign in with this provider: it is set up, and they linked it.
+pub async fn is_linked(app: &App, caller: &Caller, provider: &str) -> Result<bool> {
+    let is_set_up = app.ports.providers.list().iter().any(|known| known.id == provider);
+    Ok(is_set_up && list(app, caller).await?.iter().any(|row| row.provider == provider))
+}

@@ -1,0 +1,189 @@
+//! Am I safe? How all of a user's tasks stand, what needs them, and how the last weeks went.
+
+use holdfast_core::Timestamp;
+use holdfast_core::clock::{self, Zone};
+use holdfast_core::ids::UserId;
+use holdfast_core::standing::Standing;
+use holdfast_store::days::{self, DayRow};
+use holdfast_store::tasks::{self, StandingRow, TaskRow};
+use holdfast_store::upcoming::{self, UpcomingRow};
+use holdfast_store::{Tx, backups, live};
+
+use crate::{App, Caller, Result};
+
+/// Days that the overview looks back.
+pub const DAYS: usize = 30;
+/// Tasks that it shows one by one: those that need somebody first, then those that run next.
+const CARDS: i64 = 12;
+/// Backups whose sizes a card draws.
+const SIZES: i64 = 30;
+
+/// How a day of a task went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DayResult {
+    #[default]
+    Nothing,
+    Good,
+    Mixed,
+    Bad,
+}
+
+/// A task as the overview shows it.
+pub struct Card {
+    pub task: TaskRow,
+    pub standing: StandingRow,
+    /// One for each day, the oldest first.
+    pub days: Vec<DayResult>,
+    /// Sizes of its backups, the oldest first.
+    pub sizes: Vec<i64>,
+}
+
+/// So many tasks stand like this.
+#[derive(Debug, Clone, Copy)]
+pub struct Count {
+    pub standing: Standing,
+    pub tasks: i64,
+}
+
+pub struct Overview {
+    pub counts: Vec<Count>,
+    pub tasks: i64,
+    /// Tasks of which a backup was read back whole.
+    pub proven_tasks: i64,
+    pub proven_at: Option<Timestamp>,
+    pub stored_bytes: i64,
+    pub needs: backups::Needs,
+    pub cards: Vec<Card>,
+    pub upcoming: Vec<UpcomingRow>,
+    /// One for each day up to today, the oldest first.
+    pub days: Vec<DayRow>,
+    pub live: Vec<holdfast_store::runs::RunRow>,
+}
+
+pub async fn show(app: &App, caller: &Caller) -> Result<Overview> {
+    let now = app.now();
+    let mut tx = app.store.read().await?;
+    let standings = tasks::count_standings(&mut tx, caller.user).await?;
+    let mut counts: Vec<Count> = Vec::new();
+    for row in &standings {
+        match counts.iter_mut().find(|count| count.standing == row.standing()) {
+            Some(count) => count.tasks += row.count,
+            None => counts.push(Count { standing: row.standing(), tasks: row.count }),
+        }
+    }
+    let next = upcoming::list(&mut tx, caller.user, CARDS).await?;
+    let mut ids = tasks::list_wanting(&mut tx, caller.user, CARDS).await?;
+    for row in &next {
+        if ids.len() < CARDS as usize && !ids.contains(&row.id) {
+            ids.push(row.id);
+        }
+    }
+    let cards = load_cards(&mut tx, &ids, now, &caller.zone).await?;
+    let stored_bytes = days::sum_stored(&mut tx, caller.user).await?;
+    Ok(Overview {
+        tasks: standings.iter().map(|row| row.count).sum(),
+        proven_tasks: standings.iter().map(|row| row.proven).sum(),
+        counts,
+        proven_at: backups::find_last_proven(&mut tx, caller.user).await?,
+        stored_bytes,
+        needs: backups::count_needs(&mut tx, caller.user).await?,
+        cards,
+        upcoming: next,
+        days: load_days(&mut tx, caller.user, now, &caller.zone, stored_bytes).await?,
+        live: live::list_runs(&mut tx, caller.user).await?,
+    })
+}
+
+async fn load_cards(tx: &mut Tx, ids: &[i64], now: Timestamp, zone: &Zone) -> Result<Vec<Card>> {
+    let standings = tasks::list_standings(tx, ids).await?;
+    let mut cards = Vec::with_capacity(ids.len());
+    for task in tasks::list_by_id(tx, ids).await? {
+        let Some(standing) = standings.iter().find(|row| row.id == task.id).cloned() else { continue };
+        let days = load_results(tx, task.id, now, zone).await?;
+        let sizes = backups::list_sizes(tx, task.id, SIZES).await?;
+        cards.push(Card { task, standing, days, sizes });
+    }
+    Ok(cards)
+}
+
+/// How each of the last days of a task went.
+pub async fn task_days(app: &App, caller: &Caller, task: i64) -> Result<Vec<DayResult>> {
+    load_results(&mut app.store.read().await?, task, app.now(), &caller.zone).await
+}
+
+async fn load_results(tx: &mut Tx, task: i64, now: Timestamp, zone: &Zone) -> Result<Vec<DayResult>> {
+    let starts = day_starts(now, zone);
+    let first = starts.first().map_or(now, |(_, start)| *start);
+    let mut results = vec![DayResult::Nothing; starts.len()];
+    for (status, at) in days::list_ends(tx, task, first).await? {
+        let place = starts.partition_point(|(_, start)| *start <= at.0).saturating_sub(1);
+        results[place] = match (results[place], status.as_str()) {
+            (DayResult::Nothing, "successful") => DayResult::Good,
+            (DayResult::Nothing, "failed") => DayResult::Bad,
+            (DayResult::Good, "failed") | (DayResult::Bad, "successful") => DayResult::Mixed,
+            (result, _) => result,
+        };
+    }
+    Ok(results)
+}
+
+/// The last days with their first instants, the oldest first.
+fn day_starts(now: Timestamp, zone: &Zone) -> Vec<(String, Timestamp)> {
+    clock::days_between(clock::days_before(now, DAYS as i64 - 1, zone), now, zone)
+}
+
+/// Past days as they were written down, and today as it is.
+async fn load_days(tx: &mut Tx, user: UserId, now: Timestamp, zone: &Zone, stored: i64) -> Result<Vec<DayRow>> {
+    let starts = day_starts(now, zone);
+    let known = days::list(tx, user, starts.first().map_or("", |(day, _)| day)).await?;
+    let mut rows = Vec::with_capacity(starts.len());
+    let mut last_stored = None;
+    for (number, (day, start)) in starts.iter().enumerate() {
+        let is_today = number + 1 == starts.len();
+        let row = known.iter().find(|row| row.day == *day);
+        let figures = match row {
+            _ if is_today => days::count(tx, user, *start, clock::after_all()).await?,
+            Some(row) => row.figures,
+            None => days::Figures::default(),
+        };
+        // A day on which nothing happened ended with what the day before had.
+        last_stored = if is_today { Some(stored) } else { row.and_then(|row| row.stored_bytes).or(last_stored) };
+        rows.push(DayRow { day: day.clone(), figures, stored_bytes: last_stored });
+    }
+    Ok(rows)
+}
+
+/// The days from `since` on, counted from the runs themselves. What is stored is known of today alone.
+pub async fn count_days(
+    tx: &mut Tx,
+    user: UserId,
+    since: Timestamp,
+    now: Timestamp,
+    zone: &Zone,
+) -> Result<Vec<DayRow>> {
+    let starts = clock::days_between(since, now, zone);
+    let stored = days::sum_stored(tx, user).await?;
+    let mut rows = Vec::with_capacity(starts.len());
+    for (number, (day, start)) in starts.iter().enumerate() {
+        let until = starts.get(number + 1).map(|(_, start)| *start);
+        let figures = days::count(tx, user, *start, until.unwrap_or_else(clock::after_all)).await?;
+        let stored_bytes = until.is_none().then_some(stored);
+        rows.push(DayRow { day: day.clone(), figures, stored_bytes });
+    }
+    Ok(rows)
+}
+
+/// For the corner of every page.
+pub async fn corner(app: &App, caller: &Caller) -> Result<live::Corner> {
+    Ok(live::corner(&mut app.store.read().await?, caller.user).await?)
+}
+
+/// A text that changes whenever something of the caller's moves.
+pub async fn sign(app: &App, caller: &Caller) -> Result<String> {
+    Ok(live::sign(&mut app.store.read().await?, caller.user).await?)
+}
+
+/// What waits or is under way.
+pub async fn live_runs(app: &App, caller: &Caller) -> Result<Vec<holdfast_store::runs::RunRow>> {
+    Ok(live::list_runs(&mut app.store.read().await?, caller.user).await?)
+}

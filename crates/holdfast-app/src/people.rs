@@ -1,0 +1,160 @@
+//! What administrators do: accounts, invitations, who may register, and how the installation is.
+
+use holdfast_core::Secret;
+use holdfast_core::ids::UserId;
+use holdfast_core::user::{LinkPurpose, UserDraft};
+use holdfast_store::audit::{self, EventRow};
+use holdfast_store::users::{self, UserRow};
+use holdfast_store::workers::{self, LeaseRow, WorkerRow};
+use holdfast_store::{At, settings};
+
+use crate::accounts::{self, OPEN, REGISTRATION};
+use crate::mailer::Mail;
+use crate::{App, AppError, Caller, Resource, Result};
+
+/// Leases that one page shows.
+const LEASES: i64 = 100;
+/// Events of one page.
+pub const EVENTS: i64 = 50;
+
+fn administrator(caller: &Caller) -> Result<()> {
+    if caller.is_admin { Ok(()) } else { Err(AppError::Forbidden(Resource::Administration)) }
+}
+
+/// An account, and what it has stored.
+pub struct Person {
+    pub user: UserRow,
+    pub backups: i64,
+    pub bytes: i64,
+}
+
+pub struct Installation {
+    pub people: Vec<Person>,
+    pub is_registration_open: bool,
+    pub can_mail: bool,
+    pub database: &'static str,
+    pub workers: Vec<WorkerRow>,
+    pub leases: Vec<LeaseRow>,
+    pub queued: i64,
+    pub queued_since: Option<At>,
+}
+
+pub async fn show(app: &App, caller: &Caller) -> Result<Installation> {
+    administrator(caller)?;
+    let mut tx = app.store.read().await?;
+    let storage = workers::list_storage(&mut tx).await?;
+    let person = |user: UserRow| {
+        let stored = storage.iter().find(|(id, ..)| *id == user.id);
+        let (backups, bytes) = stored.map_or((0, 0), |(_, backups, bytes)| (*backups, *bytes));
+        Person { user, backups, bytes }
+    };
+    let people = users::list(&mut tx).await?.into_iter().map(person).collect();
+    let (queued, queued_since) = workers::find_queue(&mut tx).await?;
+    let (workers, leases) = (workers::list(&mut tx).await?, workers::list_leases(&mut tx, LEASES).await?);
+    drop(tx);
+    Ok(Installation {
+        people,
+        is_registration_open: accounts::is_registration_open(app).await?,
+        can_mail: app.ports.mailer.is_set_up(),
+        database: if app.store.is_sqlite() { "SQLite" } else { "PostgreSQL" },
+        workers,
+        leases,
+        queued,
+        queued_since,
+    })
+}
+
+pub async fn set_registration(app: &App, caller: &Caller, is_open: bool) -> Result<()> {
+    administrator(caller)?;
+    let mut tx = app.store.begin().await?;
+    settings::write(&mut tx, REGISTRATION, if is_open { OPEN } else { "closed" }).await?;
+    app.audit(&mut tx, caller, "registration.changed", if is_open { OPEN } else { "closed" }).await?;
+    Ok(tx.commit().await?)
+}
+
+/// A link that claims a new account.
+pub struct Invitation {
+    pub link: Secret,
+    /// Whether it went out by mail; why not is in the log.
+    pub is_sent: bool,
+}
+
+/// Makes an account without a password, and the link that claims it.
+pub async fn invite(app: &App, caller: &Caller, draft: &UserDraft, base_url: &str) -> Result<Invitation> {
+    administrator(caller)?;
+    let mut tx = app.store.begin().await?;
+    accounts::check_free(&mut tx, &draft.email, None).await?;
+    let id = users::insert(&mut tx, draft, None, app.now()).await?;
+    let secret = accounts::write_link(app, &mut tx, id, LinkPurpose::Invitation).await?;
+    app.audit(&mut tx, caller, "user.invited", &draft.email).await?;
+    tx.commit().await?;
+    Ok(deliver(app, &draft.email, &secret, base_url).await)
+}
+
+/// A new link for somebody who has not come yet, or who lost their password.
+pub async fn renew_link(app: &App, caller: &Caller, id: UserId, base_url: &str) -> Result<Invitation> {
+    administrator(caller)?;
+    let user = find(app, id).await?;
+    let purpose = if user.password_hash.is_some() { LinkPurpose::Reset } else { LinkPurpose::Invitation };
+    let secret = accounts::make_link(app, id, purpose, &caller.origin, "by an administrator").await?;
+    Ok(deliver(app, &user.email, &secret, base_url).await)
+}
+
+async fn deliver(app: &App, to: &str, secret: &Secret, base_url: &str) -> Invitation {
+    let link = Secret::new(format!("{base_url}/set-up/{}", secret.reveal()));
+    if !app.ports.mailer.is_set_up() {
+        return Invitation { link, is_sent: false };
+    }
+    let mail = Mail {
+        to: to.to_owned(),
+        subject: "Your account at Holdfast".to_owned(),
+        text: "An administrator of this Holdfast sent you a link to your account. It works once.".to_owned(),
+        link: link.reveal().to_owned(),
+    };
+    let sent = app.ports.mailer.send(mail).await;
+    if let Err(reason) = &sent {
+        tracing::warn!(reason, "an invitation was not sent");
+    }
+    Invitation { link, is_sent: sent.is_ok() }
+}
+
+pub async fn set_admin(app: &App, caller: &Caller, id: UserId, is_admin: bool) -> Result<()> {
+    administrator(caller)?;
+    let user = find(app, id).await?;
+    let mut tx = app.store.begin().await?;
+    if !is_admin && user.is_admin && user.password_hash.is_some() && users::count_admins(&mut tx).await? <= 1 {
+        return Err(AppError::Conflict("There must be one administrator at least.".into()));
+    }
+    users::update_admin(&mut tx, id, is_admin, app.now()).await?;
+    let action = if is_admin { "user.made_administrator" } else { "user.made_ordinary" };
+    app.audit(&mut tx, caller, action, &user.email).await?;
+    tx.commit().await?;
+    app.tokens.clear();
+    Ok(())
+}
+
+/// Deletes somebody's account. What they stored stays at its destinations.
+pub async fn delete(app: &App, caller: &Caller, id: UserId) -> Result<()> {
+    administrator(caller)?;
+    let user = find(app, id).await?;
+    accounts::delete(app, caller, &user).await
+}
+
+pub async fn show_person(app: &App, caller: &Caller, id: UserId) -> Result<UserRow> {
+    administrator(caller)?;
+    find(app, id).await
+}
+
+async fn find(app: &App, id: UserId) -> Result<UserRow> {
+    let found = users::find(&mut app.store.read().await?, id).await?;
+    found.ok_or(AppError::Missing("Account not found"))
+}
+
+/// Who did what: the caller's own events, or everybody's for an administrator who asks.
+pub async fn list_events(app: &App, caller: &Caller, all: bool, before: Option<i64>) -> Result<Vec<EventRow>> {
+    if all {
+        administrator(caller)?;
+    }
+    let user = (!all).then_some(caller.user);
+    Ok(audit::list(&mut app.store.read().await?, user, before, EVENTS + 1).await?)
+}

@@ -1,0 +1,94 @@
+//! Looking at a server before a task is made: folders, databases, how much there is. A worker does the looking.
+
+use std::time::Duration;
+
+use holdfast_core::ids::{RunId, ServerId};
+use holdfast_core::input::Errors;
+use holdfast_core::probe::{Answer, Question};
+use holdfast_core::run::Trigger;
+use holdfast_core::task::{TaskDraft, TaskInput};
+use holdfast_core::{limits, rules};
+use holdfast_store::runs::{self, Subject};
+use holdfast_store::{probes, servers};
+
+use crate::error::{owned, written};
+use crate::{App, AppError, Caller, Resource, Result, logs};
+
+/// Between looks for the answer.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What became of a question.
+pub enum Found {
+    Answer(Answer),
+    /// Why not, in a person's words.
+    Refusal {
+        code: String,
+        text: String,
+    },
+    /// A worker is still at it, or none has come yet.
+    NotYet,
+}
+
+/// Asks what is in a folder of a server.
+pub async fn ask_folder(app: &App, caller: &Caller, server: ServerId, path: &str) -> Result<RunId> {
+    let mut errors = Errors::default();
+    let path = rules::exact_line(&mut errors, "path", path, limits::PATH_CHARS);
+    let path = path.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))?;
+    ask(app, caller, server, &Question::Folder(path)).await
+}
+
+pub async fn ask_databases(app: &App, caller: &Caller, server: ServerId) -> Result<RunId> {
+    ask(app, caller, server, &Question::Databases).await
+}
+
+/// Asks how much a task would copy; of the task only server and source must be there.
+pub async fn ask_size(app: &App, caller: &Caller, input: &TaskInput) -> Result<RunId> {
+    let mut errors = Errors::default();
+    let source = TaskDraft::check_source(&mut errors, input);
+    let Some(server) = input.remote_server_id.value() else {
+        rules::required(&mut errors, "remote_server_id");
+        return Err(AppError::Invalid(errors));
+    };
+    let source = source.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))?;
+    ask(app, caller, ServerId(*server), &Question::Size(Box::new(source))).await
+}
+
+async fn ask(app: &App, caller: &Caller, server: ServerId, question: &Question) -> Result<RunId> {
+    app.limit_action(caller.limit_key)?;
+    let mut tx = app.store.begin().await?;
+    owned(caller, servers::find(&mut tx, server).await?)?;
+    let run = app.queue_run(&mut tx, caller.user, Subject::Probe(server), Trigger::Manual).await?;
+    let run = written(run)?;
+    probes::insert(&mut tx, run, question).await?;
+    tx.commit().await?;
+    app.wake_worker();
+    Ok(run)
+}
+
+/// Waits for the answer, for a while.
+pub async fn wait(app: &App, caller: &Caller, run: RunId, patience: Duration) -> Result<Found> {
+    let deadline = tokio::time::Instant::now() + patience;
+    loop {
+        match look(app, caller, run).await? {
+            Found::NotYet if tokio::time::Instant::now() < deadline => tokio::time::sleep(LOOK_EVERY).await,
+            found => return Ok(found),
+        }
+    }
+}
+
+/// The answer as far as there is one.
+pub async fn look(app: &App, caller: &Caller, run: RunId) -> Result<Found> {
+    let mut tx = app.store.read().await?;
+    let row = runs::find(&mut tx, run).await?.ok_or(AppError::NotFound(Resource::Run))?;
+    if row.user_id != caller.user.0 {
+        return Err(AppError::Forbidden(Resource::Run));
+    }
+    if row.is_live() {
+        return Ok(Found::NotYet);
+    }
+    if let Some(answer) = probes::find_answer(&mut tx, run).await? {
+        return Ok(Found::Answer(answer));
+    }
+    let (row, text) = logs::with_output(&mut tx, row).await?;
+    Ok(Found::Refusal { code: row.error_code.unwrap_or_default(), text })
+}

@@ -1,0 +1,86 @@
+//! Sessions of browsers: who is signed in where.
+
+use holdfast_core::clock;
+use holdfast_core::ids::UserId;
+use holdfast_core::scope::ScopeSet;
+use holdfast_core::{Secret, limits, random, run};
+use holdfast_store::Tx;
+use holdfast_store::sessions::{self, NewSession, SessionRow};
+use holdfast_store::users::{self, UserRow};
+
+use crate::accounts::hours_after;
+use crate::caller::LimitKey;
+use crate::{App, AppError, Caller, Origin, Result};
+
+/// Sessions last a month; signing out or a new password ends them sooner.
+const SESSION_HOURS: i64 = 24 * 30;
+/// When a session was last seen is written at most this often.
+const SEEN_EVERY_SECS: i64 = 300;
+
+/// A browser that is signed in.
+pub struct Session {
+    pub row: SessionRow,
+    /// The one that asks.
+    pub is_own: bool,
+}
+
+pub(crate) async fn start(app: &App, tx: &mut Tx, user: UserId, device: &str, origin: &Origin) -> Result<Secret> {
+    let (secret, now) = (random::token(""), app.now());
+    let device: String = run::stored_line(device).chars().take(limits::TEXT_CHARS).collect();
+    let new = NewSession {
+        user,
+        digest: random::digest(secret.reveal()),
+        device: &device,
+        address: origin.address.as_deref(),
+        expires_at: hours_after(now, SESSION_HOURS),
+    };
+    sessions::insert(tx, &new, now).await?;
+    app.audit_as(tx, Some(user), origin, "user.signed_in", "").await?;
+    Ok(secret)
+}
+
+/// Who a browser's session belongs to, with every scope of their own.
+pub async fn caller(app: &App, session: &str, origin: Origin) -> Result<(Caller, UserRow)> {
+    let (digest, now) = (random::digest(session), app.now());
+    let mut tx = app.store.read().await?;
+    let (user, seen) = sessions::find_user(&mut tx, &digest, now).await?.ok_or(AppError::Unauthenticated)?;
+    let row = users::find(&mut tx, user).await?.ok_or(AppError::Unauthenticated)?;
+    drop(tx);
+    if now.as_second() - seen.as_second() >= SEEN_EVERY_SECS {
+        let mut tx = app.store.begin().await?;
+        sessions::update_seen(&mut tx, &digest, origin.address.as_deref(), now).await?;
+        tx.commit().await?;
+    }
+    let caller = Caller {
+        user,
+        is_admin: row.is_admin,
+        scopes: ScopeSet::all(),
+        zone: clock::zone_or_utc(&row.timezone),
+        origin: Origin { actor: "session".to_owned(), ..origin },
+        limit_key: LimitKey::Session(user.0),
+    };
+    Ok((caller, row))
+}
+
+pub async fn list(app: &App, caller: &Caller, session: &str) -> Result<Vec<Session>> {
+    let own = random::digest(session);
+    let rows = sessions::list(&mut app.store.read().await?, caller.user, app.now()).await?;
+    Ok(rows.into_iter().map(|row| Session { is_own: row.digest == own, row }).collect())
+}
+
+/// Signs a browser out from afar.
+pub async fn revoke(app: &App, caller: &Caller, id: i64) -> Result<()> {
+    let mut tx = app.store.begin().await?;
+    if !sessions::delete_one(&mut tx, caller.user, id).await? {
+        return Err(AppError::Missing("Session not found"));
+    }
+    app.audit(&mut tx, caller, "session.revoked", &id.to_string()).await?;
+    Ok(tx.commit().await?)
+}
+
+pub async fn sign_out(app: &App, caller: &Caller, session: &str) -> Result<()> {
+    let mut tx = app.store.begin().await?;
+    sessions::delete(&mut tx, &random::digest(session)).await?;
+    app.audit(&mut tx, caller, "user.signed_out", "").await?;
+    Ok(tx.commit().await?)
+}

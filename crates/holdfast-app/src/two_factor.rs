@@ -1,0 +1,172 @@
+//! Two-factor sign-in: a shared secret for an authenticator, and codes on paper for the day it is lost.
+
+use holdfast_core::input::{Errors, Field};
+use holdfast_core::{Secret, limits, random};
+use holdfast_store::Tx;
+use holdfast_store::users::{self, UserRow};
+use totp_rs::{Algorithm, Builder, Totp};
+
+use crate::{App, AppError, Caller, Origin, Result};
+
+/// Enough for a drawer; each works once.
+const RECOVERY_CODES: usize = 10;
+/// 50 bits each: with five tries a minute nobody guesses one.
+const RECOVERY_CODE_LETTERS: usize = 10;
+/// No letters that look alike.
+const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+
+/// What an authenticator is to be given.
+pub struct Proposal {
+    /// To type in by hand.
+    pub secret: Secret,
+    /// To scan.
+    pub url: Secret,
+}
+
+/// A new secret. Nothing holds before its owner has shown that their authenticator has it.
+pub fn propose(email: &str) -> Result<Proposal> {
+    let secret = Secret::new(totp_rs::Secret::from(random::bytes::<20>().to_vec()).to_base32());
+    address(email, secret)
+}
+
+/// The same secret again, for a form that is shown once more.
+pub fn address(email: &str, secret: Secret) -> Result<Proposal> {
+    let url = totp(&secret, email)?.to_url().map_err(|error| AppError::Internal(error.to_string()))?;
+    Ok(Proposal { secret, url: Secret::new(url) })
+}
+
+/// Turns two-factor on with a secret that the code was made with, and gives the recovery codes, which are shown once.
+pub async fn confirm(app: &App, caller: &Caller, secret: &Secret, code: &str) -> Result<Vec<Secret>> {
+    let mut tx = app.store.begin().await?;
+    let user = users::find(&mut tx, caller.user).await?.ok_or(AppError::Unauthenticated)?;
+    let step = totp(secret, &user.email)?.check(code.trim(), seconds(app));
+    let Some(step) = step else {
+        return Err(AppError::Invalid(Errors::one("code", "The code field is incorrect.")));
+    };
+    users::update_totp(&mut tx, &user, Some(secret), app.now()).await?;
+    users::use_totp_step(&mut tx, user.user_id(), i64::try_from(step).unwrap_or(i64::MAX)).await?;
+    app.audit(&mut tx, caller, "user.otp_enabled", "").await?;
+    let codes = write_codes(&mut tx, &user).await?;
+    tx.commit().await?;
+    Ok(codes)
+}
+
+/// Turns two-factor on at once and gives the `otpauth://` address for an authenticator; for the command line.
+pub async fn enable(app: &App, origin: &Origin, user: &UserRow) -> Result<Secret> {
+    let Proposal { secret, url } = propose(&user.email)?;
+    let mut tx = app.store.begin().await?;
+    users::update_totp(&mut tx, user, Some(&secret), app.now()).await?;
+    users::replace_recovery_codes(&mut tx, user.user_id(), &[]).await?;
+    app.audit_as(&mut tx, Some(user.user_id()), origin, "user.otp_enabled", "").await?;
+    tx.commit().await?;
+    Ok(url)
+}
+
+pub async fn disable(app: &App, origin: &Origin, user: &UserRow) -> Result<()> {
+    let mut tx = app.store.begin().await?;
+    users::update_totp(&mut tx, user, None, app.now()).await?;
+    users::replace_recovery_codes(&mut tx, user.user_id(), &[]).await?;
+    app.audit_as(&mut tx, Some(user.user_id()), origin, "user.otp_disabled", "").await?;
+    Ok(tx.commit().await?)
+}
+
+/// New recovery codes; the ones before stop working.
+pub async fn renew_codes(app: &App, caller: &Caller) -> Result<Vec<Secret>> {
+    let mut tx = app.store.begin().await?;
+    let user = users::find(&mut tx, caller.user).await?.ok_or(AppError::Unauthenticated)?;
+    if user.totp_sealed.is_none() {
+        return Err(AppError::Conflict("Two-factor sign-in is off; turn it on first.".into()));
+    }
+    let codes = write_codes(&mut tx, &user).await?;
+    app.audit(&mut tx, caller, "user.recovery_codes_renewed", "").await?;
+    tx.commit().await?;
+    Ok(codes)
+}
+
+pub async fn count_codes(app: &App, caller: &Caller) -> Result<i64> {
+    Ok(users::count_recovery_codes(&mut app.store.read().await?, caller.user).await?)
+}
+
+async fn write_codes(tx: &mut Tx, user: &UserRow) -> Result<Vec<Secret>> {
+    let codes: Vec<Secret> = std::iter::repeat_with(recovery_code).take(RECOVERY_CODES).collect();
+    let digests: Vec<[u8; 32]> = codes.iter().map(|code| digest(code.reveal())).collect();
+    users::replace_recovery_codes(tx, user.user_id(), &digests).await?;
+    Ok(codes)
+}
+
+fn recovery_code() -> Secret {
+    let letters: String = random::bytes::<RECOVERY_CODE_LETTERS>()
+        .iter()
+        .map(|byte| char::from(LETTERS[usize::from(byte % 32)]))
+        .collect();
+    let (first, second) = letters.split_at(RECOVERY_CODE_LETTERS / 2);
+    Secret::new(format!("{first}-{second}"))
+}
+
+/// However it was written down.
+fn digest(code: &str) -> [u8; 32] {
+    let letters: String = code.chars().filter(char::is_ascii_alphanumeric).collect();
+    random::digest(&letters.to_ascii_lowercase())
+}
+
+/// With two-factor on, a code is needed, and each code works once.
+pub(crate) async fn check(app: &App, tx: &mut Tx, user: &UserRow, otp: &Field<String>) -> Result<()> {
+    let Some(sealed) = &user.totp_sealed else { return Ok(()) };
+    let secret = tx.open(user.totp_place(), sealed).await?;
+    let code = match otp {
+        Field::Value(code) if code.len() <= limits::TEXT_CHARS => code.trim(),
+        Field::Value(_) => "",
+        Field::WrongType => return Err(AppError::Invalid(Errors::one("otp", "The otp field must be a string."))),
+        Field::Absent | Field::Null => {
+            return Err(AppError::Invalid(Errors::one("otp", "The otp field is required.")));
+        }
+    };
+    let step = totp(&secret, &user.email)?.check(code, seconds(app));
+    let fresh = match step {
+        Some(step) => users::use_totp_step(tx, user.user_id(), i64::try_from(step).unwrap_or(i64::MAX)).await?,
+        None => users::take_recovery_code(tx, user.user_id(), &digest(code)).await?,
+    };
+    if fresh { Ok(()) } else { Err(AppError::Invalid(Errors::one("otp", "The otp field is incorrect."))) }
+}
+
+fn seconds(app: &App) -> u64 {
+    u64::try_from(app.now().as_second()).unwrap_or(0)
+}
+
+fn totp(secret: &Secret, email: &str) -> Result<Totp> {
+    let internal = |text: String| AppError::Internal(text);
+    let secret = totp_rs::Secret::try_from_base32(secret.reveal())
+        .map_err(|_| AppError::Invalid(Errors::one("code", "This form is out of date. Begin again.")))?;
+    Builder::new()
+        .with_algorithm(Algorithm::SHA1)
+        .with_digits(6)
+        .with_skew(1)
+        .with_step_duration(30)
+        .with_secret(secret)
+        .with_account_name(email)
+        .with_issuer(Some("Holdfast"))
+        .build()
+        .map_err(|error| internal(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 6238's test vector for SHA-1 at 59 seconds, cut to six digits.
+    #[test]
+    fn one_time_codes_follow_the_rfc() {
+        let secret = totp_rs::Secret::from(b"12345678901234567890".to_vec());
+        let totp = totp(&Secret::new(secret.to_base32()), "a@example.org").unwrap();
+        assert_eq!(totp.check("287082", 59), Some(1));
+        assert_eq!(totp.check("287082", 59 + 120), None);
+    }
+
+    #[test]
+    fn recovery_codes_are_read_however_they_are_typed() {
+        let code = recovery_code();
+        assert_eq!(code.reveal().len(), RECOVERY_CODE_LETTERS + 1);
+        assert_eq!(digest(code.reveal()), digest(&code.reveal().replace('-', " ").to_uppercase()));
+        assert_ne!(code.reveal(), recovery_code().reveal());
+    }
+}

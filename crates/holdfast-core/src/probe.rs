@@ -1,0 +1,189 @@
+//! What somebody asks of a server before they make a task: what is in a folder, which databases there are, how much
+//! there is to copy.
+
+use crate::limits;
+use crate::task::{DatabaseEngine, Source, TaskKind};
+
+/// Between the parts of a stored question or answer. Validation refuses control characters in what people send.
+const PART: char = '\u{1f}';
+
+/// Things of one folder that are told of; nobody looks through more.
+pub const FOLDER_ITEMS: usize = 2000;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Question {
+    /// What is in this folder.
+    Folder(String),
+    /// Which databases there are.
+    Databases,
+    /// How much this source holds.
+    Size(Box<Source>),
+}
+
+impl Question {
+    pub fn to_text(&self) -> String {
+        let parts: Vec<String> = match self {
+            Self::Folder(path) => vec!["folder".into(), path.clone()],
+            Self::Databases => vec!["databases".into()],
+            Self::Size(source) => {
+                let mut parts = vec![
+                    "size".to_owned(),
+                    source.kind.as_str().to_owned(),
+                    source.path.clone().unwrap_or_default(),
+                    source.database_name.clone().unwrap_or_default(),
+                    source.database_engine.map(DatabaseEngine::as_str).unwrap_or_default().to_owned(),
+                    source.excluded_tables.clone().unwrap_or_default(),
+                ];
+                parts.extend(source.excluded_paths.iter().cloned());
+                parts
+            }
+        };
+        parts.join(&PART.to_string())
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split(PART);
+        match parts.next()? {
+            "folder" => Some(Self::Folder(parts.next()?.to_owned())),
+            "databases" => Some(Self::Databases),
+            "size" => {
+                let kind = TaskKind::parse(parts.next()?)?;
+                let mut text = || parts.next().map(|part| Some(part.to_owned()).filter(|part| !part.is_empty()));
+                let (path, database_name, engine, excluded_tables) = (text()?, text()?, text()?, text()?);
+                let database_engine = engine.as_deref().and_then(DatabaseEngine::parse);
+                let excluded_paths = parts.map(str::to_owned).collect();
+                let source = Source { kind, path, database_name, database_engine, excluded_tables, excluded_paths };
+                Some(Self::Size(Box::new(source)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// One thing in a folder of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FolderItem {
+    pub name: String,
+    pub is_folder: bool,
+    pub size: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatabaseItem {
+    pub engine: DatabaseEngine,
+    pub name: String,
+    pub size: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    Folder {
+        items: Vec<FolderItem>,
+        is_cut: bool,
+    },
+    Databases(Vec<DatabaseItem>),
+    /// Files or tables, and bytes before compression.
+    Size {
+        entries: u64,
+        bytes: u64,
+    },
+}
+
+impl Answer {
+    pub fn to_text(&self) -> String {
+        let line = |parts: &[&str]| parts.join(&PART.to_string());
+        let lines: Vec<String> = match self {
+            Self::Folder { items, is_cut } => {
+                let head = line(&["folder", if *is_cut { "cut" } else { "whole" }]);
+                let item = |item: &FolderItem| {
+                    let kind = if item.is_folder { "folder" } else { "file" };
+                    line(&[kind, &item.size.to_string(), &clean(&item.name)])
+                };
+                std::iter::once(head).chain(items.iter().map(item)).collect()
+            }
+            Self::Databases(items) => {
+                let item =
+                    |item: &DatabaseItem| line(&[item.engine.as_str(), &item.size.to_string(), &clean(&item.name)]);
+                std::iter::once("databases".to_owned()).chain(items.iter().map(item)).collect()
+            }
+            Self::Size { entries, bytes } => vec![line(&["size", &entries.to_string(), &bytes.to_string()])],
+        };
+        lines.join("\n")
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let mut head = lines.next()?.split(PART);
+        match head.next()? {
+            "folder" => {
+                let is_cut = head.next()? == "cut";
+                let item = |line: &str| {
+                    let mut parts = line.splitn(3, PART);
+                    let is_folder = parts.next()? == "folder";
+                    let size = parts.next()?.parse().ok()?;
+                    Some(FolderItem { is_folder, size, name: parts.next()?.to_owned() })
+                };
+                Some(Self::Folder { items: lines.map(item).collect::<Option<_>>()?, is_cut })
+            }
+            "databases" => {
+                let item = |line: &str| {
+                    let mut parts = line.splitn(3, PART);
+                    let engine = DatabaseEngine::parse(parts.next()?)?;
+                    let size = parts.next()?.parse().ok()?;
+                    Some(DatabaseItem { engine, size, name: parts.next()?.to_owned() })
+                };
+                Some(Self::Databases(lines.map(item).collect::<Option<_>>()?))
+            }
+            "size" => Some(Self::Size { entries: head.next()?.parse().ok()?, bytes: head.next()?.parse().ok()? }),
+            _ => None,
+        }
+    }
+}
+
+/// A name from elsewhere on one line. One with control characters cannot be asked for by this, which is told apart by
+/// the sign in their place.
+fn clean(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).take(limits::PATH_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_and_answers_read_back() {
+        let source = Source {
+            kind: TaskKind::Files,
+            path: Some("/srv".into()),
+            database_name: None,
+            database_engine: None,
+            excluded_tables: None,
+            excluded_paths: vec!["*.log".into(), "a b".into()],
+        };
+        for question in [Question::Folder("/a b".into()), Question::Databases, Question::Size(Box::new(source))] {
+            assert_eq!(Question::parse(&question.to_text()), Some(question));
+        }
+        let folder = |name: &str, is_folder| FolderItem { name: name.into(), is_folder, size: 7 };
+        let answers = [
+            Answer::Folder { items: vec![folder("a", true), folder("b c", false)], is_cut: true },
+            Answer::Folder { items: Vec::new(), is_cut: false },
+            Answer::Databases(vec![DatabaseItem { engine: DatabaseEngine::Mysql, name: "shop".into(), size: 3 }]),
+            Answer::Size { entries: 3, bytes: 1 << 40 },
+        ];
+        for answer in answers {
+            assert_eq!(Answer::parse(&answer.to_text()), Some(answer));
+        }
+        assert_eq!(Question::parse("x"), None);
+        assert_eq!(Answer::parse("folder"), None);
+    }
+
+    #[test]
+    fn names_cannot_forge_lines() {
+        let items = vec![FolderItem { name: "a\nfolder\u{1f}1\u{1f}b".into(), is_folder: false, size: 1 }];
+        let Some(Answer::Folder { items, .. }) = Answer::parse(&Answer::Folder { items, is_cut: false }.to_text())
+        else {
+            panic!("it reads back")
+        };
+        assert_eq!(items.len(), 1);
+    }
+}

@@ -1,0 +1,93 @@
+//! Asking providers: through the guarded client, within limits, and never along a redirect.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_app::{AppError, Result};
+use holdfast_core::network::Network;
+use holdfast_engine::Egress;
+use holdfast_engine::egress::{self, Limits};
+use reqwest::RequestBuilder;
+use serde_json::Value;
+use url::Url;
+
+/// Somebody waits for it in front of a page.
+const LIMITS: Limits = Limits { connect: Duration::from_secs(10), total: Duration::from_secs(15) };
+/// Far longer than any answer about one person.
+const ANSWER_BYTES: usize = 256 * 1024;
+
+pub(crate) struct Web {
+    egress: Arc<Egress>,
+    ca_pem: Option<Vec<u8>>,
+}
+
+impl Web {
+    pub(crate) fn new(allow: Vec<Network>, ca_pem: Option<Vec<u8>>) -> Self {
+        // Where providers are is the operator's own setting.
+        Self { egress: Arc::new(Egress { allow_private: true, allowed: allow }), ca_pem }
+    }
+
+    /// A client for this address, and the address itself.
+    pub(crate) fn at(&self, address: &str) -> Result<(reqwest::Client, Url)> {
+        let url = parse(address)?;
+        let client = egress::client(&url, &self.egress, self.ca_pem.as_deref(), LIMITS);
+        Ok((client.map_err(|error| unavailable(error.message))?, url))
+    }
+}
+
+/// In the open only on this machine: whoever could change an answer could say that somebody is somebody else.
+pub(crate) fn parse(address: &str) -> Result<Url> {
+    let url = Url::parse(address).map_err(|_| unavailable(format!("{address} is no URL")))?;
+    let is_local = matches!(url.host_str(), Some("127.0.0.1" | "localhost" | "[::1]"));
+    if url.scheme() != "https" && !is_local {
+        return Err(unavailable(format!("{address} is not https")));
+    }
+    Ok(url)
+}
+
+/// A form as its body.
+pub(crate) fn form(request: RequestBuilder, fields: &[(&str, &str)]) -> RequestBuilder {
+    let body = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+    request.header("content-type", "application/x-www-form-urlencoded").body(body)
+}
+
+/// The answer as JSON; anything but a success is none.
+pub(crate) async fn json(request: RequestBuilder) -> Result<Value> {
+    let answer = request.header("accept", "application/json").send().await;
+    let mut answer = answer.map_err(|error| unavailable(error.without_url().to_string()))?;
+    let status = answer.status();
+    let mut bytes = Vec::new();
+    while let Some(chunk) = answer.chunk().await.map_err(|error| unavailable(error.without_url().to_string()))? {
+        if bytes.len() + chunk.len() > ANSWER_BYTES {
+            return Err(unavailable("the answer is too long"));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    if !status.is_success() {
+        // What a provider says about a refused code holds no secret of ours, but is not ours to repeat to people.
+        let said = String::from_utf8_lossy(&bytes).chars().take(200).collect::<String>();
+        tracing::warn!(%status, said, "a sign-in provider refused");
+        return Err(refused());
+    }
+    serde_json::from_slice(&bytes).map_err(|_| unavailable("the answer is no JSON"))
+}
+
+pub(crate) fn unavailable(reason: impl std::fmt::Display) -> AppError {
+    AppError::Unavailable(format!("sign-in provider: {reason}"))
+}
+
+/// Somebody's sign-in elsewhere does not hold here.
+pub(crate) fn refused() -> AppError {
+    AppError::Conflict("The other service did not confirm who you are. Try again.".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn providers_are_asked_in_secret() {
+        assert!(parse("https://id.example.org/x").is_ok() && parse("http://127.0.0.1:1/x").is_ok());
+        assert!(parse("http://id.example.org").is_err() && parse("rubbish").is_err());
+    }
+}

@@ -1,0 +1,110 @@
+//! Days of a user's: how many runs ended how, how long they took, and how much was stored.
+
+use holdfast_core::Timestamp;
+use holdfast_core::ids::UserId;
+
+use crate::{At, Result, Tx};
+
+/// What happened between two instants.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, sqlx::FromRow)]
+pub struct Figures {
+    pub successful: i64,
+    pub failed: i64,
+    pub cancelled: i64,
+    /// What the successful ones took together.
+    pub busy_micros: i64,
+}
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct DayRow {
+    /// `YYYY-MM-DD` in the user's zone.
+    pub day: String,
+    #[sqlx(flatten)]
+    pub figures: Figures,
+    /// At the end of the day; unknown for days before anybody counted.
+    pub stored_bytes: Option<i64>,
+}
+
+/// Counts runs straight from the index.
+pub async fn count(tx: &mut Tx, user: UserId, from: Timestamp, until: Timestamp) -> Result<Figures> {
+    let found = fetch_optional!(
+        tx,
+        Figures,
+        "SELECT CAST(COALESCE(SUM(CASE WHEN status = 'successful' THEN 1 ELSE 0 END), 0) AS BIGINT) AS successful,
+             CAST(COALESCE(SUM(CASE WHEN status = 'failed' THEN 1 ELSE 0 END), 0) AS BIGINT) AS failed,
+             CAST(COALESCE(SUM(CASE WHEN status = 'cancelled' THEN 1 ELSE 0 END), 0) AS BIGINT) AS cancelled,
+             CAST(COALESCE(SUM(CASE WHEN status = 'successful' THEN finished_at - COALESCE(started_at, finished_at)
+                 ELSE 0 END), 0) AS BIGINT) AS busy_micros
+         FROM runs WHERE user_id = $1 AND kind = 'backup' AND finished_at IS NOT NULL AND finished_at >= $2
+             AND finished_at < $3",
+        user.0,
+        At(from),
+        At(until)
+    )?;
+    Ok(found.unwrap_or_default())
+}
+
+/// What the user has stored now.
+pub async fn sum_stored(tx: &mut Tx, user: UserId) -> Result<i64> {
+    fetch_scalar!(
+        tx,
+        i64,
+        "SELECT CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT) FROM backups WHERE user_id = $1 AND deleted_at IS NULL",
+        user.0
+    )
+}
+
+/// Days from `from` on, in order.
+pub async fn list(tx: &mut Tx, user: UserId, from: &str) -> Result<Vec<DayRow>> {
+    fetch_all!(
+        tx,
+        DayRow,
+        "SELECT day, successful, failed, cancelled, busy_micros, stored_bytes FROM user_days
+         WHERE user_id = $1 AND day >= $2 ORDER BY day",
+        user.0,
+        from
+    )
+}
+
+/// Writes a day down, or down again. What was stored stays unless it is known anew.
+pub async fn write(tx: &mut Tx, user: UserId, day: &DayRow) -> Result<()> {
+    execute!(
+        tx,
+        "INSERT INTO user_days (user_id, day, successful, failed, cancelled, busy_micros, stored_bytes)
+         VALUES ($1, $2, $3, $4, $5, $6, $7)
+         ON CONFLICT (user_id, day) DO UPDATE SET successful = excluded.successful, failed = excluded.failed,
+             cancelled = excluded.cancelled, busy_micros = excluded.busy_micros,
+             stored_bytes = COALESCE(excluded.stored_bytes, user_days.stored_bytes)",
+        user.0,
+        &day.day,
+        day.figures.successful,
+        day.figures.failed,
+        day.figures.cancelled,
+        day.figures.busy_micros,
+        day.stored_bytes
+    )?;
+    Ok(())
+}
+
+/// Users for whom a run ended since, with their zones.
+pub async fn list_active(tx: &mut Tx, since: Timestamp) -> Result<Vec<(i64, String)>> {
+    fetch_all!(
+        tx,
+        (i64, String),
+        "SELECT u.id, u.timezone FROM users u
+         WHERE u.id IN (SELECT DISTINCT r.user_id FROM runs r WHERE r.finished_at >= $1) ORDER BY u.id",
+        At(since)
+    )
+}
+
+/// How the runs of one task ended, day by day as the caller counts days: pairs of the end and the instant.
+pub async fn list_ends(tx: &mut Tx, task: i64, since: Timestamp) -> Result<Vec<(String, At)>> {
+    fetch_all!(
+        tx,
+        (String, At),
+        "SELECT status, finished_at FROM runs WHERE task_id = $1 AND finished_at IS NOT NULL AND finished_at >= $2
+         ORDER BY finished_at",
+        task,
+        At(since)
+    )
+}

@@ -1,0 +1,63 @@
+//! What pages watch: how much is going on for a user, and a sign that changes when any of it does.
+
+use holdfast_core::ids::{RunId, UserId};
+
+use crate::runs::{self, RunRow};
+use crate::{Result, Tx};
+
+/// For the corner of every page.
+#[derive(Debug, Clone, Copy, Default, sqlx::FromRow)]
+pub struct Corner {
+    pub running: i64,
+    pub undelivered: i64,
+}
+
+pub async fn corner(tx: &mut Tx, user: UserId) -> Result<Corner> {
+    let found = fetch_optional!(
+        tx,
+        Corner,
+        "SELECT (SELECT COUNT(*) FROM runs WHERE user_id = $1 AND status IN ('queued', 'running')) AS running,
+             (SELECT COUNT(*) FROM notices WHERE user_id = $1 AND status = 'undelivered') AS undelivered",
+        user.0
+    )?;
+    Ok(found.unwrap_or_default())
+}
+
+/// Different whenever a run of the user's was queued, moved on, wrote a line or ended, or a notice did. Every part comes
+/// from an index that holds little.
+pub async fn sign(tx: &mut Tx, user: UserId) -> Result<String> {
+    fetch_scalar!(
+        tx,
+        String,
+        "SELECT concat_ws(' ',
+             (SELECT MAX(id) FROM runs WHERE user_id = $1 AND kind = 'backup'),
+             (SELECT MAX(id) FROM runs WHERE user_id = $1 AND kind IN ('restore', 'verify')),
+             (SELECT MAX(id) FROM runs WHERE user_id = $1
+                  AND kind IN ('check-server', 'check-destination', 'test-stream', 'probe')),
+             (SELECT concat_ws('.', COUNT(*), SUM(id), SUM(CASE WHEN status = 'running' THEN 1 ELSE 0 END),
+                  SUM(bytes_read), SUM(bytes_stored), SUM(files),
+                  SUM((SELECT COUNT(*) FROM run_lines l WHERE l.run_id = runs.id)))
+              FROM runs WHERE user_id = $1 AND status IN ('queued', 'running')),
+             (SELECT MAX(id) FROM notices WHERE user_id = $1),
+             (SELECT COUNT(*) FROM notices WHERE user_id = $1 AND status = 'undelivered'))",
+        user.0
+    )
+}
+
+/// Runs that are shown while they wait or are under way; a corner of a page shows no more.
+const SHOWN: i64 = 20;
+
+pub async fn list_runs(tx: &mut Tx, user: UserId) -> Result<Vec<RunRow>> {
+    let ids = fetch_all!(
+        tx,
+        (i64,),
+        "SELECT id FROM runs WHERE user_id = $1 AND status IN ('queued', 'running') ORDER BY id LIMIT $2",
+        user.0,
+        SHOWN
+    )?;
+    let mut rows = Vec::with_capacity(ids.len());
+    for (id,) in ids {
+        rows.extend(runs::find(tx, RunId(id)).await?);
+    }
+    Ok(rows)
+}

@@ -1,0 +1,79 @@
+//! Processes that work, as they say themselves, and the runs they have.
+
+use holdfast_core::Timestamp;
+
+use crate::{At, Result, Tx};
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct WorkerRow {
+    pub name: String,
+    pub version: String,
+    pub started_at: At,
+    pub seen_at: At,
+}
+
+/// A run that a worker holds, of whatever user: its content is not told.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct LeaseRow {
+    pub id: i64,
+    pub kind: String,
+    pub worker: Option<String>,
+    pub email: String,
+    pub started_at: Option<At>,
+    pub lease_expires_at: Option<At>,
+}
+
+pub async fn beat(tx: &mut Tx, name: &str, version: &str, started: Timestamp, now: Timestamp) -> Result<()> {
+    execute!(
+        tx,
+        "INSERT INTO workers (name, version, started_at, seen_at) VALUES ($1, $2, $3, $4)
+         ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at",
+        name,
+        version,
+        At(started),
+        At(now)
+    )?;
+    Ok(())
+}
+
+/// Forgets those that have not been heard of for long.
+pub async fn delete_silent(tx: &mut Tx, before: Timestamp) -> Result<()> {
+    execute!(tx, "DELETE FROM workers WHERE seen_at < $1", At(before))?;
+    Ok(())
+}
+
+pub async fn delete(tx: &mut Tx, name: &str) -> Result<()> {
+    execute!(tx, "DELETE FROM workers WHERE name = $1", name)?;
+    Ok(())
+}
+
+pub async fn list(tx: &mut Tx) -> Result<Vec<WorkerRow>> {
+    fetch_all!(tx, WorkerRow, "SELECT name, version, started_at, seen_at FROM workers ORDER BY started_at, name")
+}
+
+pub async fn list_leases(tx: &mut Tx, limit: i64) -> Result<Vec<LeaseRow>> {
+    fetch_all!(
+        tx,
+        LeaseRow,
+        "SELECT r.id, r.kind, r.worker, u.email, r.started_at, r.lease_expires_at
+         FROM runs r JOIN users u ON u.id = r.user_id WHERE r.status = 'running' ORDER BY r.id LIMIT $1",
+        limit
+    )
+}
+
+/// How many runs wait, and since when the one that waits longest does.
+pub async fn find_queue(tx: &mut Tx) -> Result<(i64, Option<At>)> {
+    let row =
+        fetch_optional!(tx, (i64, Option<At>), "SELECT COUNT(*), MIN(created_at) FROM runs WHERE status = 'queued'")?;
+    Ok(row.unwrap_or((0, None)))
+}
+
+/// What is stored, by user: their address, backups and bytes.
+pub async fn list_storage(tx: &mut Tx) -> Result<Vec<(i64, i64, i64)>> {
+    fetch_all!(
+        tx,
+        (i64, i64, i64),
+        "SELECT user_id, COUNT(*), CAST(SUM(size_bytes) AS BIGINT) FROM backups WHERE deleted_at IS NULL
+         GROUP BY user_id"
+    )
+}

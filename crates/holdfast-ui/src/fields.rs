@@ -1,0 +1,308 @@
+//! Forms, field by field: each knows its label, its hint, what was typed, and what is wrong with it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use askama::Template;
+use askama::filters::HtmlSafe;
+use holdfast_core::input::Errors;
+
+use crate::form::Form;
+use crate::human::Markup;
+use crate::words::Words;
+
+/// What stands in a form: from a row, or as somebody sent it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Values(BTreeMap<String, Vec<String>>);
+
+impl Values {
+    pub(crate) fn set(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.0.insert(name.to_owned(), vec![value.into()]);
+        self
+    }
+
+    pub(crate) fn set_all(mut self, name: &str, values: impl IntoIterator<Item = String>) -> Self {
+        self.0.insert(name.to_owned(), values.into_iter().collect());
+        self
+    }
+
+    pub(crate) fn switch(self, name: &str, on: bool) -> Self {
+        if on { self.set(name, "on") } else { self }
+    }
+
+    pub(crate) fn of(form: &Form) -> Self {
+        let mut values = Self::default();
+        for (name, value) in form.fields() {
+            values.0.entry(name.to_owned()).or_default().push(value.to_owned());
+        }
+        values
+    }
+
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.0.get(name).and_then(|values| values.first()).map_or("", String::as_str)
+    }
+
+    pub(crate) fn has(&self, name: &str, value: &str) -> bool {
+        self.0.get(name).is_some_and(|values| values.iter().any(|own| own == value))
+    }
+}
+
+/// One thing to choose.
+#[derive(Debug, Clone)]
+pub(crate) struct Choice {
+    pub value: String,
+    pub label: String,
+    pub is_chosen: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    /// With the `type` of the element.
+    Line(&'static str),
+    Area,
+    Select(Vec<Choice>),
+    Checks(Vec<Choice>),
+    Switch,
+}
+
+/// What stands beside a field: a link that JavaScript opens as a dialog.
+#[derive(Debug, Clone)]
+pub(crate) struct Aside {
+    pub label: String,
+    /// Sends the form with this as its `do`.
+    pub action: &'static str,
+}
+
+#[derive(Template)]
+#[template(path = "field.html")]
+struct FieldPart<'a> {
+    field: &'a Input,
+    is_area: bool,
+    is_switch: bool,
+    kind: &'a str,
+    select: Option<&'a [Choice]>,
+    checks: Option<&'a [Choice]>,
+    described: String,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Input {
+    name: &'static str,
+    label: String,
+    hint: Option<String>,
+    errors: Vec<String>,
+    value: String,
+    kind: Kind,
+    is_required: bool,
+    has_focus: bool,
+    limit: Option<usize>,
+    range: Option<(i64, i64)>,
+    placeholder: Option<String>,
+    autocomplete: &'static str,
+    suggestions: Vec<String>,
+    aside: Option<Aside>,
+    when: Option<&'static str>,
+}
+
+/// Makes the fields of one form.
+pub(crate) struct Fields<'a> {
+    pub t: Words,
+    pub values: &'a Values,
+    pub errors: &'a Errors,
+}
+
+impl Fields<'_> {
+    fn input(&self, name: &'static str, label: String, kind: Kind) -> Input {
+        let own = self.errors.iter().filter(|(field, _)| *field == name).flat_map(|(_, texts)| texts);
+        Input {
+            name,
+            label,
+            hint: None,
+            errors: own.map(|text| self.t.rule(text)).collect(),
+            value: self.values.text(name).to_owned(),
+            kind,
+            is_required: false,
+            has_focus: false,
+            limit: None,
+            range: None,
+            placeholder: None,
+            autocomplete: "off",
+            suggestions: Vec::new(),
+            aside: None,
+            when: None,
+        }
+    }
+
+    pub(crate) fn line(&self, name: &'static str, label: String) -> Input {
+        self.input(name, label, Kind::Line("text"))
+    }
+
+    pub(crate) fn of_type(&self, kind: &'static str, name: &'static str, label: String) -> Input {
+        self.input(name, label, Kind::Line(kind))
+    }
+
+    /// What is typed here is never sent back.
+    pub(crate) fn password(&self, name: &'static str, label: String, autocomplete: &'static str) -> Input {
+        Input { value: String::new(), autocomplete, ..self.input(name, label, Kind::Line("password")) }
+    }
+
+    pub(crate) fn area(&self, name: &'static str, label: String) -> Input {
+        self.input(name, label, Kind::Area)
+    }
+
+    pub(crate) fn switch(&self, name: &'static str, label: String) -> Input {
+        self.input(name, label, Kind::Switch)
+    }
+
+    fn choices(&self, name: &str, options: impl IntoIterator<Item = (String, String)>) -> Vec<Choice> {
+        let choice =
+            |(value, label): (String, String)| Choice { is_chosen: self.values.has(name, &value), value, label };
+        options.into_iter().map(choice).collect()
+    }
+
+    pub(crate) fn select(
+        &self,
+        name: &'static str,
+        label: String,
+        options: impl IntoIterator<Item = (String, String)>,
+    ) -> Input {
+        self.input(name, label, Kind::Select(self.choices(name, options)))
+    }
+
+    pub(crate) fn checks(
+        &self,
+        name: &'static str,
+        label: String,
+        options: impl IntoIterator<Item = (String, String)>,
+    ) -> Input {
+        self.input(name, label, Kind::Checks(self.choices(name, options)))
+    }
+}
+
+impl Input {
+    pub(crate) fn required(self) -> Self {
+        Self { is_required: true, ..self }
+    }
+
+    pub(crate) fn focus(self) -> Self {
+        Self { has_focus: true, ..self }
+    }
+
+    pub(crate) fn hint(self, hint: String) -> Self {
+        Self { hint: Some(hint), ..self }
+    }
+
+    pub(crate) fn limit(self, chars: usize) -> Self {
+        Self { limit: Some(chars), ..self }
+    }
+
+    pub(crate) fn range(self, least: i64, most: i64) -> Self {
+        Self { range: Some((least, most)), ..self }
+    }
+
+    pub(crate) fn placeholder(self, text: &str) -> Self {
+        Self { placeholder: Some(text.to_owned()), ..self }
+    }
+
+    pub(crate) fn autocomplete(self, autocomplete: &'static str) -> Self {
+        Self { autocomplete, ..self }
+    }
+
+    pub(crate) fn suggest(self, suggestions: Vec<String>) -> Self {
+        Self { suggestions, ..self }
+    }
+
+    /// Shown while another field has one of these values: `frequency=weekly`.
+    pub(crate) fn when(self, when: &'static str) -> Self {
+        Self { when: Some(when), ..self }
+    }
+
+    pub(crate) fn aside(self, label: String, action: &'static str) -> Self {
+        Self { aside: Some(Aside { label, action }), ..self }
+    }
+}
+
+impl fmt::Display for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut described = Vec::new();
+        if self.hint.is_some() {
+            described.push(format!("{}-hint", self.name));
+        }
+        if !self.errors.is_empty() {
+            described.push(format!("{}-errors", self.name));
+        }
+        let part = FieldPart {
+            field: self,
+            is_area: matches!(self.kind, Kind::Area),
+            is_switch: matches!(self.kind, Kind::Switch),
+            kind: if let Kind::Line(kind) = self.kind { kind } else { "text" },
+            select: if let Kind::Select(choices) = &self.kind { Some(choices) } else { None },
+            checks: if let Kind::Checks(choices) = &self.kind { Some(choices) } else { None },
+            described: described.join(" "),
+        };
+        part.render_into(f).map_err(|_| fmt::Error)
+    }
+}
+
+impl HtmlSafe for Input {}
+
+/// Fields that belong together.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Group {
+    pub title: String,
+    /// Shown while a field has one of these values: `type=s3,custom_s3`.
+    pub when: Option<&'static str>,
+    /// Folded away until somebody wants it, or something in it is wrong.
+    pub is_folded: bool,
+    pub is_open: bool,
+    pub fields: Vec<Input>,
+    /// What follows from the fields, worked out by the service as somebody types.
+    pub preview: Option<Preview>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Preview {
+    pub id: &'static str,
+    /// Asked with what stands in the form.
+    pub address: &'static str,
+    pub content: Markup,
+    /// For those without JavaScript.
+    pub button: String,
+}
+
+impl Group {
+    pub(crate) fn new(title: String, fields: Vec<Input>) -> Self {
+        Self { title, fields, ..Self::default() }
+    }
+
+    pub(crate) fn when(self, when: &'static str) -> Self {
+        Self { when: Some(when), ..self }
+    }
+
+    pub(crate) fn folded(self) -> Self {
+        let is_open = self.fields.iter().any(|field| !field.errors.is_empty());
+        Self { is_folded: true, is_open, ..self }
+    }
+
+    pub(crate) fn preview(self, preview: Preview) -> Self {
+        Self { preview: Some(preview), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_shows_what_was_typed_as_text_and_its_errors_beside_it() {
+        let values = Values::default().set("label", "\"><script>alert(1)</script>");
+        let errors = Errors::one("label", "The label field is required.");
+        let fields = Fields { t: Words::default(), values: &values, errors: &errors };
+        let html = fields.line("label", "<b>Label</b>".into()).hint("a hint".into()).required().to_string();
+        assert!(!html.contains("<script") && !html.contains("<b>"), "{html}");
+        assert!(html.contains("aria-invalid=\"true\"") && html.contains("The label field is required."), "{html}");
+        assert!(html.contains("aria-describedby=\"label-hint label-errors\""), "{html}");
+        let secret = fields.password("label", "Password".into(), "new-password").to_string();
+        assert!(!secret.contains("script"), "{secret}");
+    }
+}

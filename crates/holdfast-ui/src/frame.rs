@@ -1,0 +1,104 @@
+//! What is around every page: the navigation, the corner with what is going on, and what was just done.
+
+use crate::session::Theme;
+use crate::words::Words;
+
+/// Where in the house a page is, so that the navigation can show it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Place {
+    #[default]
+    Elsewhere,
+    Overview,
+    Tasks,
+    Backups,
+    Servers,
+    Destinations,
+    Notifications,
+    Account,
+    Administration,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Frame {
+    pub t: Words,
+    pub csrf: String,
+    pub theme: Theme,
+    pub place: Place,
+    pub name: String,
+    pub is_signed_in: bool,
+    pub is_admin: bool,
+    pub running: i64,
+    pub undelivered: i64,
+    /// Changes when anything does that pages show live.
+    pub sign: String,
+    /// What was just done.
+    pub said: Option<String>,
+}
+
+/// One way of the navigation.
+pub(crate) struct Way {
+    pub address: &'static str,
+    pub label: String,
+    pub is_here: bool,
+}
+
+impl Frame {
+    /// Around a page for somebody who is not signed in.
+    pub(crate) fn visitor(t: Words, theme: Theme, csrf: String) -> Self {
+        Self { t, theme, csrf, ..Self::default() }
+    }
+
+    pub(crate) fn ways(&self) -> Vec<Way> {
+        let way =
+            |place: Place, address: &'static str, label: String| Way { address, label, is_here: self.place == place };
+        let t = self.t;
+        vec![
+            way(Place::Overview, "/", t.say("nav-overview")),
+            way(Place::Tasks, "/tasks", t.say("nav-tasks")),
+            way(Place::Backups, "/backups", t.say("nav-backups")),
+            way(Place::Servers, "/servers", t.say("nav-servers")),
+            way(Place::Destinations, "/destinations", t.say("nav-destinations")),
+            way(Place::Notifications, "/notifications", t.say("nav-notifications")),
+        ]
+    }
+
+    pub(crate) fn is_at_account(&self) -> bool {
+        self.place == Place::Account
+    }
+
+    pub(crate) fn is_at_administration(&self) -> bool {
+        self.place == Place::Administration
+    }
+
+    /// The first letters of somebody's first and last name.
+    pub(crate) fn initials(&self) -> String {
+        let (first, last) = holdfast_core::user::first_and_last_name(&self.name);
+        [first, last].iter().filter_map(|word| word.chars().next()).flat_map(char::to_uppercase).collect()
+    }
+
+    /// What to change to from the present theme.
+    pub(crate) fn other_themes(&self) -> Vec<(&'static str, String)> {
+        let label = |theme: Theme| match theme {
+            Theme::System => self.t.say("theme-system"),
+            Theme::Light => self.t.say("theme-light"),
+            Theme::Dark => self.t.say("theme-dark"),
+        };
+        Theme::ALL
+            .into_iter()
+            .filter(|theme| *theme != self.theme)
+            .map(|theme| (theme.as_str(), label(theme)))
+            .collect()
+    }
+
+    pub(crate) fn style(&self) -> &'static str {
+        crate::assets::style()
+    }
+
+    pub(crate) fn script(&self) -> &'static str {
+        crate::assets::script()
+    }
+
+    pub(crate) fn icon(&self) -> &'static str {
+        crate::assets::icon()
+    }
+}

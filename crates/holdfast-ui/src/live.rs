@@ -1,0 +1,77 @@
+//! Server-sent events: one connection a tab, which says when something of the reader's changed. The page then asks for
+//! itself again and takes over the parts that are different.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use holdfast_app::overview;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use crate::Ui;
+use crate::session::SignedIn;
+
+/// Progress is written once a second; looking more often shows nothing more.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Proxies close what is silent for a minute, and a page that hears nothing for longer begins again.
+const BREATH_EVERY: Duration = Duration::from_secs(20);
+/// Then the browser comes again, and shows its session again.
+const LONGEST: Duration = Duration::from_secs(300);
+/// Each looks at the database once a second.
+pub(crate) const STREAMS: usize = 500;
+
+struct Watch {
+    ui: Arc<Ui>,
+    person: SignedIn,
+    last: Option<String>,
+    breathed: Instant,
+    end: Instant,
+    _turn: OwnedSemaphorePermit,
+}
+
+pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> Response {
+    let Ok(turn) = ui.streams.clone().try_acquire_owned() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "30")]).into_response();
+    };
+    let now = Instant::now();
+    let watch = Watch { ui, person, last: None, breathed: now, end: now + LONGEST, _turn: turn };
+    let body = axum::body::Body::from_stream(Box::pin(stream::unfold(watch, next)));
+    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    // Or nginx keeps it until there is more.
+    (headers, [("x-accel-buffering", "no")], body).into_response()
+}
+
+async fn next(mut watch: Watch) -> Option<(Result<String, Infallible>, Watch)> {
+    loop {
+        let is_first = watch.last.is_none();
+        if !is_first {
+            tokio::select! {
+                () = watch.ui.stop.cancelled() => return None,
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
+        if Instant::now() >= watch.end {
+            return None;
+        }
+        // A database that does not answer is looked at again; the page says that it is not up to date by itself.
+        let Ok(sign) = overview::sign(&watch.ui.app, &watch.person.caller).await else {
+            watch.last.get_or_insert_default();
+            continue;
+        };
+        if watch.last.as_ref() != Some(&sign) {
+            let event = format!("retry: 2000\nevent: sign\ndata: {sign}\n\n");
+            watch.last = Some(sign);
+            watch.breathed = Instant::now();
+            return Some((Ok(event), watch));
+        }
+        if watch.breathed.elapsed() >= BREATH_EVERY {
+            watch.breathed = Instant::now();
+            return Some((Ok("event: breath\ndata: \n\n".to_owned()), watch));
+        }
+    }
+}

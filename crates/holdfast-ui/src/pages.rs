@@ -1,0 +1,60 @@
+//! One module for each part of the house that people visit.
+
+pub(crate) mod account;
+pub(crate) mod administration;
+pub(crate) mod audit;
+pub(crate) mod backups;
+pub(crate) mod destinations;
+pub(crate) mod identity;
+pub(crate) mod notices;
+pub(crate) mod overview;
+pub(crate) mod probe;
+pub(crate) mod restore;
+pub(crate) mod runs;
+pub(crate) mod search;
+pub(crate) mod security;
+pub(crate) mod servers;
+pub(crate) mod sign_in;
+pub(crate) mod streams;
+pub(crate) mod tags;
+pub(crate) mod task_form;
+pub(crate) mod tasks;
+
+use holdfast_core::input::Errors;
+
+use crate::fields::{Fields, Group, Input, Values};
+use crate::form::Form;
+use crate::frame::Frame;
+use crate::view::FormPage;
+
+/// Asks for the name of what is to go, and says what goes with it.
+pub(crate) fn delete_page(
+    frame: Frame,
+    label: &str,
+    address: &str,
+    means: String,
+    more: Vec<Input>,
+    errors: &Errors,
+) -> FormPage {
+    let t = frame.t;
+    let values = Values::default();
+    let fields = Fields { t, values: &values, errors };
+    let mut asked = more;
+    asked.push(fields.line("name", t.with("form-type-name", "name", label)).required());
+    FormPage {
+        title: t.with("form-delete-title", "name", label),
+        intro: means,
+        action: format!("{address}/delete"),
+        groups: vec![Group::new(String::new(), asked)],
+        submit: t.say("form-delete"),
+        up: Some((address.to_owned(), label.to_owned())),
+        is_dangerous: true,
+        frame,
+        ..FormPage::default()
+    }
+}
+
+/// What is wrong when the name was not typed as it is.
+pub(crate) fn wrong_name(form: &Form, label: &str) -> Option<Errors> {
+    (form.text("name").trim() != label.trim()).then(|| Errors::one("name", "This is not its name."))
+}

@@ -1,0 +1,294 @@
+//! Administration: accounts and invitations, who may register, and how the installation is.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use holdfast_app::people::{self, Invitation};
+use holdfast_app::{AppError, profile};
+use holdfast_core::ids::UserId;
+use holdfast_core::input::Errors;
+use holdfast_core::limits;
+use holdfast_core::user::UserDraft;
+
+use crate::Ui;
+use crate::fields::{Fields, Input, Values};
+use crate::form::Form;
+use crate::frame::{Frame, Place};
+use crate::human::Markup;
+use crate::page::{PageError, PageResult, done, render};
+use crate::session::SignedIn;
+use crate::view::{run_kind, state};
+
+/// A worker says every minute that it is there.
+const SILENT_SECS: i64 = 180;
+
+#[derive(Template)]
+#[template(path = "administration.html")]
+struct AdministrationPage {
+    frame: Frame,
+    people: Vec<PersonLine>,
+    invite: Vec<Input>,
+    invitation: Option<(String, bool)>,
+    is_registration_open: bool,
+    health: Vec<(String, Markup)>,
+    workers: Vec<WorkerLine>,
+    leases: Vec<LeaseLine>,
+}
+
+struct PersonLine {
+    id: i64,
+    name: String,
+    email: String,
+    is_admin: bool,
+    is_own: bool,
+    has_come: bool,
+    has_two_factor: bool,
+    backups: String,
+    stored: Markup,
+}
+
+struct WorkerLine {
+    name: String,
+    version: String,
+    state: Markup,
+    since: Markup,
+    seen: Markup,
+}
+
+struct LeaseLine {
+    run: i64,
+    kind: String,
+    owner: String,
+    worker: String,
+    since: Option<Markup>,
+    until: Option<Markup>,
+}
+
+async fn page(
+    ui: &Ui,
+    person: &SignedIn,
+    status: StatusCode,
+    sent: Option<(&Values, &Errors)>,
+    invitation: Option<Invitation>,
+) -> PageResult {
+    let (t, reader) = (person.t(), &person.reader);
+    let found = people::show(&ui.app, &person.caller).await?;
+    let (values, errors) = (Values::default().set("timezone", "UTC"), Errors::default());
+    let (values, errors) = sent.unwrap_or((&values, &errors));
+    let fields = Fields { t, values, errors };
+    let text = |text: String| Markup(crate::human::escaped(&text));
+    let silent = |seen: holdfast_core::Timestamp| reader.now.as_second() - seen.as_second() > SILENT_SECS;
+    let line = |known: people::Person| PersonLine {
+        id: known.user.id,
+        is_own: known.user.id == person.user.id,
+        is_admin: known.user.is_admin,
+        has_come: known.user.password_hash.is_some(),
+        has_two_factor: known.user.totp_sealed.is_some(),
+        backups: reader.number(known.backups),
+        stored: reader.bytes(known.bytes),
+        name: known.user.name,
+        email: known.user.email,
+    };
+    let stored: i64 = found.people.iter().map(|known| known.bytes).sum();
+    let living = found.workers.iter().filter(|worker| !silent(worker.seen_at.0)).count();
+    let health = vec![
+        (t.say("admin-version"), text(env!("CARGO_PKG_VERSION").to_owned())),
+        (t.say("admin-database"), state("good", found.database)),
+        (
+            t.say("admin-workers"),
+            if living == 0 {
+                state("failed", &t.say("admin-no-workers"))
+            } else {
+                state("good", &t.with("admin-workers-there", "n", living))
+            },
+        ),
+        (
+            t.say("admin-queue"),
+            match found.queued_since {
+                Some(since) if found.queued > 0 => {
+                    Markup(format!("{} · {}", reader.number(found.queued), reader.when(since.0)))
+                }
+                _ => text(t.say("admin-queue-empty")),
+            },
+        ),
+        (
+            t.say("admin-mail"),
+            match found.can_mail {
+                true => state("good", &t.say("admin-mail-set")),
+                false => state("attention", &t.say("admin-mail-unset")),
+            },
+        ),
+        (t.say("admin-stored"), reader.bytes(stored)),
+    ];
+    let page = AdministrationPage {
+        frame: person.frame(ui, Place::Administration).await?,
+        people: found.people.into_iter().map(line).collect(),
+        invite: invite_fields(&fields),
+        invitation: invitation.map(|made| (made.link.reveal().to_owned(), made.is_sent)),
+        is_registration_open: found.is_registration_open,
+        health,
+        workers: found
+            .workers
+            .into_iter()
+            .map(|worker| WorkerLine {
+                state: if silent(worker.seen_at.0) {
+                    state("failed", &t.say("admin-worker-silent"))
+                } else {
+                    state("good", &t.say("admin-worker-there"))
+                },
+                since: reader.when(worker.started_at.0),
+                seen: reader.when(worker.seen_at.0),
+                name: worker.name,
+                version: worker.version,
+            })
+            .collect(),
+        leases: found
+            .leases
+            .into_iter()
+            .map(|lease| LeaseLine {
+                run: lease.id,
+                kind: run_kind(t, &lease.kind),
+                owner: lease.email,
+                worker: lease.worker.unwrap_or_default(),
+                since: lease.started_at.map(|at| reader.when(at.0)),
+                until: lease.lease_expires_at.map(|at| reader.when(at.0)),
+            })
+            .collect(),
+    };
+    Ok(render(status, &page))
+}
+
+fn invite_fields(fields: &Fields<'_>) -> Vec<Input> {
+    let t = fields.t;
+    vec![
+        fields.line("name", t.say("account-name")).required().limit(limits::TEXT_CHARS),
+        fields.of_type("email", "email", t.say("sign-in-email")).required(),
+        fields.switch("is_admin", t.say("admin-make-admin")),
+    ]
+}
+
+pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
+    page(&ui, &person, StatusCode::OK, None, None).await
+}
+
+pub(crate) async fn invite(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
+    let draft = UserDraft::check(&form.text("name"), &form.text("email"), "UTC", form.is_on("is_admin"));
+    let invited = match draft {
+        Ok(draft) => people::invite(&ui.app, &person.caller, &draft, &person.base_url).await,
+        Err(errors) => Err(AppError::Invalid(errors)),
+    };
+    match invited {
+        Ok(invitation) => page(&ui, &person, StatusCode::CREATED, None, Some(invitation)).await,
+        Err(AppError::Invalid(errors)) => {
+            let values = Values::of(&form);
+            page(&ui, &person, StatusCode::UNPROCESSABLE_ENTITY, Some((&values, &errors)), None).await
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(crate) async fn set_registration(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
+    people::set_registration(&ui.app, &person.caller, form.text("open") == "true").await?;
+    Ok(done("/administration", "saved"))
+}
+
+fn parse(id: &str) -> Result<UserId, PageError> {
+    let id: i64 = id.parse().map_err(|_| AppError::Missing("Account not found"))?;
+    Ok(UserId(id))
+}
+
+pub(crate) async fn renew_link(
+    State(ui): State<Arc<Ui>>,
+    person: SignedIn,
+    Path(id): Path<String>,
+    _: Form,
+) -> PageResult {
+    let invitation = people::renew_link(&ui.app, &person.caller, parse(&id)?, &person.base_url).await?;
+    page(&ui, &person, StatusCode::CREATED, None, Some(invitation)).await
+}
+
+pub(crate) async fn set_admin(
+    State(ui): State<Arc<Ui>>,
+    person: SignedIn,
+    Path(id): Path<String>,
+    form: Form,
+) -> PageResult {
+    people::set_admin(&ui.app, &person.caller, parse(&id)?, form.text("admin") == "true").await?;
+    Ok(done("/administration", "saved"))
+}
+
+pub(crate) async fn show_delete(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
+    delete_page(&ui, &person, parse(&id)?, &Errors::default(), StatusCode::OK).await
+}
+
+async fn delete_page(ui: &Ui, person: &SignedIn, id: UserId, errors: &Errors, status: StatusCode) -> PageResult {
+    let user = people::show_person(&ui.app, &person.caller, id).await?;
+    let frame = person.frame(ui, Place::Administration).await?;
+    let t = person.t();
+    let address = format!("/administration/people/{id}");
+    let mut page = super::delete_page(frame, &user.email, &address, t.say("account-delete-means"), Vec::new(), errors);
+    page.up = Some(("/administration".to_owned(), t.say("nav-administration")));
+    Ok(page.show(status))
+}
+
+pub(crate) async fn delete(
+    State(ui): State<Arc<Ui>>,
+    person: SignedIn,
+    Path(id): Path<String>,
+    form: Form,
+) -> PageResult {
+    let id = parse(&id)?;
+    let user = people::show_person(&ui.app, &person.caller, id).await?;
+    if let Some(errors) = super::wrong_name(&form, &user.email) {
+        return delete_page(&ui, &person, id, &errors, StatusCode::UNPROCESSABLE_ENTITY).await;
+    }
+    people::delete(&ui.app, &person.caller, id).await?;
+    // Whoever deletes themselves is gone.
+    let is_there = profile::show(&ui.app, &person.caller).await.is_ok();
+    Ok(done(if is_there { "/administration" } else { "/sign-in" }, "deleted"))
+}
+
+#[cfg(test)]
+pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
+    let (values, errors) = (Values::default().set("name", hostile), Errors::one("email", hostile));
+    let fields = Fields { t: frame.t, values: &values, errors: &errors };
+    let time = || Markup("<time>now</time>".into());
+    let someone = |has_come, is_admin, is_own| PersonLine {
+        id: 1,
+        name: hostile.into(),
+        email: hostile.into(),
+        is_admin,
+        is_own,
+        has_come,
+        has_two_factor: has_come,
+        backups: "3".into(),
+        stored: time(),
+    };
+    let page = |is_registration_open: bool, leases| AdministrationPage {
+        frame: frame.clone(),
+        people: vec![someone(true, true, true), someone(false, false, false)],
+        invite: invite_fields(&fields),
+        invitation: Some(("https://example.org/set-up/x".into(), !is_registration_open)),
+        is_registration_open,
+        health: vec![("Version".into(), Markup("1".into()))],
+        workers: vec![WorkerLine {
+            name: hostile.into(),
+            version: "1".into(),
+            state: state("good", "there"),
+            since: time(),
+            seen: time(),
+        }],
+        leases,
+    };
+    let lease = LeaseLine {
+        run: 1,
+        kind: "Backup".into(),
+        owner: hostile.into(),
+        worker: hostile.into(),
+        since: Some(time()),
+        until: None,
+    };
+    vec![page(true, vec![lease]).render().unwrap(), page(false, Vec::new()).render().unwrap()]
+}

@@ -1,0 +1,85 @@
+//! Signing in with an account elsewhere, and linking one.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, Uri};
+use axum::response::{IntoResponse, Redirect, Response};
+use holdfast_app::identities::{self, Trip};
+use holdfast_app::{AppError, Context};
+use holdfast_core::random;
+
+use crate::Ui;
+use crate::form::Form;
+use crate::page::{PageError, PageResult, done};
+use crate::session::{self, SignedIn};
+
+/// Sends somebody to the provider. A link rather than a form: a form may lead nowhere but to us.
+pub(crate) async fn leave(
+    State(ui): State<Arc<Ui>>,
+    Extension(context): Extension<Context>,
+    Path(provider): Path<String>,
+) -> PageResult {
+    let secret = random::token("").reveal().to_owned();
+    let trip = Trip { provider: &provider, secret: &secret, base_url: &context.base_url };
+    let mut response = Redirect::to(&trip.leave(&ui.app).await?).into_response();
+    session::begin_trip(&mut response, &secret, ui.secure_cookies);
+    Ok(response)
+}
+
+/// Somebody came back: whoever is signed in links the account, whoever is not signs in with it.
+pub(crate) async fn back(
+    State(ui): State<Arc<Ui>>,
+    Extension(context): Extension<Context>,
+    Path(provider): Path<String>,
+    person: Result<SignedIn, PageError>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> PageResult {
+    let query = Form::of_query(uri.query());
+    let (state, code) = (query.text("state"), query.text("code"));
+    // Without its cookie a way cannot have begun in this browser.
+    let secret = session::trip(&headers).ok_or_else(|| {
+        AppError::Conflict("This sign-in was not begun here, or was open for too long. Try again.".into())
+    })?;
+    let trip = Trip { provider: &provider, secret: &secret, base_url: &context.base_url };
+    let mut response = arrived(&ui, &trip, person, &context, &headers, &state, &code).await?;
+    session::end_trip(&mut response, ui.secure_cookies);
+    Ok(response)
+}
+
+async fn arrived(
+    ui: &Ui,
+    trip: &Trip<'_>,
+    person: Result<SignedIn, PageError>,
+    context: &Context,
+    headers: &HeaderMap,
+    state: &str,
+    code: &str,
+) -> Result<Response, PageError> {
+    match person {
+        Ok(person) => {
+            trip.link(&ui.app, &person.caller, state, code).await?;
+            Ok(done("/account/security#identities", "identity-linked"))
+        }
+        Err(PageError::SignIn { .. }) => {
+            let device = session::device(headers);
+            let secret = trip.sign_in(&ui.app, state, code, &device, &context.origin("session")).await?;
+            let mut response = Redirect::to("/").into_response();
+            session::start(&mut response, &secret, ui.secure_cookies);
+            Ok(response)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+pub(crate) async fn unlink(
+    State(ui): State<Arc<Ui>>,
+    person: SignedIn,
+    Path(provider): Path<String>,
+    _: Form,
+) -> PageResult {
+    identities::unlink(&ui.app, &person.caller, &provider).await?;
+    Ok(done("/account/security#identities", "identity-unlinked"))
+}

@@ -1,0 +1,104 @@
+//! Notices: what people were told, what is on its way, and what could not be delivered.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use holdfast_app::{AppError, Resource, notices};
+use holdfast_core::ids::NoticeId;
+use holdfast_core::notice::NoticeStatus;
+use holdfast_store::notices::{NoticeFilter, NoticeRow};
+
+use crate::Ui;
+use crate::form::Form;
+use crate::frame::{Frame, Place};
+use crate::human::Markup;
+use crate::page::{PageResult, done, render};
+use crate::session::SignedIn;
+use crate::view::{Pager, listing, state};
+
+#[derive(Template)]
+#[template(path = "notices.html")]
+struct NoticesPage {
+    frame: Frame,
+    status: String,
+    statuses: Vec<(String, String)>,
+    notices: Vec<Line>,
+    pager: Pager,
+}
+
+struct Line {
+    id: i64,
+    at: Markup,
+    title: String,
+    state: Markup,
+    answer: String,
+    can_retry: bool,
+}
+
+pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
+    let t = person.t();
+    let status = person.query.text("status");
+    let filter = NoticeFilter { status: NoticeStatus::parse(&status), stream: None };
+    let mut wanted = listing(&person.caller, &person.query, true);
+    wanted.search = None;
+    let page = notices::list(&ui.app, &wanted, &filter).await?;
+    let pager = Pager::of(&person.reader, &page, "/notices", &person.query);
+    let line = |row: NoticeRow| {
+        let known = NoticeStatus::parse(&row.status);
+        let class = match known {
+            Some(NoticeStatus::Delivered) => "good",
+            Some(NoticeStatus::Undelivered) => "failed",
+            _ => "",
+        };
+        Line {
+            id: row.id,
+            at: person.reader.when(row.created_at.0),
+            title: row.title,
+            state: state(class, &t.say(&format!("notice-{}", row.status))),
+            answer: row.answer.unwrap_or_default(),
+            can_retry: known == Some(NoticeStatus::Undelivered),
+        }
+    };
+    let statuses = NoticeStatus::ALL
+        .iter()
+        .map(|status| (status.as_str().to_owned(), t.say(&format!("notice-{}", status.as_str()))));
+    let page = NoticesPage {
+        frame: person.frame(&ui, Place::Notifications).await?,
+        statuses: statuses.collect(),
+        status,
+        notices: page.items.into_iter().map(line).collect(),
+        pager,
+    };
+    Ok(render(StatusCode::OK, &page))
+}
+
+pub(crate) async fn retry(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
+    let id: i64 = id.parse().map_err(|_| AppError::NotFound(Resource::Notice))?;
+    match notices::retry(&ui.app, &person.caller, NoticeId(id)).await {
+        // Somebody else was faster; it is what was wanted.
+        Ok(()) | Err(AppError::Conflict(_)) => Ok(done("/notices?status=undelivered", "retried")),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
+    let line = Line {
+        id: 1,
+        at: Markup("<time>now</time>".into()),
+        title: hostile.into(),
+        state: state("failed", "undelivered"),
+        answer: hostile.into(),
+        can_retry: true,
+    };
+    let list = |notices| NoticesPage {
+        frame: frame.clone(),
+        status: "undelivered".into(),
+        statuses: vec![("undelivered".into(), "undelivered".into())],
+        notices,
+        pager: Pager::default(),
+    };
+    vec![list(vec![line]).render().unwrap(), list(Vec::new()).render().unwrap()]
+}

@@ -1,0 +1,207 @@
+//! Restores: where to, what of it, and one clear summary before anything moves.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect};
+use holdfast_app::{AppError, backups, servers};
+use holdfast_core::backup::{Content, RestoreInput};
+use holdfast_core::ids::ServerId;
+use holdfast_core::input::{Errors, Field};
+use holdfast_core::limits;
+use holdfast_store::backups::BackupRow;
+
+use super::backups::parse;
+use crate::Ui;
+use crate::fields::{Fields, Group, Values};
+use crate::form::Form;
+use crate::frame::{Frame, Place};
+use crate::human::{Markup, escaped};
+use crate::page::{PageError, PageResult, render};
+use crate::session::SignedIn;
+use crate::view::{FormPage, everything};
+
+fn input(form: &Form, content: Content) -> RestoreInput {
+    let entries: Vec<String> = form.texts("entry").map(str::to_owned).collect();
+    let is_files = content == Content::Files;
+    RestoreInput {
+        remote_server_id: form.number("remote_server_id"),
+        path: if is_files { form.required("path") } else { Field::Absent },
+        entries: if is_files && !entries.is_empty() { Field::Value(entries) } else { Field::Absent },
+        overwrite: Field::Value(form.is_on("overwrite")),
+        database_name: if is_files { Field::Absent } else { form.optional("database_name") },
+    }
+}
+
+fn content(row: &BackupRow) -> Result<Content, PageError> {
+    Ok(row.content().map_err(AppError::from)?)
+}
+
+/// What was chosen travels with the form.
+fn chosen(form: &Form) -> String {
+    let hidden = |path: &str| format!("<input type=\"hidden\" name=\"entry\" value=\"{}\">", escaped(path));
+    form.texts("entry").map(hidden).collect()
+}
+
+async fn form_page(
+    ui: &Ui,
+    person: &SignedIn,
+    row: &BackupRow,
+    form: &Form,
+    values: &Values,
+    errors: &Errors,
+) -> Result<FormPage, PageError> {
+    let (t, content) = (person.t(), content(row)?);
+    let fields = Fields { t, values, errors };
+    let servers = servers::list(&ui.app, &everything(&person.caller)).await?.items;
+    let servers = servers.into_iter().map(|row| (row.id.to_string(), row.label));
+    let mut asked = vec![fields.select("remote_server_id", t.say("restore-server"), servers).required().focus()];
+    if content == Content::Files {
+        asked.push(
+            fields
+                .line("path", t.say("restore-path"))
+                .hint(t.say("restore-path-hint"))
+                .required()
+                .limit(limits::PATH_CHARS),
+        );
+    } else if !content.is_whole_server() {
+        asked.push(
+            fields
+                .line("database_name", t.say("restore-database"))
+                .hint(t.say("restore-database-hint"))
+                .required()
+                .limit(limits::TEXT_CHARS),
+        );
+    }
+    let hint = match content {
+        Content::Files => t.say("restore-overwrite-files"),
+        _ if content.is_whole_server() => t.say("restore-overwrite-all"),
+        _ => t.say("restore-overwrite-database"),
+    };
+    asked.push(fields.switch("overwrite", t.say("restore-overwrite")).hint(hint));
+    let count = form.texts("entry").count();
+    let intro = if count == 0 { t.say("restore-everything") } else { t.with("restore-some", "n", count) };
+    let problems = errors.iter().filter(|(field, _)| *field == "entries").flat_map(|(_, texts)| texts);
+    Ok(FormPage {
+        frame: person.frame(ui, Place::Backups).await?,
+        title: t.say("restore-title"),
+        intro,
+        problems: problems.map(|text| t.rule(text)).collect(),
+        action: format!("/backups/{}/restore", row.id),
+        groups: vec![Group::new(String::new(), asked)],
+        inside: Markup(chosen(form)),
+        submit: t.say("restore-review"),
+        up: Some((format!("/backups/{}", row.id), t.with("backup-title", "id", row.id.to_string()))),
+        ..FormPage::default()
+    })
+}
+
+pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
+    let row = backups::show(&ui.app, &person.caller, parse(&id)?).await?;
+    let page = form_page(&ui, &person, &row, &person.query, &Values::of(&person.query), &Errors::default()).await?;
+    Ok(page.show(StatusCode::OK))
+}
+
+#[derive(Template)]
+#[template(path = "restore.html")]
+struct SummaryPage {
+    frame: Frame,
+    id: i64,
+    from: String,
+    made: Markup,
+    what: String,
+    chosen: Vec<String>,
+    size: Markup,
+    server: String,
+    target: String,
+    overwrites: bool,
+    means: String,
+    hidden: Vec<(String, String)>,
+}
+
+/// Shows what will happen; with `do=restore`, has it happen.
+pub(crate) async fn submit(
+    State(ui): State<Arc<Ui>>,
+    person: SignedIn,
+    Path(id): Path<String>,
+    form: Form,
+) -> PageResult {
+    let id = parse(&id)?;
+    let row = backups::show(&ui.app, &person.caller, id).await?;
+    let input = input(&form, content(&row)?);
+    let is_sure = form.text("do") == "restore";
+    let checked = if is_sure {
+        backups::request_restore(&ui.app, &person.caller, id, &input).await.map(Some)
+    } else {
+        backups::check_restore(&ui.app, &person.caller, id, &input).await.map(|()| None)
+    };
+    match checked {
+        Ok(Some((run, _))) => Ok(Redirect::to(&format!("/runs/{}", run.id)).into_response()),
+        Ok(None) => Ok(render(StatusCode::OK, &summary(&ui, &person, &row, &form).await?)),
+        Err(AppError::Invalid(errors)) => {
+            let page = form_page(&ui, &person, &row, &form, &Values::of(&form), &errors).await?;
+            Ok(page.show(StatusCode::UNPROCESSABLE_ENTITY))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn summary(ui: &Ui, person: &SignedIn, row: &BackupRow, form: &Form) -> Result<SummaryPage, PageError> {
+    let (t, reader, content) = (person.t(), &person.reader, content(row)?);
+    let server = form.text("remote_server_id").parse().map(ServerId).unwrap_or(ServerId(0));
+    let server = servers::show(&ui.app, &person.caller, server).await?;
+    let chosen: Vec<String> = form.texts("entry").map(str::to_owned).collect();
+    let overwrites = form.is_on("overwrite");
+    let means = match (content, overwrites) {
+        (Content::Files, true) => t.say("restore-means-replace"),
+        (Content::Files, false) => t.say("restore-means-keep"),
+        (_, true) => t.say("restore-means-database-replace"),
+        (_, false) => t.say("restore-means-database-empty"),
+    };
+    let target = match content {
+        Content::Files => form.text("path"),
+        _ if content.is_whole_server() => t.say("task-all-databases"),
+        _ => t.with("task-one-database", "name", form.text("database_name")),
+    };
+    let hidden = ["remote_server_id", "path", "database_name", "overwrite"];
+    let hidden = hidden.iter().map(|name| ((*name).to_owned(), form.text(name))).filter(|(_, value)| !value.is_empty());
+    let entries = chosen.iter().map(|path| ("entry".to_owned(), path.clone()));
+    Ok(SummaryPage {
+        frame: person.frame(ui, Place::Backups).await?,
+        id: row.id,
+        from: row.task_label.clone(),
+        made: reader.exactly(row.created_at.0),
+        what: match chosen.len() {
+            0 => t.with("restore-all-entries", "n", reader.number(row.entries)),
+            count => t.with("restore-some", "n", count),
+        },
+        size: reader.bytes(row.plain_bytes),
+        server: format!("{} ({})", server.label, super::servers::address(&server)),
+        target,
+        overwrites,
+        means,
+        hidden: hidden.chain(entries).collect(),
+        chosen,
+    })
+}
+
+#[cfg(test)]
+pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
+    let page = |overwrites| SummaryPage {
+        frame: frame.clone(),
+        id: 1,
+        from: hostile.into(),
+        made: Markup("<time>now</time>".into()),
+        what: "2 entries".into(),
+        chosen: vec![hostile.into()],
+        size: Markup("<data value=\"1\">1 B</data>".into()),
+        server: hostile.into(),
+        target: hostile.into(),
+        overwrites,
+        means: "Files are replaced.".into(),
+        hidden: vec![("path".into(), hostile.into())],
+    };
+    vec![page(true).render().unwrap(), page(false).render().unwrap()]
+}

@@ -1,0 +1,332 @@
+//! Runs: what is under way, what was, and one run with its log. Messages lead here.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use holdfast_app::{AppError, Resource, backups, logs, overview, tasks};
+use holdfast_core::ids::{RunId, TaskId};
+use holdfast_core::run::{RunKind, RunStatus};
+use holdfast_store::runs::{LogFilter, RunRow};
+
+use crate::Ui;
+use crate::form::Form;
+use crate::frame::{Frame, Place};
+use crate::human::{Markup, Reader};
+use crate::page::{PageError, PageResult, done, render};
+use crate::session::SignedIn;
+use crate::view::{Pager, advice, listing, run_duration, run_kind, run_state};
+
+/// Lines of a log that are shown while it grows.
+const TAIL: i64 = 200;
+
+/// A run in a list.
+pub(crate) struct RunLine {
+    pub id: i64,
+    pub kind: String,
+    pub state: Markup,
+    pub at: Markup,
+    pub took: String,
+    pub moved: String,
+    pub reason: String,
+}
+
+impl RunLine {
+    pub(crate) fn of(reader: &Reader, run: &RunRow) -> Self {
+        let code = run.error_code.clone().unwrap_or_default();
+        let has_failed = RunStatus::parse(&run.status) == Some(RunStatus::Failed) || code == "skipped";
+        Self {
+            id: run.id,
+            kind: run_kind(reader.t, &run.kind),
+            state: run_state(reader.t, run),
+            at: reader.when(run.started_at.unwrap_or(run.created_at).0),
+            took: run_duration(reader, run),
+            moved: if run.bytes_read > 0 { reader.size(run.bytes_read) } else { String::new() },
+            reason: if has_failed { advice(reader.t, &code) } else { String::new() },
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn sample(hostile: &str) -> Self {
+        Self {
+            id: 1,
+            kind: "Backup".into(),
+            state: crate::view::state("failed", "failed"),
+            at: Markup("<time>now</time>".into()),
+            took: "3 s".into(),
+            moved: "1 B".into(),
+            reason: hostile.into(),
+        }
+    }
+}
+
+/// A run while it is under way.
+pub(crate) struct Live {
+    pub id: i64,
+    pub what: String,
+    pub percent: Option<i64>,
+    pub facts: Vec<(String, String)>,
+    pub log: String,
+    pub is_stopping: bool,
+}
+
+impl Live {
+    pub(crate) async fn load(ui: &Ui, person: &SignedIn, run: &RunRow) -> Result<Self, PageError> {
+        let lines = logs::tail(&ui.app, &person.caller, RunId(run.id), TAIL).await?;
+        Ok(Self::of(&person.reader, run, lines.join("\n"), logs::is_stopping(&ui.app, RunId(run.id)).await?))
+    }
+
+    fn of(reader: &Reader, run: &RunRow, log: String, is_stopping: bool) -> Self {
+        let t = reader.t;
+        let is_queued = RunStatus::parse(&run.status) == Some(RunStatus::Queued);
+        let total = run.bytes_total;
+        // An estimate that turned out too small is none.
+        let percent = (total > 0 && run.bytes_read <= total).then(|| run.bytes_read * 100 / total);
+        let mut facts = Vec::new();
+        if !is_queued {
+            let read = reader.size(run.bytes_read);
+            let read = if total > 0 { t.with2("run-of", "done", read, "total", reader.size(total)) } else { read };
+            facts.push((t.say("run-read"), read));
+            let files = reader.number(run.files);
+            let files = match run.files_total {
+                0 => files,
+                total => t.with2("run-of", "done", files, "total", reader.number(total)),
+            };
+            facts.push((t.say("run-files"), files));
+            facts.push((t.say("run-took"), run_duration(reader, run)));
+            if run.bytes_per_second > 0 {
+                facts.push((t.say("run-rate"), t.with("run-per-second", "size", reader.size(run.bytes_per_second))));
+                if let Some(left) = percent.map(|_| (total - run.bytes_read) / run.bytes_per_second.max(1)) {
+                    facts.push((t.say("run-left"), reader.duration((left + 1) * 1_000_000)));
+                }
+            }
+        }
+        let kind = run_kind(t, &run.kind);
+        let what = if is_queued { t.with("run-waits", "kind", kind) } else { t.with("run-goes", "kind", kind) };
+        Self { id: run.id, what, percent: percent.filter(|_| !is_queued), facts, log, is_stopping }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn sample(hostile: &str) -> Self {
+        Self {
+            id: 1,
+            what: "A backup is under way".into(),
+            percent: Some(40),
+            facts: vec![("Read".into(), "1 B".into())],
+            log: hostile.into(),
+            is_stopping: false,
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "runs.html")]
+struct RunsPage {
+    frame: Frame,
+    task: Option<(i64, String)>,
+    task_query: String,
+    status: String,
+    statuses: Vec<(String, String)>,
+    live: Vec<RunLine>,
+    runs: Vec<RunLine>,
+    pager: Pager,
+}
+
+pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
+    let (t, query) = (person.t(), &person.query);
+    let task = match query.text("task").parse::<i64>() {
+        Ok(id) => Some((id, tasks::show(&ui.app, &person.caller, TaskId(id)).await?.row.label)),
+        Err(_) => None,
+    };
+    let status = query.text("status");
+    let filter = LogFilter { task: task.as_ref().map(|(id, _)| *id), status: RunStatus::parse(&status) };
+    let mut wanted = listing(&person.caller, query, true);
+    wanted.search = None;
+    let page = logs::list_rows(&ui.app, &wanted, &filter).await?;
+    let live = overview::live_runs(&ui.app, &person.caller).await?;
+    let statuses =
+        RunStatus::ALL.iter().map(|known| (known.as_str().to_owned(), t.say(&format!("run-{}", known.as_str()))));
+    let page = RunsPage {
+        frame: person.frame(&ui, Place::Tasks).await?,
+        task_query: task.as_ref().map(|(id, _)| id.to_string()).unwrap_or_default(),
+        live: if task.is_none() {
+            live.iter().map(|run| RunLine::of(&person.reader, run)).collect()
+        } else {
+            Vec::new()
+        },
+        task,
+        statuses: statuses.collect(),
+        status,
+        pager: Pager::of(&person.reader, &page, "/runs", query),
+        runs: page.items.iter().map(|run| RunLine::of(&person.reader, run)).collect(),
+    };
+    Ok(render(StatusCode::OK, &page))
+}
+
+#[derive(Template)]
+#[template(path = "run.html")]
+struct RunPage {
+    frame: Frame,
+    id: i64,
+    kind: String,
+    state: Markup,
+    up: (String, String),
+    reason: String,
+    live: Option<Live>,
+    facts: Vec<(String, Markup)>,
+    output: String,
+    can_delete: bool,
+    backup: Option<i64>,
+}
+
+fn parse(id: &str) -> Result<RunId, PageError> {
+    let id: i64 = id.parse().map_err(|_| AppError::NotFound(Resource::Run))?;
+    Ok(RunId(id))
+}
+
+/// Where a run belongs.
+async fn up(ui: &Ui, person: &SignedIn, run: &RunRow) -> Result<(String, String), PageError> {
+    let t = person.t();
+    if let Some(task) = run.task_id {
+        let task = tasks::show(&ui.app, &person.caller, TaskId(task)).await?;
+        return Ok((format!("/tasks/{}", task.row.id), task.row.label));
+    }
+    Ok(match (run.backup_id, run.server_id, run.destination_id) {
+        (Some(id), ..) => (format!("/backups/{id}"), t.with("backup-title", "id", id.to_string())),
+        (_, Some(id), _) => (format!("/servers/{id}"), t.say("nav-servers")),
+        (_, _, Some(id)) => (format!("/destinations/{id}"), t.say("nav-destinations")),
+        _ => ("/runs".to_owned(), t.say("runs-title")),
+    })
+}
+
+pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
+    let (run, output) = logs::show_run(&ui.app, &person.caller, parse(&id)?).await?;
+    let (t, reader) = (person.t(), &person.reader);
+    let live = if run.is_live() { Some(Live::load(&ui, &person, &run).await?) } else { None };
+    let code = run.error_code.clone().unwrap_or_default();
+    let text = |text: String| Markup(crate::human::escaped(&text));
+    let mut facts = vec![(t.say("run-number"), text(run.id.to_string()))];
+    facts.push((t.say("run-trigger"), text(t.say(&format!("trigger-{}", run.requested_by)))));
+    facts.extend(run.started_at.map(|at| (t.say("run-started"), reader.exactly(at.0))));
+    facts.extend(run.finished_at.map(|at| (t.say("run-ended"), reader.exactly(at.0))));
+    if run.finished_at.is_some() && run.started_at.is_some() {
+        facts.push((t.say("run-took"), text(run_duration(reader, &run))));
+    }
+    if run.finished_at.is_some() && run.bytes_read > 0 {
+        facts.push((t.say("run-read"), reader.bytes(run.bytes_read)));
+        facts.push((t.say("run-files"), text(reader.number(run.files))));
+    }
+    if run.bytes_stored > 0 {
+        facts.push((t.say("run-stored"), reader.bytes(run.bytes_stored)));
+    }
+    if run.warnings > 0 {
+        facts.push((t.say("run-warnings"), text(reader.number(run.warnings))));
+    }
+    let page = RunPage {
+        frame: person.frame(&ui, Place::Tasks).await?,
+        id: run.id,
+        kind: run_kind(t, &run.kind),
+        state: run_state(t, &run),
+        up: up(&ui, &person, &run).await?,
+        reason: if code.is_empty() { String::new() } else { advice(t, &code) },
+        output: if live.is_some() { String::new() } else { output },
+        can_delete: run.finished_at.is_some() && RunKind::parse(&run.kind) == Some(RunKind::Backup),
+        backup: run.backup_id,
+        live,
+        facts,
+    };
+    Ok(render(StatusCode::OK, &page))
+}
+
+pub(crate) async fn cancel(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
+    let id = parse(&id)?;
+    let (run, _) = logs::show_run(&ui.app, &person.caller, id).await?;
+    match run.task_id {
+        Some(task) => tasks::cancel(&ui.app, &person.caller, TaskId(task)).await?,
+        None => backups::cancel_run(&ui.app, &person.caller, id).await?,
+    }
+    Ok(done(&format!("/runs/{id}"), "cancelled"))
+}
+
+pub(crate) async fn delete(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
+    let id = parse(&id)?;
+    let (run, _) = logs::show_run(&ui.app, &person.caller, id).await?;
+    logs::delete(&ui.app, &person.caller, id).await?;
+    let back = run.task_id.map_or_else(|| "/runs".to_owned(), |task| format!("/tasks/{task}"));
+    Ok(done(&back, "deleted"))
+}
+
+#[cfg(test)]
+pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
+    let list = |runs, live| RunsPage {
+        frame: frame.clone(),
+        task: Some((1, hostile.into())),
+        task_query: "1".into(),
+        status: "failed".into(),
+        statuses: vec![("failed".into(), "failed".into())],
+        live,
+        runs,
+        pager: Pager {
+            text: "1–50".into(), earlier: Some("/runs?page=1".into()), later: Some("/runs?page=3".into())
+        },
+    };
+    let run = |live| RunPage {
+        frame: frame.clone(),
+        id: 1,
+        kind: "Backup".into(),
+        state: crate::view::state("failed", "failed"),
+        up: ("/tasks/1".into(), hostile.into()),
+        reason: "Do this.".into(),
+        live,
+        facts: vec![("Number".into(), Markup("1".into()))],
+        output: hostile.into(),
+        can_delete: true,
+        backup: Some(1),
+    };
+    vec![
+        list(vec![RunLine::sample(hostile)], vec![RunLine::sample(hostile)]).render().unwrap(),
+        list(Vec::new(), Vec::new()).render().unwrap(),
+        run(None).render().unwrap(),
+        run(Some(Live::sample(hostile))).render().unwrap(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_estimate_that_was_too_small_is_not_shown_as_done() {
+        let row = |read, total| RunRow {
+            id: 1,
+            user_id: 1,
+            kind: "backup".into(),
+            task_id: Some(1),
+            server_id: None,
+            destination_id: None,
+            stream_id: None,
+            backup_id: None,
+            status: "running".into(),
+            requested_by: "manual".into(),
+            attempt: 1,
+            lease_epoch: 1,
+            bytes_read: read,
+            bytes_stored: 0,
+            files: 3,
+            bytes_total: total,
+            files_total: 10,
+            bytes_per_second: 100,
+            warnings: 0,
+            error_code: None,
+            created_at: holdfast_store::At(Reader::default().now),
+            started_at: Some(holdfast_store::At(Reader::default().now)),
+            finished_at: None,
+        };
+        let live = |read, total| Live::of(&Reader::default(), &row(read, total), String::new(), false);
+        assert_eq!(live(50, 200).percent, Some(25));
+        assert_eq!(live(300, 200).percent, None);
+        assert_eq!(live(300, 0).percent, None);
+        assert!(live(50, 250).facts.iter().any(|(_, value)| value == "3 s"), "two seconds and what is begun");
+    }
+}

@@ -1,0 +1,350 @@
+//! Servers: the list, one server with what the last check found, and its form.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect};
+use holdfast_app::{AppError, Resource, overview, servers, ssh_key};
+use holdfast_core::ids::ServerId;
+use holdfast_core::input::{Errors, Field};
+use holdfast_core::limits;
+use holdfast_core::run::RunKind;
+use holdfast_core::server::{DEFAULT_PORT, ServerInput};
+use holdfast_store::servers::ServerRow;
+
+use crate::Ui;
+use crate::fields::{Fields, Group, Values};
+use crate::form::Form;
+use crate::frame::{Frame, Place};
+use crate::human::Markup;
+use crate::page::{PageError, PageResult, done, render};
+use crate::session::SignedIn;
+use crate::view::{FormPage, Pager, advice, everything, listing, state};
+use crate::words::Words;
+
+#[derive(Template)]
+#[template(path = "servers.html")]
+struct ServersPage {
+    frame: Frame,
+    search: String,
+    servers: Vec<Line>,
+    pager: Pager,
+    install_command: String,
+}
+
+struct Line {
+    id: i64,
+    label: String,
+    address: String,
+    state: Markup,
+    seen: Option<Markup>,
+}
+
+#[derive(Template)]
+#[template(path = "server.html")]
+struct ServerPage {
+    frame: Frame,
+    id: i64,
+    label: String,
+    address: String,
+    state: Markup,
+    is_checking: bool,
+    error: Option<(String, String)>,
+    needs_key: bool,
+    install_command: String,
+    host_key: Option<String>,
+    offered_key: Option<String>,
+    seen: Option<Markup>,
+    latency: Option<String>,
+    jump: Option<(i64, String)>,
+    tools: Vec<(String, String)>,
+}
+
+pub(crate) fn parse(id: &str) -> Result<ServerId, PageError> {
+    let id: i64 = id.parse().map_err(|_| AppError::NotFound(Resource::RemoteServer))?;
+    Ok(ServerId(id))
+}
+
+pub(crate) fn address(row: &ServerRow) -> String {
+    let port = if row.port == DEFAULT_PORT { String::new() } else { format!(":{}", row.port) };
+    format!("{}@{}{port}", row.username, row.host)
+}
+
+fn connectivity(t: Words, row: &ServerRow) -> Markup {
+    let class = match row.connectivity.as_str() {
+        "online" => "good",
+        "offline" => "failed",
+        _ => "",
+    };
+    state(class, &t.say(&format!("connectivity-{}", row.connectivity)))
+}
+
+pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
+    let page = servers::list(&ui.app, &listing(&person.caller, &person.query, false)).await?;
+    let pager = Pager::of(&person.reader, &page, "/servers", &person.query);
+    let line = |row: ServerRow| Line {
+        id: row.id,
+        address: address(&row),
+        state: connectivity(person.t(), &row),
+        seen: row.last_connected_at.map(|at| person.reader.when(at.0)),
+        label: row.label,
+    };
+    let page = ServersPage {
+        frame: person.frame(&ui, Place::Servers).await?,
+        search: person.query.text("search"),
+        servers: page.items.into_iter().map(line).collect(),
+        pager,
+        install_command: ssh_key::show(&ui.app, &person.caller).await?.install_command,
+    };
+    Ok(render(StatusCode::OK, &page))
+}
+
+pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
+    let row = servers::show(&ui.app, &person.caller, parse(&id)?).await?;
+    let (t, reader) = (person.t(), &person.reader);
+    let live = overview::live_runs(&ui.app, &person.caller).await?;
+    let is_check = |kind: &str| RunKind::parse(kind) == Some(RunKind::CheckServer);
+    let is_checking = live.iter().any(|run| run.server_id == Some(row.id) && is_check(&run.kind));
+    let jump = match row.jump_server_id {
+        Some(jump) => Some((jump, servers::show(&ui.app, &person.caller, ServerId(jump)).await?.label)),
+        None => None,
+    };
+    let code = row.last_error_code.clone().unwrap_or_default();
+    let page = ServerPage {
+        frame: person.frame(&ui, Place::Servers).await?,
+        id: row.id,
+        address: address(&row),
+        state: if is_checking { state("running", &t.say("server-checking")) } else { connectivity(t, &row) },
+        is_checking,
+        error: row.last_error.clone().map(|text| (text, advice(t, &code))),
+        needs_key: code == "auth" || row.last_connected_at.is_none(),
+        install_command: ssh_key::show(&ui.app, &person.caller).await?.install_command,
+        host_key: row.host_key.clone(),
+        offered_key: row.offered_host_key.clone(),
+        seen: row.last_connected_at.map(|at| reader.when(at.0)),
+        latency: row.latency_micros.map(|micros| reader.duration(micros.max(1000))),
+        jump,
+        tools: row.tools.lines().filter_map(|line| line.split_once(' ')).map(|(a, b)| (a.into(), b.into())).collect(),
+        label: row.label,
+    };
+    Ok(render(StatusCode::OK, &page))
+}
+
+fn input(form: &Form) -> ServerInput {
+    ServerInput {
+        label: form.required("label"),
+        host: form.required("ip_address"),
+        username: form.required("username"),
+        port: match form.number("port") {
+            Field::Null => Field::Value(DEFAULT_PORT),
+            port => port,
+        },
+        database_username: form.optional("database_username"),
+        database_password: form.secret("database_password"),
+        jump_server_id: form.number("jump_server_id"),
+    }
+}
+
+fn values(row: &ServerRow) -> Values {
+    Values::default()
+        .set("label", &row.label)
+        .set("ip_address", &row.host)
+        .set("username", &row.username)
+        .set("port", row.port.to_string())
+        .set("database_username", row.database_username.clone().unwrap_or_default())
+        .set("jump_server_id", row.jump_server_id.map(|id| id.to_string()).unwrap_or_default())
+}
+
+async fn form_page(
+    ui: &Ui,
+    person: &SignedIn,
+    row: Option<&ServerRow>,
+    values: &Values,
+    errors: &Errors,
+) -> Result<FormPage, PageError> {
+    let t = person.t();
+    let fields = Fields { t, values, errors };
+    let others = servers::list(&ui.app, &everything(&person.caller)).await?;
+    let jumps = others
+        .items
+        .into_iter()
+        .filter(|other| other.jump_server_id.is_none() && row.is_none_or(|row| row.id != other.id));
+    let jumps = std::iter::once((String::new(), t.say("server-no-jump")))
+        .chain(jumps.map(|other| (other.id.to_string(), other.label)));
+    let mut database = vec![
+        fields.line("database_username", t.say("server-database-user")).limit(limits::TEXT_CHARS),
+        fields
+            .password("database_password", t.say("server-database-password"), "new-password")
+            .hint(t.say("server-database-hint")),
+    ];
+    if row.is_some_and(|row| row.has_database_password) {
+        database.push(fields.switch("remove_database_password", t.say("server-database-remove")));
+    }
+    let groups = vec![
+        Group::new(
+            String::new(),
+            vec![
+                fields.line("label", t.say("form-name")).required().limit(limits::TEXT_CHARS).focus(),
+                fields
+                    .line("ip_address", t.say("server-host"))
+                    .hint(t.say("server-host-hint"))
+                    .required()
+                    .limit(limits::TEXT_CHARS),
+                fields.of_type("number", "port", t.say("server-port")).range(1, 65535),
+                fields
+                    .line("username", t.say("server-user"))
+                    .hint(t.say("server-user-hint"))
+                    .required()
+                    .limit(limits::TEXT_CHARS),
+            ],
+        ),
+        Group::new(t.say("server-database"), database).folded(),
+        Group::new(t.say("server-way"), vec![fields.select("jump_server_id", t.say("server-jump"), jumps)]).folded(),
+    ];
+    let (title, action, up) = match row {
+        Some(row) => {
+            let address = format!("/servers/{}", row.id);
+            (t.say("server-edit"), format!("{address}/edit"), (address, row.label.clone()))
+        }
+        None => (t.say("server-add"), "/servers/new".to_owned(), ("/servers".to_owned(), t.say("nav-servers"))),
+    };
+    Ok(FormPage {
+        frame: person.frame(ui, Place::Servers).await?,
+        title,
+        action,
+        groups,
+        submit: if row.is_some() { t.say("form-save") } else { t.say("server-add-and-check") },
+        up: Some(up),
+        ..FormPage::default()
+    })
+}
+
+pub(crate) async fn show_new(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
+    let values = Values::default().set("port", DEFAULT_PORT.to_string());
+    Ok(form_page(&ui, &person, None, &values, &Errors::default()).await?.show(StatusCode::OK))
+}
+
+pub(crate) async fn create(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
+    match servers::create(&ui.app, &person.caller, &input(&form)).await {
+        Ok(row) => {
+            servers::request_check(&ui.app, &person.caller, ServerId(row.id)).await?;
+            Ok(done(&format!("/servers/{}", row.id), "server-added"))
+        }
+        Err(AppError::Invalid(errors)) => {
+            let page = form_page(&ui, &person, None, &Values::of(&form), &errors).await?;
+            Ok(page.show(StatusCode::UNPROCESSABLE_ENTITY))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(crate) async fn show_edit(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
+    let row = servers::show(&ui.app, &person.caller, parse(&id)?).await?;
+    Ok(form_page(&ui, &person, Some(&row), &values(&row), &Errors::default()).await?.show(StatusCode::OK))
+}
+
+pub(crate) async fn update(
+    State(ui): State<Arc<Ui>>,
+    person: SignedIn,
+    Path(id): Path<String>,
+    form: Form,
+) -> PageResult {
+    let id = parse(&id)?;
+    match servers::update(&ui.app, &person.caller, id, &input(&form)).await {
+        Ok(_) => Ok(done(&format!("/servers/{id}"), "saved")),
+        Err(AppError::Invalid(errors)) => {
+            let row = servers::show(&ui.app, &person.caller, id).await?;
+            let page = form_page(&ui, &person, Some(&row), &Values::of(&form), &errors).await?;
+            Ok(page.show(StatusCode::UNPROCESSABLE_ENTITY))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(crate) async fn check(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
+    let id = parse(&id)?;
+    servers::request_check(&ui.app, &person.caller, id).await?;
+    Ok(Redirect::to(&format!("/servers/{id}")).into_response())
+}
+
+pub(crate) async fn accept_key(
+    State(ui): State<Arc<Ui>>,
+    person: SignedIn,
+    Path(id): Path<String>,
+    _: Form,
+) -> PageResult {
+    let id = parse(&id)?;
+    servers::accept_host_key(&ui.app, &person.caller, id).await?;
+    servers::request_check(&ui.app, &person.caller, id).await?;
+    Ok(done(&format!("/servers/{id}"), "key-accepted"))
+}
+
+pub(crate) async fn show_delete(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
+    let row = servers::show(&ui.app, &person.caller, parse(&id)?).await?;
+    let t = person.t();
+    let page = super::delete_page(
+        person.frame(&ui, Place::Servers).await?,
+        &row.label,
+        &format!("/servers/{}", row.id),
+        t.say("server-delete-means"),
+        Vec::new(),
+        &Errors::default(),
+    );
+    Ok(page.show(StatusCode::OK))
+}
+
+pub(crate) async fn delete(
+    State(ui): State<Arc<Ui>>,
+    person: SignedIn,
+    Path(id): Path<String>,
+    form: Form,
+) -> PageResult {
+    let row = servers::show(&ui.app, &person.caller, parse(&id)?).await?;
+    if let Some(errors) = super::wrong_name(&form, &row.label) {
+        let means = person.t().say("server-delete-means");
+        let frame = person.frame(&ui, Place::Servers).await?;
+        let page = super::delete_page(frame, &row.label, &format!("/servers/{}", row.id), means, Vec::new(), &errors);
+        return Ok(page.show(StatusCode::UNPROCESSABLE_ENTITY));
+    }
+    servers::delete(&ui.app, &person.caller, ServerId(row.id)).await?;
+    Ok(done("/servers", "deleted"))
+}
+
+#[cfg(test)]
+pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
+    let command = "echo 'ssh-ed25519 AAAA holdfast' >> ~/.ssh/authorized_keys".to_owned();
+    let line = Line {
+        id: 1,
+        label: hostile.into(),
+        address: hostile.into(),
+        state: state("failed", "offline"),
+        seen: Some(Markup("<time>now</time>".into())),
+    };
+    let list = |servers| ServersPage {
+        frame: frame.clone(),
+        search: hostile.into(),
+        servers,
+        pager: Pager::default(),
+        install_command: command.clone(),
+    };
+    let server = ServerPage {
+        frame: frame.clone(),
+        id: 1,
+        label: hostile.into(),
+        address: hostile.into(),
+        state: state("failed", "offline"),
+        is_checking: false,
+        error: Some((hostile.into(), "Do this.".into())),
+        needs_key: true,
+        install_command: command.clone(),
+        host_key: Some("SHA256:a".into()),
+        offered_key: Some(hostile.into()),
+        seen: None,
+        latency: Some("1 ms".into()),
+        jump: Some((2, hostile.into())),
+        tools: vec![("tar".into(), hostile.into())],
+    };
+    vec![list(vec![line]).render().unwrap(), list(Vec::new()).render().unwrap(), server.render().unwrap()]
+}

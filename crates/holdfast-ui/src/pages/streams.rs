@@ -1,0 +1,264 @@
+//! Notification streams: the list with what each met last, and their form.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use holdfast_app::{AppError, Resource, streams};
+use holdfast_core::ids::StreamId;
+use holdfast_core::input::{Errors, Field};
+use holdfast_core::limits;
+use holdfast_core::stream::{StreamInput, StreamKind};
+use holdfast_store::streams::StreamRow;
+
+use crate::Ui;
+use crate::fields::{Fields, Group, Values};
+use crate::form::Form;
+use crate::frame::{Frame, Place};
+use crate::human::Markup;
+use crate::page::{PageError, PageResult, done, render};
+use crate::session::SignedIn;
+use crate::view::{FormPage, Pager, listing, state};
+use crate::words::Words;
+
+#[derive(Template)]
+#[template(path = "streams.html")]
+struct StreamsPage {
+    frame: Frame,
+    search: String,
+    streams: Vec<Line>,
+    pager: Pager,
+}
+
+struct Line {
+    id: i64,
+    label: String,
+    kind: String,
+    tells: String,
+    /// What the last message met, or the last test.
+    state: Markup,
+    answer: String,
+    at: Option<Markup>,
+}
+
+fn parse(id: &str) -> Result<StreamId, PageError> {
+    let id: i64 = id.parse().map_err(|_| AppError::NotFound(Resource::NotificationStream))?;
+    Ok(StreamId(id))
+}
+
+fn tells(t: Words, row: &StreamRow) -> String {
+    match (row.on_success, row.on_failure) {
+        (true, true) => t.say("stream-tells-all"),
+        (true, false) => t.say("stream-tells-success"),
+        (false, true) => t.say("stream-tells-failure"),
+        (false, false) => t.say("stream-tells-nothing"),
+    }
+}
+
+fn line(person: &SignedIn, row: StreamRow) -> Line {
+    let t = person.t();
+    let test = row.last_tested_at.map(|at| (at, row.last_test_succeeded, row.last_test_message.clone()));
+    let delivery = row.last_delivery_at.map(|at| (at, row.last_delivery_succeeded, row.last_delivery_message.clone()));
+    let last = test.into_iter().chain(delivery).max_by_key(|(at, ..)| at.0);
+    let (state, answer, at) = match last {
+        Some((at, succeeded, message)) => {
+            let state = match succeeded {
+                Some(true) => state("good", &t.say("stream-works")),
+                _ => state("failed", &t.say("stream-fails")),
+            };
+            (state, message.unwrap_or_default(), Some(person.reader.when(at.0)))
+        }
+        None => (state("", &t.say("stream-untested")), String::new(), None),
+    };
+    let kind = StreamKind::parse(&row.kind).map_or_else(|| row.kind.clone(), |kind| kind.human().to_owned());
+    Line { id: row.id, tells: tells(t, &row), label: row.label, kind, state, answer, at }
+}
+
+pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
+    let page = streams::list(&ui.app, &listing(&person.caller, &person.query, false)).await?;
+    let page = StreamsPage {
+        frame: person.frame(&ui, Place::Notifications).await?,
+        search: person.query.text("search"),
+        pager: Pager::of(&person.reader, &page, "/notifications", &person.query),
+        streams: page.items.into_iter().map(|row| line(&person, row)).collect(),
+    };
+    Ok(render(StatusCode::OK, &page))
+}
+
+fn input(form: &Form, is_new: bool) -> StreamInput {
+    StreamInput {
+        label: form.required("label"),
+        kind: form.required("type"),
+        value: if is_new { form.required("value") } else { form.secret("value") },
+        pushover_token: form.secret("pushover_token"),
+        notifications_malformed: false,
+        on_success: Field::Value(form.is_on("on_success")),
+        on_failure: Field::Value(form.is_on("on_failure")),
+    }
+}
+
+fn values(row: &StreamRow) -> Values {
+    Values::default()
+        .set("label", &row.label)
+        .set("type", &row.kind)
+        .switch("on_success", row.on_success)
+        .switch("on_failure", row.on_failure)
+}
+
+async fn form_page(
+    ui: &Ui,
+    person: &SignedIn,
+    row: Option<&StreamRow>,
+    values: &Values,
+    errors: &Errors,
+) -> Result<FormPage, PageError> {
+    let t = person.t();
+    let fields = Fields { t, values, errors };
+    let kinds = StreamKind::ALL.iter().map(|kind| (kind.as_str().to_owned(), kind.human().to_owned()));
+    let mut hint = t.say("stream-value-hint");
+    if row.is_some() {
+        hint = format!("{hint} {}", t.say("form-secret-stays"));
+    }
+    let mut value = fields.line("value", t.say("stream-value")).hint(hint).limit(limits::URL_CHARS);
+    if row.is_none() {
+        value = value.required();
+    }
+    let groups = vec![
+        Group::new(
+            String::new(),
+            vec![
+                fields.line("label", t.say("form-name")).required().limit(limits::TEXT_CHARS).focus(),
+                fields.select("type", t.say("stream-kind"), kinds),
+                value,
+            ],
+        ),
+        Group::new(
+            String::new(),
+            vec![
+                fields
+                    .password("pushover_token", t.say("stream-pushover-token"), "off")
+                    .hint(t.say("stream-pushover-hint")),
+            ],
+        )
+        .when("type=pushover"),
+        Group::new(
+            t.say("stream-when"),
+            vec![
+                fields.switch("on_failure", t.say("stream-on-failure")),
+                fields.switch("on_success", t.say("stream-on-success")),
+            ],
+        ),
+    ];
+    let (title, action) = match row {
+        Some(row) => (t.say("stream-edit"), format!("/notifications/{}/edit", row.id)),
+        None => (t.say("stream-add"), "/notifications/new".to_owned()),
+    };
+    let after = match row {
+        Some(row) => Markup(format!(
+            "<p class=\"actions\"><a class=\"button danger\" href=\"/notifications/{}/delete\">{}</a></p>",
+            row.id,
+            crate::human::escaped(&t.say("form-delete"))
+        )),
+        None => Markup::default(),
+    };
+    Ok(FormPage {
+        frame: person.frame(ui, Place::Notifications).await?,
+        title,
+        intro: t.say("stream-intro"),
+        action,
+        groups,
+        submit: if row.is_some() { t.say("form-save") } else { t.say("stream-add-and-test") },
+        up: Some(("/notifications".to_owned(), t.say("nav-notifications"))),
+        after,
+        ..FormPage::default()
+    })
+}
+
+pub(crate) async fn show_new(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
+    let values = Values::default().set("type", "email").switch("on_failure", true);
+    Ok(form_page(&ui, &person, None, &values, &Errors::default()).await?.show(StatusCode::OK))
+}
+
+pub(crate) async fn create(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
+    match streams::create(&ui.app, &person.caller, &input(&form, true)).await {
+        Ok(row) => {
+            streams::request_test(&ui.app, &person.caller, StreamId(row.id)).await?;
+            Ok(done("/notifications", "stream-added"))
+        }
+        Err(AppError::Invalid(errors)) => {
+            let page = form_page(&ui, &person, None, &Values::of(&form), &errors).await?;
+            Ok(page.show(StatusCode::UNPROCESSABLE_ENTITY))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(crate) async fn show_edit(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
+    let row = streams::show(&ui.app, &person.caller, parse(&id)?).await?;
+    Ok(form_page(&ui, &person, Some(&row), &values(&row), &Errors::default()).await?.show(StatusCode::OK))
+}
+
+pub(crate) async fn update(
+    State(ui): State<Arc<Ui>>,
+    person: SignedIn,
+    Path(id): Path<String>,
+    form: Form,
+) -> PageResult {
+    let id = parse(&id)?;
+    match streams::update(&ui.app, &person.caller, id, &input(&form, false)).await {
+        Ok(_) => Ok(done("/notifications", "saved")),
+        Err(AppError::Invalid(errors)) => {
+            let row = streams::show(&ui.app, &person.caller, id).await?;
+            let page = form_page(&ui, &person, Some(&row), &Values::of(&form), &errors).await?;
+            Ok(page.show(StatusCode::UNPROCESSABLE_ENTITY))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(crate) async fn test(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
+    streams::request_test(&ui.app, &person.caller, parse(&id)?).await?;
+    Ok(done("/notifications", "test-sent"))
+}
+
+pub(crate) async fn show_delete(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
+    let row = streams::show(&ui.app, &person.caller, parse(&id)?).await?;
+    Ok(delete_page(&ui, &person, &row, &Errors::default()).await?.show(StatusCode::OK))
+}
+
+async fn delete_page(ui: &Ui, person: &SignedIn, row: &StreamRow, errors: &Errors) -> Result<FormPage, PageError> {
+    let frame = person.frame(ui, Place::Notifications).await?;
+    let means = person.t().say("stream-delete-means");
+    let page = super::delete_page(frame, &row.label, &format!("/notifications/{}", row.id), means, Vec::new(), errors);
+    Ok(FormPage { up: Some(("/notifications".to_owned(), person.t().say("nav-notifications"))), ..page })
+}
+
+pub(crate) async fn delete(
+    State(ui): State<Arc<Ui>>,
+    person: SignedIn,
+    Path(id): Path<String>,
+    form: Form,
+) -> PageResult {
+    let row = streams::show(&ui.app, &person.caller, parse(&id)?).await?;
+    if let Some(errors) = super::wrong_name(&form, &row.label) {
+        return Ok(delete_page(&ui, &person, &row, &errors).await?.show(StatusCode::UNPROCESSABLE_ENTITY));
+    }
+    streams::delete(&ui.app, &person.caller, StreamId(row.id)).await?;
+    Ok(done("/notifications", "deleted"))
+}
+
+#[cfg(test)]
+pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
+    let line = Line {
+        id: 1,
+        label: hostile.into(),
+        kind: "Slack".into(),
+        tells: "failures".into(),
+        state: state("failed", "does not get through"),
+        answer: hostile.into(),
+        at: Some(Markup("<time>now</time>".into())),
+    };
+    let list = |streams| StreamsPage { frame: frame.clone(), search: hostile.into(), streams, pager: Pager::default() };
+    vec![list(vec![line]).render().unwrap(), list(Vec::new()).render().unwrap()]
+}

@@ -1,0 +1,551 @@
+//! The form of a task, which teaches: it says the schedule in words, shows the next runs, lets people look around on the
+//! server, and tells how much there is to copy.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{Html, IntoResponse, Response};
+use holdfast_app::tasks::{self, Task};
+use holdfast_app::{AppError, destinations, probes, servers, streams, tags};
+use holdfast_core::clock;
+use holdfast_core::ids::ServerId;
+use holdfast_core::input::{Errors, Field};
+use holdfast_core::limits;
+use holdfast_core::schedule::{Frequency, Schedule, TimeOfDay};
+use holdfast_core::task::{TaskDraft, TaskInput, TaskKind};
+use holdfast_store::tasks::TaskRow;
+
+use super::probe;
+use super::tasks::{kind_words, parse};
+use crate::Ui;
+use crate::fields::{Fields, Group, Preview, Values};
+use crate::form::Form;
+use crate::frame::Place;
+use crate::human::{Markup, Reader, escaped};
+use crate::page::{PageError, PageResult, done};
+use crate::session::SignedIn;
+use crate::view::{FormPage, everything};
+use crate::words::Words;
+
+/// Runs that the form shows ahead.
+const NEXT_RUNS: usize = 5;
+
+/// What a task copies, in a few words.
+pub(crate) fn source_words(t: Words, row: &TaskRow) -> String {
+    match (TaskKind::parse(&row.kind), &row.source_path, &row.database_name) {
+        (Some(TaskKind::Database), _, Some(name)) => t.with("task-one-database", "name", name),
+        (Some(TaskKind::Database), _, None) => t.say("task-all-databases"),
+        (_, Some(path), _) => path.clone(),
+        _ => kind_words(t, &row.kind),
+    }
+}
+
+/// When a task runs, in words; with the reader's own time where it differs.
+pub(crate) fn schedule_words(reader: &Reader, schedule: &Schedule) -> String {
+    let t = reader.t;
+    if let Some(cron) = &schedule.cron {
+        let text = t.with("schedule-cron", "cron", cron.as_str());
+        // The library describes expressions in English alone.
+        return if t.code() == "en" { format!("{} ({text})", cron.describe()) } else { text };
+    }
+    let time = schedule.time.unwrap_or(TimeOfDay::MIDNIGHT);
+    let utc = time.to_string();
+    let words = match schedule.frequency {
+        Frequency::Hourly => return t.with("schedule-hourly", "minute", utc.split(':').next_back().unwrap_or("00")),
+        Frequency::Daily | Frequency::Custom => t.with("schedule-daily", "time", utc),
+        Frequency::Weekly => {
+            let weekday = t.say(&format!("weekday-{}", schedule.day_of_week));
+            t.with2("schedule-weekly", "weekday", weekday, "time", utc)
+        }
+        Frequency::Monthly => t.with2("schedule-monthly", "day", schedule.day_of_month, "time", utc),
+    };
+    let offset = clock::offset_secs(reader.now, &reader.zone);
+    if offset == 0 {
+        return words;
+    }
+    let local = t.with("schedule-local", "time", time.shifted(offset).to_string());
+    format!("{words} ({local})")
+}
+
+/// The schedule in words and its next runs, or what is wrong with it.
+fn preview(reader: &Reader, form: &Form) -> Markup {
+    let mut errors = Errors::default();
+    let checked = TaskDraft::check_schedule(&mut errors, &input(form), reader.now);
+    let Some(schedule) = checked.filter(|_| errors.is_empty()) else {
+        let texts = errors.iter().filter(|(field, _)| *field == "custom_cron" || *field == "time_to_run_at");
+        let texts: Vec<String> = texts.flat_map(|(_, texts)| texts).map(|text| reader.t.rule(text)).collect();
+        let html = texts.iter().map(|text| format!("<p class=\"field-error\">{}</p>", escaped(text)));
+        return Markup(html.collect());
+    };
+    let mut next = Vec::new();
+    let mut after = reader.now;
+    while let Some(slot) = schedule.next_after(after).filter(|_| next.len() < NEXT_RUNS) {
+        next.push(format!("<li>{}</li>", reader.exactly(slot)));
+        after = slot;
+    }
+    Markup(format!(
+        "<p><strong>{}</strong></p><p>{}</p><ol>{}</ol>",
+        escaped(&schedule_words(reader, &schedule)),
+        escaped(&reader.t.say("schedule-next")),
+        next.concat()
+    ))
+}
+
+pub(crate) async fn show_preview(person: SignedIn) -> Response {
+    Html(preview(&person.reader, &person.query).0).into_response()
+}
+
+fn lines(form: &Form, name: &str) -> Field<Vec<String>> {
+    match form.texts(name).next() {
+        None => Field::Absent,
+        Some(text) => {
+            Field::Value(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect())
+        }
+    }
+}
+
+fn input(form: &Form) -> TaskInput {
+    let is_files = form.text("type") == TaskKind::Files.as_str();
+    let is_custom = form.text("frequency") == Frequency::Custom.as_str();
+    TaskInput {
+        remote_server_id: form.number("remote_server_id"),
+        backup_destination_id: form.number("backup_destination_id"),
+        label: form.required("label"),
+        description: form.optional("description"),
+        kind: form.required("type"),
+        source_path: if is_files { form.optional("source_path") } else { Field::Null },
+        database_name: if is_files { Field::Null } else { form.optional("database_name") },
+        database_engine: if is_files { Field::Null } else { form.optional("database_engine") },
+        excluded_tables: if is_files { Field::Null } else { form.optional("excluded_tables") },
+        excluded_paths: if is_files { lines(form, "excluded_paths") } else { Field::Null },
+        frequency: form.required("frequency"),
+        time_to_run_at: if is_custom { Field::Null } else { form.optional("time_to_run_at") },
+        day_of_week: present(form.number("day_of_week")),
+        day_of_month: present(form.number("day_of_month")),
+        // An empty expression is a wrong one, not none.
+        custom_cron: if is_custom { form.required("custom_cron").map(not_empty) } else { Field::Null },
+        maximum_backups_to_keep: present(form.number("maximum_backups_to_keep")),
+        store_path: form.optional("store_path"),
+        appended_filename: form.optional("appended_filename"),
+        encryption_password: form.secret("encryption_password"),
+        heartbeat_url: form.secret("heartbeat_url"),
+        format: Field::Absent,
+        notification_stream_ids: Field::Value(form.numbers("notification_stream_ids")),
+        tag_ids: Field::Value(form.numbers("tag_ids")),
+    }
+}
+
+fn present(field: Field<i64>) -> Field<i64> {
+    if matches!(field, Field::Null) { Field::Absent } else { field }
+}
+
+fn not_empty(text: String) -> String {
+    if text.trim().is_empty() { "?".to_owned() } else { text }
+}
+
+/// A broken expression also leaves the frequency without its meaning; one word about it is enough.
+fn told_once(errors: &Errors) -> Errors {
+    let mut told = Errors::default();
+    for (field, texts) in errors.iter().filter(|(field, _)| *field != "frequency" || !errors.has("custom_cron")) {
+        texts.iter().for_each(|text| told.add(field, text.clone()));
+    }
+    told
+}
+
+fn values(task: &Task) -> Values {
+    let row = &task.row;
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    let ids = |ids: &[i64]| ids.iter().map(i64::to_string).collect::<Vec<_>>();
+    let frequency = if row.custom_cron.is_some() { Frequency::Custom.as_str() } else { &row.frequency };
+    Values::default()
+        .set("remote_server_id", row.remote_server_id.to_string())
+        .set("backup_destination_id", row.backup_destination_id.to_string())
+        .set("label", &row.label)
+        .set("description", text(&row.description))
+        .set("type", &row.kind)
+        .set("source_path", text(&row.source_path))
+        .set("database_name", text(&row.database_name))
+        .set("database_engine", text(&row.database_engine))
+        .set("excluded_tables", text(&row.excluded_tables))
+        .set("excluded_paths", &row.excluded_paths)
+        .set("frequency", frequency)
+        .set("time_to_run_at", text(&row.time_to_run_at))
+        .set("day_of_week", row.day_of_week.to_string())
+        .set("day_of_month", row.day_of_month.to_string())
+        .set("custom_cron", text(&row.custom_cron))
+        .set("maximum_backups_to_keep", row.max_backups.to_string())
+        .set("store_path", &row.store_path)
+        .set("appended_filename", text(&row.appended_filename))
+        .set_all("notification_stream_ids", ids(&task.stream_ids))
+        .set_all("tag_ids", ids(&task.tag_ids))
+}
+
+fn defaults(query: &Form) -> Values {
+    let values = Values::default()
+        .set("type", TaskKind::Files.as_str())
+        .set("frequency", Frequency::Daily.as_str())
+        .set("time_to_run_at", "03:00")
+        .set("maximum_backups_to_keep", limits::DEFAULT_MAX_BACKUPS.to_string())
+        .set("store_path", "/");
+    query.fields().fold(values, |values, (name, value)| values.set(name, value))
+}
+
+/// What the form is for.
+enum For<'a> {
+    New,
+    Edit(&'a Task),
+}
+
+async fn form_page(
+    ui: &Ui,
+    person: &SignedIn,
+    purpose: For<'_>,
+    values: &Values,
+    shown: Markup,
+    errors: &Errors,
+) -> Result<FormPage, PageError> {
+    let (t, all) = (person.t(), everything(&person.caller));
+    let fields = Fields { t, values, errors };
+    let servers = servers::list(&ui.app, &all).await?.items.into_iter().map(|row| (row.id.to_string(), row.label));
+    let destinations =
+        destinations::list(&ui.app, &all).await?.items.into_iter().map(|row| (row.id.to_string(), row.label));
+    let streams = streams::list(&ui.app, &all).await?.items.into_iter().map(|row| (row.id.to_string(), row.label));
+    let tags = tags::list(&ui.app, &all).await?.items.into_iter().map(|row| (row.id.to_string(), row.label));
+    let (servers, destinations): (Vec<_>, Vec<_>) = (servers.collect(), destinations.collect());
+    let (streams, tags): (Vec<_>, Vec<_>) = (streams.collect(), tags.collect());
+    let mut problems = Vec::new();
+    if servers.is_empty() {
+        problems.push(t.say("task-needs-server"));
+    }
+    if destinations.is_empty() {
+        problems.push(t.say("task-needs-destination"));
+    }
+    let existing = if let For::Edit(task) = purpose { Some(&task.row) } else { None };
+    let groups = vec![
+        Group::new(
+            t.say("task-what"),
+            vec![
+                fields.line("label", t.say("form-name")).required().limit(limits::TEXT_CHARS).focus(),
+                fields.select("remote_server_id", t.say("task-server"), servers).required(),
+                fields.select(
+                    "type",
+                    t.say("task-kind"),
+                    TaskKind::ALL.iter().map(|kind| (kind.as_str().to_owned(), kind_words(t, kind.as_str()))),
+                ),
+            ],
+        ),
+        files_group(&fields),
+        database_group(&fields),
+        schedule_group(&fields, shown),
+        Group::new(
+            t.say("task-where"),
+            vec![
+                fields.select("backup_destination_id", t.say("task-destination"), destinations).required(),
+                fields
+                    .of_type("number", "maximum_backups_to_keep", t.say("task-keep"))
+                    .hint(t.say("task-keep-hint"))
+                    .range(0, limits::MAX_BACKUPS),
+                encryption(&fields, existing),
+            ],
+        ),
+        more_group(&fields, existing, streams, tags),
+    ];
+    let (title, action, up, submit) = match purpose {
+        For::New => {
+            let up = ("/tasks".to_owned(), t.say("nav-tasks"));
+            (t.say("task-add"), "/tasks/new".to_owned(), up, t.say("task-create"))
+        }
+        For::Edit(task) => {
+            let address = format!("/tasks/{}", task.row.id);
+            let up = (address.clone(), task.row.label.clone());
+            (t.say("task-edit"), format!("{address}/edit"), up, t.say("form-save"))
+        }
+    };
+    Ok(FormPage {
+        frame: person.frame(ui, Place::Tasks).await?,
+        title,
+        problems,
+        action,
+        groups,
+        submit,
+        also: vec![("size", t.say("task-dry-run"))],
+        up: Some(up),
+        ..FormPage::default()
+    })
+}
+
+fn files_group(fields: &Fields<'_>) -> Group {
+    let t = fields.t;
+    Group::new(
+        String::new(),
+        vec![
+            fields
+                .line("source_path", t.say("task-path"))
+                .hint(t.say("task-path-hint"))
+                .placeholder("/var/www")
+                .limit(limits::PATH_CHARS)
+                .aside(t.say("task-browse"), "browse"),
+            fields.area("excluded_paths", t.say("task-excluded")).hint(t.say("task-excluded-hint")),
+        ],
+    )
+    .when("type=files")
+}
+
+fn database_group(fields: &Fields<'_>) -> Group {
+    let t = fields.t;
+    let engines =
+        [("", t.say("task-engine-any")), ("postgresql", "PostgreSQL".into()), ("mysql", "MySQL, MariaDB".into())];
+    Group::new(
+        String::new(),
+        vec![
+            fields
+                .line("database_name", t.say("task-database-name"))
+                .hint(t.say("task-database-hint"))
+                .limit(limits::TEXT_CHARS)
+                .aside(t.say("task-browse"), "databases"),
+            fields.select(
+                "database_engine",
+                t.say("task-engine"),
+                engines.map(|(value, label)| (value.to_owned(), label)),
+            ),
+            fields
+                .line("excluded_tables", t.say("task-excluded-tables"))
+                .hint(t.say("task-excluded-tables-hint"))
+                .limit(limits::EXCLUDED_TABLES_CHARS),
+        ],
+    )
+    .when("type=database")
+}
+
+fn schedule_group(fields: &Fields<'_>, shown: Markup) -> Group {
+    let t = fields.t;
+    let frequencies = Frequency::ALL.iter().map(|frequency| {
+        let label = match frequency {
+            Frequency::Hourly => t.say("frequency-hourly"),
+            Frequency::Daily => t.say("frequency-daily"),
+            Frequency::Weekly => t.say("frequency-weekly"),
+            Frequency::Monthly => t.say("frequency-monthly"),
+            Frequency::Custom => t.say("frequency-custom"),
+        };
+        (frequency.as_str().to_owned(), label)
+    });
+    let weekdays = (0..7).map(|day| (day.to_string(), t.say(&format!("weekday-{day}"))));
+    let preview =
+        Preview { id: "schedule", address: "/tasks/preview", content: shown, button: t.say("schedule-preview") };
+    Group::new(
+        t.say("task-when"),
+        vec![
+            fields.select("frequency", t.say("task-frequency"), frequencies),
+            fields
+                .of_type("time", "time_to_run_at", t.say("task-time"))
+                .hint(t.say("task-time-hint"))
+                .when("frequency=hourly,daily,weekly,monthly"),
+            fields
+                .select("day_of_week", t.say("task-weekday"), weekdays)
+                .hint(t.say("task-weekday-hint"))
+                .when("frequency=weekly"),
+            fields
+                .of_type("number", "day_of_month", t.say("task-day"))
+                .hint(t.say("task-day-hint"))
+                .range(1, 28)
+                .when("frequency=monthly"),
+            fields
+                .line("custom_cron", t.say("task-cron"))
+                .hint(t.say("task-cron-hint"))
+                .placeholder("*/30 8-18 * * MON-FRI")
+                .limit(limits::TEXT_CHARS)
+                .when("frequency=custom"),
+        ],
+    )
+    .preview(preview)
+}
+
+fn encryption(fields: &Fields<'_>, existing: Option<&TaskRow>) -> crate::fields::Input {
+    let t = fields.t;
+    let is_set = existing.is_some_and(|row| row.has_encryption_password);
+    let hint = if is_set { t.say("form-secret-stays") } else { t.say("task-password-hint") };
+    fields
+        .password("encryption_password", t.say("task-password"), "new-password")
+        .hint(hint)
+        .limit(limits::SECRET_CHARS)
+}
+
+fn more_group(
+    fields: &Fields<'_>,
+    existing: Option<&TaskRow>,
+    streams: Vec<(String, String)>,
+    tags: Vec<(String, String)>,
+) -> Group {
+    let t = fields.t;
+    let mut more = vec![fields.line("description", t.say("form-description")).limit(limits::TEXT_CHARS)];
+    if !streams.is_empty() {
+        more.push(fields.checks("notification_stream_ids", t.say("task-streams"), streams));
+    }
+    if !tags.is_empty() {
+        more.push(fields.checks("tag_ids", t.say("nav-tags"), tags));
+    }
+    more.push(
+        fields.line("store_path", t.say("task-store-path")).hint(t.say("task-store-hint")).limit(limits::TEXT_CHARS),
+    );
+    more.push(
+        fields
+            .line("appended_filename", t.say("task-appended"))
+            .hint(t.say("task-appended-hint"))
+            .limit(limits::APPENDED_FILENAME_CHARS),
+    );
+    more.push(fields.password("heartbeat_url", t.say("task-heartbeat"), "off").hint(t.say("task-heartbeat-hint")));
+    if existing.is_some_and(|row| row.has_heartbeat) {
+        more.push(fields.switch("remove_heartbeat_url", t.say("task-heartbeat-remove")));
+    }
+    if existing.is_some_and(|row| row.has_encryption_password) {
+        more.push(fields.switch("remove_encryption_password", t.say("task-password-remove")));
+    }
+    Group::new(t.say("form-more"), more).folded()
+}
+
+pub(crate) async fn show_new(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
+    let values = defaults(&person.query);
+    let shown = preview(&person.reader, &of_values(&values));
+    Ok(form_page(&ui, &person, For::New, &values, shown, &Errors::default()).await?.show(StatusCode::OK))
+}
+
+/// The schedule that stands in a form before anybody typed.
+fn of_values(values: &Values) -> Form {
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    for name in ["frequency", "time_to_run_at", "day_of_week", "day_of_month", "custom_cron"] {
+        query.append_pair(name, values.text(name));
+    }
+    Form::of_query(Some(&query.finish()))
+}
+
+/// What else than saving somebody asked for with the form.
+async fn side_step(ui: &Ui, person: &SignedIn, form: &Form, back: &str) -> Result<Option<Response>, PageError> {
+    let server = form.text("remote_server_id").parse().map(ServerId);
+    let asked = match (form.text("do").as_str(), server) {
+        ("browse", Ok(server)) => {
+            let path =
+                Some(form.text("source_path")).filter(|path| path.starts_with('/')).unwrap_or_else(|| "/".into());
+            return Ok(Some(probe::browse(ui, person, server, &path, &probe::carried(form, back)).await?));
+        }
+        ("databases", Ok(server)) => {
+            return Ok(Some(probe::databases(ui, person, server, &probe::carried(form, back)).await?));
+        }
+        ("size", _) => probes::ask_size(&ui.app, &person.caller, &input(form)).await,
+        _ => return Ok(None),
+    };
+    match asked {
+        Ok(run) => Ok(Some(probe::size(ui, person, run, back).await?)),
+        // The form says what is missing.
+        Err(AppError::Invalid(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(crate) async fn create(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
+    if let Some(answer) = side_step(&ui, &person, &form, "/tasks/new").await? {
+        return Ok(answer);
+    }
+    let shown = preview(&person.reader, &form);
+    let errors = match form.text("do").as_str() {
+        "" => match tasks::create(&ui.app, &person.caller, &input(&form)).await {
+            Ok(task) => return Ok(done(&format!("/tasks/{}", task.row.id), "task-created")),
+            Err(AppError::Invalid(errors)) => told_once(&errors),
+            Err(error) => return Err(error.into()),
+        },
+        _ => check(&form, &person),
+    };
+    let page = form_page(&ui, &person, For::New, &Values::of(&form), shown, &errors).await?;
+    Ok(page.show(if errors.is_empty() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY }))
+}
+
+/// What is wrong with the form so far.
+fn check(form: &Form, person: &SignedIn) -> Errors {
+    let mut errors = Errors::default();
+    if form.text("do") == "size" {
+        TaskDraft::check_source(&mut errors, &input(form));
+    } else {
+        TaskDraft::check_schedule(&mut errors, &input(form), person.reader.now);
+    }
+    told_once(&errors)
+}
+
+pub(crate) async fn show_edit(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
+    let task = tasks::show(&ui.app, &person.caller, parse(&id)?).await?;
+    let picked = person.query.fields().filter(|(name, _)| *name != "said");
+    let values = picked.fold(values(&task), |values, (name, value)| values.set(name, value));
+    let shown = preview(&person.reader, &of_values(&values));
+    Ok(form_page(&ui, &person, For::Edit(&task), &values, shown, &Errors::default()).await?.show(StatusCode::OK))
+}
+
+pub(crate) async fn update(
+    State(ui): State<Arc<Ui>>,
+    person: SignedIn,
+    Path(id): Path<String>,
+    form: Form,
+) -> PageResult {
+    let id = parse(&id)?;
+    let task = tasks::show(&ui.app, &person.caller, id).await?;
+    if let Some(answer) = side_step(&ui, &person, &form, &format!("/tasks/{id}/edit")).await? {
+        return Ok(answer);
+    }
+    let shown = preview(&person.reader, &form);
+    let errors = match form.text("do").as_str() {
+        "" => match tasks::update(&ui.app, &person.caller, id, &input(&form)).await {
+            Ok(_) => return Ok(done(&format!("/tasks/{id}"), "saved")),
+            Err(AppError::Invalid(errors)) => told_once(&errors),
+            Err(error) => return Err(error.into()),
+        },
+        _ => check(&form, &person),
+    };
+    let page = form_page(&ui, &person, For::Edit(&task), &Values::of(&form), shown, &errors).await?;
+    Ok(page.show(if errors.is_empty() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY }))
+}
+
+/// A new task with the settings of another, but for its secrets.
+pub(crate) async fn show_copy(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
+    let task = tasks::show(&ui.app, &person.caller, parse(&id)?).await?;
+    let label = person.t().with("task-copy-of", "name", &task.row.label);
+    let label: String = label.chars().take(limits::TEXT_CHARS).collect();
+    let values = values(&task).set("label", label);
+    let shown = preview(&person.reader, &of_values(&values));
+    let mut page = form_page(&ui, &person, For::New, &values, shown, &Errors::default()).await?;
+    if task.row.has_encryption_password || task.row.has_heartbeat {
+        page.problems.push(person.t().say("task-copy-secrets"));
+    }
+    Ok(page.show(StatusCode::OK))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reader(code: &str) -> Reader {
+        let zone = clock::zone("Europe/Berlin").unwrap();
+        Reader { t: Words::of(code), zone, now: "2025-03-03T10:00:00Z".parse().unwrap() }
+    }
+
+    #[test]
+    fn a_schedule_says_itself_and_its_next_runs() {
+        let shown = |query: &str| preview(&reader("en"), &Form::of_query(Some(query))).0;
+        let daily = shown("frequency=daily&time_to_run_at=03:00");
+        assert!(daily.contains("Every day at 03:00 UTC (04:00 your time)"), "{daily}");
+        assert_eq!(daily.matches("<li>").count(), NEXT_RUNS);
+        let weekly = shown("frequency=weekly&time_to_run_at=23:30&day_of_week=0");
+        assert!(weekly.contains("Every Sunday at 23:30 UTC"), "{weekly}");
+        let cron = shown("frequency=custom&custom_cron=*/30+8-18+*+*+MON-FRI");
+        assert!(cron.contains("*/30 8-18 * * MON-FRI") && cron.contains("<li>"), "{cron}");
+        let wrong = shown("frequency=custom&custom_cron=<script>");
+        assert!(wrong.contains("field-error") && !wrong.contains("<script"), "{wrong}");
+        assert!(shown("frequency=custom&custom_cron=").contains("field-error"));
+    }
+
+    #[test]
+    fn one_wrong_thing_is_told_once() {
+        let form = Form::of_query(Some("frequency=custom&custom_cron=x"));
+        let mut errors = Errors::default();
+        TaskDraft::check_schedule(&mut errors, &input(&form), reader("en").now);
+        let told = told_once(&errors);
+        assert!(told.has("custom_cron") && !told.has("frequency"));
+    }
+}

@@ -1,0 +1,451 @@
+//! Tasks: the list with its filters and what can be done to several at once, and the page of one task.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect};
+use holdfast_app::tasks::{self, Task};
+use holdfast_app::{AppError, Resource, backups, destinations, logs, overview, servers, streams, tags};
+use holdfast_core::ids::{DestinationId, ServerId, TaskId};
+use holdfast_core::input::Errors;
+use holdfast_core::page::PageRequest;
+use holdfast_core::standing::Standing;
+use holdfast_core::task::TaskKind;
+use holdfast_store::Listing;
+use holdfast_store::backups::BackupFilter;
+use holdfast_store::runs::LogFilter;
+use holdfast_store::tasks::{StandingRow, TaskFilter, TaskRow};
+
+use super::overview::{Square, squares};
+use super::runs::{Live, RunLine};
+use super::task_form::{schedule_words, source_words};
+use crate::Ui;
+use crate::chart;
+use crate::fields::Fields;
+use crate::fields::Values;
+use crate::form::Form;
+use crate::frame::{Frame, Place};
+use crate::human::{Markup, Reader};
+use crate::page::{PageError, PageResult, done, render};
+use crate::session::SignedIn;
+use crate::view::{FormPage, Pager, advice, everything, listing, proof, standing};
+
+/// Tasks that one click may change; a page of the list holds fewer.
+const MOST_AT_ONCE: usize = 200;
+/// Runs and backups that a task's page shows; their own lists show the rest.
+const SHOWN: i64 = 15;
+
+#[derive(Template)]
+#[template(path = "tasks.html")]
+struct TasksPage {
+    frame: Frame,
+    search: String,
+    is_filtered: bool,
+    has_ground: bool,
+    standings: Vec<(String, String, bool)>,
+    tags: Vec<(i64, String, bool)>,
+    servers: Vec<(i64, String, bool)>,
+    tasks: Vec<Line>,
+    total: String,
+    pager: Pager,
+}
+
+struct Line {
+    id: i64,
+    label: String,
+    source: String,
+    state: Markup,
+    reason: String,
+    last_success: Option<Markup>,
+    proven: Option<Markup>,
+    next: Option<Markup>,
+    tags: Vec<String>,
+}
+
+pub(crate) fn parse(id: &str) -> Result<TaskId, PageError> {
+    let id: i64 = id.parse().map_err(|_| AppError::NotFound(Resource::BackupTask))?;
+    Ok(TaskId(id))
+}
+
+fn line(reader: &Reader, task: &Task, row: Option<&StandingRow>, labels: &[(i64, String)]) -> Line {
+    let now = row.map_or(Standing::New, StandingRow::standing);
+    let code = row.and_then(|row| row.last_error_code.clone()).unwrap_or_default();
+    Line {
+        id: task.row.id,
+        label: task.row.label.clone(),
+        source: source_words(reader.t, &task.row),
+        state: standing(reader.t, now),
+        reason: if now == Standing::Failed { advice(reader.t, &code) } else { String::new() },
+        last_success: row.and_then(|row| row.last_success_at).map(|at| reader.when(at.0)),
+        proven: row.and_then(|row| row.proven_at).map(|at| reader.when(at.0)),
+        next: task.row.next_run_at.map(|at| reader.when(at.0)),
+        tags: labels.iter().filter(|(id, _)| task.tag_ids.contains(id)).map(|(_, label)| label.clone()).collect(),
+    }
+}
+
+pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
+    let (t, query) = (person.t(), &person.query);
+    let chosen = |name: &str| query.text(name).parse::<i64>().ok();
+    let filter = TaskFilter {
+        tag: chosen("tag"),
+        server: chosen("server"),
+        destination: chosen("destination"),
+        standing: Standing::parse(&query.text("state")),
+        ..TaskFilter::default()
+    };
+    let all = everything(&person.caller);
+    let page = tasks::list(&ui.app, &listing(&person.caller, query, false), &filter).await?;
+    let standings = tasks::list_standings(&ui.app, &page.items).await?;
+    let labels: Vec<(i64, String)> =
+        tags::list(&ui.app, &all).await?.items.into_iter().map(|row| (row.id, row.label)).collect();
+    let servers = servers::list(&ui.app, &all).await?.items;
+    let has_ground = !servers.is_empty()
+        && !destinations::list(&ui.app, &Listing { page: PageRequest { page: 1, per_page: 1 }, ..all })
+            .await?
+            .items
+            .is_empty();
+    let is_filtered =
+        ["search", "tag", "server", "destination", "state"].iter().any(|name| !query.text(name).is_empty());
+    let known = Standing::ALL.iter().map(|known| {
+        (known.as_str().to_owned(), t.say(&format!("standing-{}", known.as_str())), filter.standing == Some(*known))
+    });
+    let page = TasksPage {
+        frame: person.frame(&ui, Place::Tasks).await?,
+        search: query.text("search"),
+        is_filtered,
+        has_ground,
+        standings: known.collect(),
+        servers: servers.into_iter().map(|row| (row.id, row.label, filter.server == Some(row.id))).collect(),
+        tasks: page
+            .items
+            .iter()
+            .map(|task| line(&person.reader, task, standings.iter().find(|row| row.id == task.row.id), &labels))
+            .collect(),
+        tags: labels.into_iter().map(|(id, label)| (id, label, filter.tag == Some(id))).collect(),
+        total: person.reader.number(page.total),
+        pager: Pager::of(&person.reader, &page, "/tasks", query),
+    };
+    Ok(render(StatusCode::OK, &page))
+}
+
+/// Does the same to several tasks. What cannot be done to one of them is told; the others are done.
+pub(crate) async fn bulk(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
+    let ids = form.numbers("task");
+    let back = if form.text("back").starts_with("/tasks") { form.text("back") } else { "/tasks".to_owned() };
+    if ids.is_empty() || ids.len() > MOST_AT_ONCE {
+        return Ok(done(&back, "bulk-none"));
+    }
+    let mut refused = 0;
+    for id in ids.into_iter().map(TaskId) {
+        let did = match form.text("do").as_str() {
+            "run" => tasks::request_run(&ui.app, &person.caller, id).await,
+            "pause" => tasks::pause(&ui.app, &person.caller, id).await.map(drop),
+            "resume" => tasks::resume(&ui.app, &person.caller, id).await.map(drop),
+            _ => return Ok(done(&back, "bulk-none")),
+        };
+        match did {
+            Ok(()) => {}
+            Err(AppError::Conflict(_)) => refused += 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(done(&back, if refused == 0 { "bulk-done" } else { "bulk-some" }))
+}
+
+#[derive(Template)]
+#[template(path = "task.html")]
+struct TaskPage {
+    frame: Frame,
+    id: i64,
+    label: String,
+    description: String,
+    state: Markup,
+    /// What the state means, and what to do.
+    reason: String,
+    overdue: Option<Markup>,
+    is_paused: bool,
+    is_running: bool,
+    live: Option<Live>,
+    next: Option<Markup>,
+    last_success: Option<Markup>,
+    proven: Option<Markup>,
+    squares: Vec<Square>,
+    spark: Markup,
+    runs: Vec<RunLine>,
+    backups: Vec<BackupLine>,
+    schedule: String,
+    source: String,
+    server: (i64, String),
+    destination: (i64, String),
+    keeps: String,
+    store_path: String,
+    is_encrypted: bool,
+    has_heartbeat: bool,
+    excluded: Vec<String>,
+    streams: Vec<String>,
+    tags: Vec<String>,
+}
+
+pub(crate) struct BackupLine {
+    pub id: i64,
+    pub task: String,
+    pub at: Markup,
+    pub size: Markup,
+    pub entries: String,
+    pub proof: Markup,
+    pub is_encrypted: bool,
+}
+
+pub(crate) fn backup_line(reader: &Reader, row: &holdfast_store::backups::BackupRow) -> BackupLine {
+    BackupLine {
+        id: row.id,
+        task: row.task_label.clone(),
+        at: reader.exactly(row.created_at.0),
+        size: reader.bytes(row.size_bytes),
+        entries: reader.number(row.entries),
+        proof: proof(reader.t, &row.verification),
+        is_encrypted: row.is_encrypted,
+    }
+}
+
+pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
+    let task = tasks::show(&ui.app, &person.caller, parse(&id)?).await?;
+    Ok(render(StatusCode::OK, &task_page(&ui, &person, task).await?))
+}
+
+async fn task_page(ui: &Ui, person: &SignedIn, task: Task) -> Result<TaskPage, PageError> {
+    let (t, reader, caller) = (person.t(), &person.reader, &person.caller);
+    let row = &task.row;
+    let stand = tasks::list_standings(&ui.app, std::slice::from_ref(&task)).await?.into_iter().next();
+    let now = stand.as_ref().map_or(Standing::New, StandingRow::standing);
+    let recent = Listing { page: PageRequest { page: 1, per_page: SHOWN }, newest_first: true, ..everything(caller) };
+    let runs = logs::list_rows(&ui.app, &recent, &LogFilter { task: Some(row.id), status: None }).await?;
+    let live = match runs.items.iter().find(|run| run.is_live()) {
+        Some(run) => Some(Live::load(ui, person, run).await?),
+        None => None,
+    };
+    let filter = BackupFilter { task: Some(row.id), ..BackupFilter::default() };
+    let stored = backups::list(&ui.app, &recent, &filter).await?;
+    let sizes: Vec<i64> = stored.items.iter().rev().map(|backup| backup.size_bytes).collect();
+    let all = everything(caller);
+    let streams = streams::list(&ui.app, &all).await?.items.into_iter().filter(|row| task.stream_ids.contains(&row.id));
+    let tags = tags::list(&ui.app, &all).await?.items.into_iter().filter(|row| task.tag_ids.contains(&row.id));
+    let server = servers::show(&ui.app, caller, ServerId(row.remote_server_id)).await?;
+    let destination = destinations::show(&ui.app, caller, DestinationId(row.backup_destination_id)).await?;
+    let days = overview::task_days(&ui.app, caller, row.id).await?;
+    let code = stand.as_ref().and_then(|row| row.last_error_code.clone()).unwrap_or_default();
+    Ok(TaskPage {
+        frame: person.frame(ui, Place::Tasks).await?,
+        id: row.id,
+        label: row.label.clone(),
+        description: row.description.clone().unwrap_or_default(),
+        state: standing(t, now),
+        reason: if now == Standing::Failed { advice(t, &code) } else { String::new() },
+        overdue: stand.as_ref().and_then(|row| row.overdue_since).map(|at| reader.when(at.0)),
+        is_paused: row.paused_at.is_some(),
+        is_running: now == Standing::Running,
+        live,
+        next: row.next_run_at.map(|at| reader.when(at.0)),
+        last_success: stand.as_ref().and_then(|row| row.last_success_at).map(|at| reader.when(at.0)),
+        proven: stand.as_ref().and_then(|row| row.proven_at).map(|at| reader.when(at.0)),
+        squares: squares(reader, &days),
+        spark: chart::spark(&sizes),
+        runs: runs.items.iter().map(|run| RunLine::of(reader, run)).collect(),
+        backups: stored.items.iter().map(|backup| backup_line(reader, backup)).collect(),
+        schedule: schedule_words(reader, &row.schedule().map_err(AppError::from)?),
+        source: source_words(t, row),
+        server: (server.id, server.label),
+        destination: (destination.id, destination.label),
+        keeps: if row.max_backups == 0 { t.say("task-keeps-all") } else { t.with("task-keeps", "n", row.max_backups) },
+        store_path: row.store_path.clone(),
+        is_encrypted: row.has_encryption_password,
+        has_heartbeat: row.has_heartbeat,
+        excluded: excluded(row),
+        streams: streams.map(|row| row.label).collect(),
+        tags: tags.map(|row| row.label).collect(),
+    })
+}
+
+fn excluded(row: &TaskRow) -> Vec<String> {
+    let tables = row.excluded_tables.iter().flat_map(|tables| tables.split(','));
+    row.excluded_paths.lines().chain(tables).map(str::to_owned).collect()
+}
+
+pub(crate) async fn run(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
+    let id = parse(&id)?;
+    tasks::request_run(&ui.app, &person.caller, id).await?;
+    Ok(Redirect::to(&format!("/tasks/{id}")).into_response())
+}
+
+pub(crate) async fn cancel(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
+    let id = parse(&id)?;
+    tasks::cancel(&ui.app, &person.caller, id).await?;
+    Ok(done(&format!("/tasks/{id}"), "cancelled"))
+}
+
+pub(crate) async fn pause(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
+    let id = parse(&id)?;
+    tasks::pause(&ui.app, &person.caller, id).await?;
+    Ok(done(&format!("/tasks/{id}"), "paused"))
+}
+
+pub(crate) async fn resume(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
+    let id = parse(&id)?;
+    tasks::resume(&ui.app, &person.caller, id).await?;
+    Ok(done(&format!("/tasks/{id}"), "resumed"))
+}
+
+#[derive(Template)]
+#[template(path = "trigger.html")]
+struct TriggerPage {
+    frame: Frame,
+    id: i64,
+    label: String,
+    url: Option<String>,
+}
+
+pub(crate) async fn show_trigger(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
+    let task = tasks::show(&ui.app, &person.caller, parse(&id)?).await?;
+    let frame = person.frame(&ui, Place::Tasks).await?;
+    Ok(render(StatusCode::OK, &TriggerPage { frame, id: task.row.id, label: task.row.label, url: None }))
+}
+
+pub(crate) async fn rotate_trigger(
+    State(ui): State<Arc<Ui>>,
+    person: SignedIn,
+    Path(id): Path<String>,
+    _: Form,
+) -> PageResult {
+    let task = tasks::show(&ui.app, &person.caller, parse(&id)?).await?;
+    let secret = tasks::rotate_trigger(&ui.app, &person.caller, TaskId(task.row.id)).await?;
+    let url = format!("{}/webhooks/backup-tasks/{}/run?secret={}", person.base_url, task.row.id, secret.reveal());
+    let frame = person.frame(&ui, Place::Tasks).await?;
+    Ok(render(StatusCode::CREATED, &TriggerPage { frame, id: task.row.id, label: task.row.label, url: Some(url) }))
+}
+
+async fn delete_page(ui: &Ui, person: &SignedIn, task: &Task, errors: &Errors) -> Result<FormPage, PageError> {
+    let t = person.t();
+    let filter = BackupFilter { task: Some(task.row.id), ..BackupFilter::default() };
+    let one = Listing { page: PageRequest { page: 1, per_page: 1 }, ..everything(&person.caller) };
+    let stored = backups::list(&ui.app, &one, &filter).await?.total;
+    let values = Values::default();
+    let fields = Fields { t, values: &values, errors };
+    let mut more = Vec::new();
+    if stored > 0 {
+        let label = t.with("task-delete-backups", "n", stored);
+        more.push(fields.switch("delete_backups", label).hint(t.say("task-delete-backups-hint")));
+    }
+    let frame = person.frame(ui, Place::Tasks).await?;
+    let address = format!("/tasks/{}", task.row.id);
+    Ok(super::delete_page(frame, &task.row.label, &address, t.say("task-delete-means"), more, errors))
+}
+
+pub(crate) async fn show_delete(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
+    let task = tasks::show(&ui.app, &person.caller, parse(&id)?).await?;
+    Ok(delete_page(&ui, &person, &task, &Errors::default()).await?.show(StatusCode::OK))
+}
+
+pub(crate) async fn delete(
+    State(ui): State<Arc<Ui>>,
+    person: SignedIn,
+    Path(id): Path<String>,
+    form: Form,
+) -> PageResult {
+    let task = tasks::show(&ui.app, &person.caller, parse(&id)?).await?;
+    if let Some(errors) = super::wrong_name(&form, &task.row.label) {
+        return Ok(delete_page(&ui, &person, &task, &errors).await?.show(StatusCode::UNPROCESSABLE_ENTITY));
+    }
+    tasks::delete(&ui.app, &person.caller, TaskId(task.row.id), form.is_on("delete_backups")).await?;
+    Ok(done("/tasks", "deleted"))
+}
+
+/// What a task copies, for lists of all kinds.
+pub(crate) fn kind_words(t: crate::words::Words, kind: &str) -> String {
+    match TaskKind::parse(kind) {
+        Some(TaskKind::Database) => t.say("task-database"),
+        _ => t.say("task-files"),
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
+    use crate::view::state;
+    let time = || Some(Markup("<time>now</time>".into()));
+    let line = Line {
+        id: 1,
+        label: hostile.into(),
+        source: hostile.into(),
+        state: state("failed", "failed"),
+        reason: "Do this.".into(),
+        last_success: time(),
+        proven: None,
+        next: time(),
+        tags: vec![hostile.into()],
+    };
+    let list = |tasks, has_ground| TasksPage {
+        frame: frame.clone(),
+        search: hostile.into(),
+        is_filtered: false,
+        has_ground,
+        standings: vec![("failed".into(), "failed".into(), true)],
+        tags: vec![(1, hostile.into(), true)],
+        servers: vec![(1, hostile.into(), false)],
+        tasks,
+        total: "1".into(),
+        pager: Pager::default(),
+    };
+    let task = |live, is_paused| TaskPage {
+        frame: frame.clone(),
+        id: 1,
+        label: hostile.into(),
+        description: hostile.into(),
+        state: state("failed", "failed"),
+        reason: "Do this.".into(),
+        overdue: time(),
+        is_paused,
+        is_running: false,
+        live,
+        next: time(),
+        last_success: None,
+        proven: time(),
+        squares: Vec::new(),
+        spark: chart::spark(&[1, 2, 3]),
+        runs: vec![RunLine::sample(hostile)],
+        backups: vec![backup_sample(hostile)],
+        schedule: "Every day".into(),
+        source: hostile.into(),
+        server: (1, hostile.into()),
+        destination: (1, hostile.into()),
+        keeps: "5".into(),
+        store_path: hostile.into(),
+        is_encrypted: true,
+        has_heartbeat: true,
+        excluded: vec![hostile.into()],
+        streams: vec![hostile.into()],
+        tags: vec![hostile.into()],
+    };
+    let trigger = |url| TriggerPage { frame: frame.clone(), id: 1, label: hostile.into(), url };
+    vec![
+        list(vec![line], true).render().unwrap(),
+        list(Vec::new(), false).render().unwrap(),
+        task(Some(Live::sample(hostile)), false).render().unwrap(),
+        task(None, true).render().unwrap(),
+        trigger(None).render().unwrap(),
+        trigger(Some("https://example.org/x".into())).render().unwrap(),
+    ]
+}
+
+#[cfg(test)]
+pub(crate) fn backup_sample(hostile: &str) -> BackupLine {
+    BackupLine {
+        id: 1,
+        task: hostile.into(),
+        at: Markup("<time>now</time>".into()),
+        size: Markup("<data value=\"1\">1 B</data>".into()),
+        entries: "3".into(),
+        proof: crate::view::state("good", "proven"),
+        is_encrypted: true,
+    }
+}

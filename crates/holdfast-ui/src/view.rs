@@ -1,0 +1,194 @@
+//! What several pages show alike: states with their shape and word, pages of lists, and the form that all forms are.
+
+use askama::Template;
+use axum::http::StatusCode;
+use axum::response::Response;
+use holdfast_app::Caller;
+use holdfast_core::page::{Page, PageRequest};
+use holdfast_core::run::{FailureCode, RunKind, RunStatus};
+use holdfast_core::standing::Standing;
+use holdfast_store::Listing;
+use holdfast_store::runs::RunRow;
+
+use crate::fields::Group;
+use crate::form::Form;
+use crate::frame::Frame;
+use crate::human::{Markup, Reader, escaped};
+use crate::page::render;
+use crate::words::Words;
+
+/// Rows that fit on a page of a list.
+pub(crate) const PER_PAGE: i64 = 50;
+
+/// A state: its colour, its shape, its word.
+pub(crate) fn state(class: &str, word: &str) -> Markup {
+    let shape = match class {
+        "good" => "✓",
+        "running" => "▶",
+        "attention" => "!",
+        "failed" => "✕",
+        _ => "○",
+    };
+    Markup(format!("<span class=\"state {class}\"><span aria-hidden=\"true\">{shape}</span> {}</span>", escaped(word)))
+}
+
+pub(crate) fn standing(t: Words, standing: Standing) -> Markup {
+    let class = match standing {
+        Standing::Good => "good",
+        Standing::Running => "running",
+        Standing::Warned | Standing::Overdue => "attention",
+        Standing::Failed => "failed",
+        Standing::New | Standing::Paused => "",
+    };
+    state(class, &t.say(&format!("standing-{}", standing.as_str())))
+}
+
+pub(crate) fn run_state(t: Words, run: &RunRow) -> Markup {
+    let class = match RunStatus::parse(&run.status) {
+        Some(RunStatus::Successful) if run.warnings > 0 => "attention",
+        Some(RunStatus::Successful) => "good",
+        Some(RunStatus::Running) => "running",
+        Some(RunStatus::Failed) => "failed",
+        Some(RunStatus::Queued | RunStatus::Cancelled) | None => "",
+    };
+    let word = if class == "attention" { t.say("run-warned") } else { t.say(&format!("run-{}", run.status)) };
+    state(class, &word)
+}
+
+pub(crate) fn proof(t: Words, verification: &str) -> Markup {
+    let class = match verification {
+        "verified" => "good",
+        "corrupt" | "missing" => "failed",
+        _ => "",
+    };
+    state(class, &t.say(&format!("proof-{verification}")))
+}
+
+/// What a run does, in words.
+pub(crate) fn run_kind(t: Words, kind: &str) -> String {
+    let known = RunKind::parse(kind).map_or("backup", RunKind::as_str);
+    t.say(&format!("kind-{known}"))
+}
+
+/// Why something failed and what to do about it. A language may say less about a reason than the service itself.
+pub(crate) fn advice(t: Words, code: &str) -> String {
+    let own = || FailureCode::parse(code).map(|code| code.advice().to_owned()).unwrap_or_default();
+    t.find(&format!("failure-{}", code.replace('_', "-"))).unwrap_or_else(own)
+}
+
+/// How long a run took, or has taken so far.
+pub(crate) fn run_duration(reader: &Reader, run: &RunRow) -> String {
+    let Some(started) = run.started_at else { return String::new() };
+    let end = run.finished_at.map_or(reader.now, |at| at.0);
+    reader.duration(end.as_microsecond() - started.0.as_microsecond())
+}
+
+/// What a page of a list shows of its owner's things.
+pub(crate) fn listing(caller: &Caller, query: &Form, newest_first: bool) -> Listing {
+    let page = query.text("page").parse().unwrap_or(1_i64).clamp(1, holdfast_core::limits::PAGE_MAX);
+    let search = Some(query.text("search")).filter(|text| !text.trim().is_empty());
+    Listing { owner: caller.user, search, page: PageRequest { page, per_page: PER_PAGE }, newest_first }
+}
+
+/// All of something that people choose from.
+pub(crate) fn everything(caller: &Caller) -> Listing {
+    /// More than this nobody finds in a list; the search does.
+    const MOST: i64 = 1000;
+    Listing { owner: caller.user, search: None, page: PageRequest { page: 1, per_page: MOST }, newest_first: false }
+}
+
+/// The way to the other pages of a list.
+#[derive(Default)]
+pub(crate) struct Pager {
+    pub text: String,
+    pub earlier: Option<String>,
+    pub later: Option<String>,
+}
+
+impl Pager {
+    pub(crate) fn of<T>(reader: &Reader, page: &Page<T>, path: &str, query: &Form) -> Self {
+        if page.total <= page.request.per_page {
+            return Self::default();
+        }
+        let address = |number: i64| {
+            let mut pairs = url::form_urlencoded::Serializer::new(String::new());
+            for (name, value) in
+                query.fields().filter(|(name, value)| !["page", "said"].contains(name) && !value.is_empty())
+            {
+                pairs.append_pair(name, value);
+            }
+            pairs.append_pair("page", &number.to_string());
+            format!("{path}?{}", pairs.finish())
+        };
+        let (here, last) = (page.request.page, page.last_page());
+        let first = page.request.offset() + 1;
+        let until = (page.request.offset() + page.items.len() as i64).max(first);
+        let range = format!("{}–{}", reader.number(first), reader.number(until));
+        Self {
+            text: reader.t.with2("list-range", "range", range, "total", reader.number(page.total)),
+            earlier: (here > 1).then(|| address((here - 1).min(last))),
+            later: (here < last).then(|| address(here + 1)),
+        }
+    }
+}
+
+/// A page that is one form.
+#[derive(Template, Default)]
+#[template(path = "form.html")]
+pub(crate) struct FormPage {
+    pub frame: Frame,
+    pub title: String,
+    pub intro: String,
+    /// What is wrong with no field of its own.
+    pub problems: Vec<String>,
+    pub before: Markup,
+    pub after: Markup,
+    pub action: String,
+    pub groups: Vec<Group>,
+    /// Further fields that nobody sees.
+    pub inside: Markup,
+    pub submit: String,
+    /// Further things to do with what stands in the form.
+    pub also: Vec<(&'static str, String)>,
+    /// The page above.
+    pub up: Option<(String, String)>,
+    pub is_dangerous: bool,
+}
+
+impl FormPage {
+    pub(crate) fn show(&self, status: StatusCode) -> Response {
+        render(status, self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_state_has_a_shape_and_a_word_in_every_language() {
+        for (code, _) in Words::all() {
+            let t = Words::of(code);
+            for known in Standing::ALL {
+                let html = standing(t, *known).0;
+                assert!(!html.contains("standing-"), "{code} {html}");
+            }
+            for code in FailureCode::ALL {
+                assert!(advice(t, code.as_str()).len() > 10);
+            }
+            for kind in RunKind::ALL {
+                assert!(!run_kind(t, kind.as_str()).contains("kind-"));
+            }
+        }
+    }
+
+    #[test]
+    fn pages_of_a_list_keep_what_was_asked_for() {
+        let page = Page { items: vec![(); 50], total: 120, request: PageRequest { page: 2, per_page: 50 } };
+        let query = Form::of_query(Some("search=a%26b&page=2&tag=&said=x"));
+        let pager = Pager::of(&Reader::default(), &page, "/tasks", &query);
+        assert_eq!(pager.earlier.as_deref(), Some("/tasks?search=a%26b&page=1"));
+        assert_eq!(pager.later.as_deref(), Some("/tasks?search=a%26b&page=3"));
+        assert!(pager.text.contains("51–100") && pager.text.contains("120"), "{}", pager.text);
+    }
+}

@@ -1,0 +1,86 @@
+use holdfast_core::Secret;
+use holdfast_identity::{Client, GitHubSettings, OidcSettings};
+use holdfast_testkit::{CLIENT_ID, CLIENT_SECRET, Engine, IdentityServer, Reply, Settings, TestApp};
+use reqwest::Method;
+
+use crate::browser::{Browser, signed_in};
+
+async fn start() -> (IdentityServer, TestApp) {
+    let server = IdentityServer::start().await;
+    let url = server.base_url().to_owned();
+    let client = || Client { id: CLIENT_ID.into(), secret: Secret::new(CLIENT_SECRET) };
+    let github = Some(GitHubSettings { client: client(), url: url.clone(), api_url: url.clone() });
+    let oidc = Some(OidcSettings { client: client(), issuer: url, name: "Company".into() });
+    let identity = holdfast_identity::Settings { github, oidc, ..Default::default() };
+    let settings = Settings { identity, ..Settings::default() };
+    (server, TestApp::start_with(Engine::Sqlite, settings).await)
+}
+
+/// Goes to the provider and comes back, as a browser follows redirects.
+async fn visit(browser: &mut Browser, provider: &str) -> Reply {
+    let left = browser.get(&format!("/sign-in/{provider}")).await;
+    let there = left.header("location").unwrap().to_owned();
+    let answer = browser.client.finish(browser.client.absolute(Method::GET, &there)).await;
+    let back = answer.header("location").unwrap().to_owned();
+    browser.get(back.strip_prefix(browser.client.base_url()).unwrap()).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_account_elsewhere_opens_what_it_was_linked_to() {
+    let (server, app) = start().await;
+    let ada = app.user("ada").await;
+    app.user("eve").await;
+    for provider in ["oidc", "github"] {
+        let mut stranger = Browser::new(app.client());
+        let page = stranger.get("/sign-in").await.text;
+        assert!(page.contains("Sign in with Company") && page.contains("Sign in with GitHub"), "{page}");
+        let refused = visit(&mut stranger, provider).await;
+        assert!(refused.status == 409 && refused.text.contains("No account here is linked"), "{}", refused.text);
+        assert_eq!(stranger.get("/").await.status, 303, "nobody is signed in by that");
+
+        let mut browser = signed_in(&app, "ada").await;
+        assert_eq!(
+            visit(&mut browser, provider).await.header("location"),
+            Some("/account/security?said=identity-linked#identities")
+        );
+        let page = browser.get("/account/security").await.text;
+        assert!(page.contains("octocat-7"), "{page}");
+        let mut again = Browser::new(app.client());
+        assert_eq!(visit(&mut again, provider).await.header("location"), Some("/"));
+        assert!(again.get("/account").await.text.contains("Signed in as ada"));
+
+        let mut eve = signed_in(&app, "eve").await;
+        let taken = visit(&mut eve, provider).await;
+        assert!(taken.status == 409 && taken.text.contains("linked to somebody else"), "{}", taken.text);
+        server.become_other(8);
+        assert_eq!(visit(&mut Browser::new(app.client()), provider).await.status, 409, "another person there");
+        server.become_other(7);
+        let settings = ada.client.get("/api/user").await.data(200)["account_settings"].clone();
+        assert_eq!(settings["github_login_enabled"], provider == "github");
+        browser.get("/account/security").await;
+        assert_eq!(browser.submit(&format!("/account/identities/{provider}/unlink"), &[]).await.status, 303);
+        assert_eq!(visit(&mut Browser::new(app.client()), provider).await.status, 409, "unlinked");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_way_back_is_good_for_the_browser_that_left_alone() {
+    let (_server, app) = start().await;
+    app.user("ada").await;
+    let mut browser = signed_in(&app, "ada").await;
+    visit(&mut browser, "oidc").await;
+    // An attacker's own code, slipped to somebody else: their browser did not leave with it.
+    let mut attacker = Browser::new(app.client());
+    let left = attacker.get("/sign-in/oidc").await;
+    let there = left.header("location").unwrap().to_owned();
+    let answer = attacker.client.finish(attacker.client.absolute(Method::GET, &there)).await;
+    let back = answer.header("location").unwrap().to_owned();
+    let back = back.strip_prefix(app.base_url.as_str()).unwrap();
+    let mut victim = signed_in(&app, "ada").await;
+    assert_eq!(victim.get(back).await.status, 409);
+    victim.get("/sign-in/oidc").await;
+    assert_eq!(victim.get(back).await.status, 409, "nor with a way of its own under way");
+    for path in ["/sign-in/oidc/back", "/sign-in/nobody", "/sign-in/nobody/back?code=x&state=y"] {
+        assert!(matches!(victim.get(path).await.status, 404 | 409), "{path}");
+    }
+}

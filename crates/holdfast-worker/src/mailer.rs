@@ -1,0 +1,44 @@
+//! Mails that do not wait in the outbox, through the same courier as everything else.
+
+use async_trait::async_trait;
+use holdfast_app::{Mail, Mailer};
+use holdfast_core::clock::SharedClock;
+use holdfast_core::{clock, random};
+use holdfast_notify::{Channel, Content, Courier, Message, Tone};
+
+pub struct CourierMailer {
+    courier: Courier,
+    clock: SharedClock,
+}
+
+impl CourierMailer {
+    pub fn new(courier: Courier, clock: SharedClock) -> Self {
+        Self { courier, clock }
+    }
+}
+
+#[async_trait]
+impl Mailer for CourierMailer {
+    fn is_set_up(&self) -> bool {
+        self.courier.can_mail()
+    }
+
+    async fn send(&self, mail: Mail) -> Result<(), String> {
+        let now = self.clock.now();
+        let content = Content::Message(Message {
+            event: random::hex(&random::bytes::<8>()),
+            kind: "account".to_owned(),
+            tone: Tone::Note,
+            title: mail.subject,
+            text: mail.text,
+            facts: Vec::new(),
+            link: Some(mail.link),
+            at: clock::human_date_time(now, &clock::Zone::UTC),
+            at_micros: now.as_microsecond(),
+            items: Vec::new(),
+        });
+        let channel = Channel::Email(mail.to);
+        // Where mail goes out is the operator's own setting.
+        self.courier.deliver(&channel, &content, true).await.map(drop).map_err(|refusal| refusal.text)
+    }
+}

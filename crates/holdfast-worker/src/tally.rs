@@ -1,0 +1,41 @@
+//! Counts what happened day by day, so that nobody has to go through a million runs to see a month.
+
+use holdfast_app::{App, Result, overview};
+use holdfast_core::clock;
+use holdfast_core::ids::UserId;
+use holdfast_store::{days, settings};
+
+use crate::scheduler::later;
+
+/// When this was done last, in microseconds.
+const TALLIED_AT: &str = "tallied_at";
+/// What ended while somebody else was counting is counted with the next.
+const OVERLAP_SECS: i64 = 300;
+/// After a longer silence this many days are counted anew.
+const MOST_DAYS: i64 = 40;
+const DAY_SECS: i64 = 86_400;
+
+/// Writes down the days of everybody for whom something ended since the last time. Of several processes one does it.
+pub(crate) async fn write(app: &App) -> Result<()> {
+    let now = app.now();
+    let mut tx = app.store.begin().await?;
+    let last = settings::find(&mut tx, TALLIED_AT).await?;
+    let taken = settings::swap(&mut tx, TALLIED_AT, last.as_deref(), &now.as_microsecond().to_string()).await?;
+    tx.commit().await?;
+    if !taken {
+        return Ok(());
+    }
+    let longest = later(now, -MOST_DAYS * DAY_SECS);
+    let since = last.and_then(|text| text.parse().ok()).map_or(longest, clock::from_micros);
+    let since = later(since, -OVERLAP_SECS).max(longest);
+    let active = days::list_active(&mut app.store.read().await?, since).await?;
+    for (user, zone) in active {
+        let zone = clock::zone_or_utc(&zone);
+        let mut tx = app.store.begin().await?;
+        for day in overview::count_days(&mut tx, UserId(user), since, now, &zone).await? {
+            days::write(&mut tx, UserId(user), &day).await?;
+        }
+        tx.commit().await?;
+    }
+    Ok(())
+}
