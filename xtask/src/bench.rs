@@ -85,6 +85,13 @@ pub fn scheduler() -> Result<()> {
     step("measure", Command::new(support("bench_scheduler")).arg(target("holdfast")).arg(support("bench_support")))
 }
 
+/// How long pages take.
+pub fn pages() -> Result<()> {
+    packages::install(&[POSTGRESQL])?;
+    build_support("bench_pages")?;
+    step("measure", Command::new(support("bench_pages")).arg(target("holdfast")))
+}
+
 fn build_support(example: &str) -> Result<()> {
     step("build the service", &mut cargo(&["build", "--release", "--locked", "--package", "holdfast"]))?;
     let build = ["build", "--profile", "profiling", "--locked", "--package", "holdfast-testkit", "--example", example];

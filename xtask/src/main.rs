@@ -1,4 +1,4 @@
-//! All automation of Holdfast: `cargo xtask test | openapi | bench api | bench archive | bench scheduler | torture`.
+//! All automation of Holdfast: `cargo xtask test | openapi | screenshots | bench … | torture`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "automation speaks on the terminal")]
 
 mod bench;
@@ -19,6 +19,8 @@ const HELP: &str = "cargo xtask COMMAND
                   --kills N a seed and database [60]
   bench archive   backups against `ssh tar | zstd -3 > file`; --repeats N [3]; draws docs/archive.svg
   bench scheduler 10,000 slots at one moment, idle cost of 100,000 tasks, on both databases
+  bench pages     the overview with 10,000 tasks and 1,000,000 runs, and what a first visit loads
+  screenshots     the pictures of the README, in docs/screenshots
   bench api       requests per second and latencies on both databases; --seconds N per figure [10]
 ";
 
@@ -32,6 +34,8 @@ fn main() -> ExitCode {
         ["bench", "api", rest @ ..] => bench::api(rest),
         ["bench", "archive", rest @ ..] => bench::archive(rest),
         ["bench", "scheduler"] => bench::scheduler(),
+        ["bench", "pages"] => bench::pages(),
+        ["screenshots"] => test::screenshots(),
         ["torture", rest @ ..] => bench::torture(rest),
         ["help" | "--help" | "-h"] => {
             println!("{HELP}");

@@ -64,6 +64,16 @@ pub fn schemathesis() -> Result<()> {
     step("schemathesis", test.env("SCHEMATHESIS", program))
 }
 
+/// The pictures of the README, of a service with something to show.
+pub fn screenshots() -> Result<()> {
+    packages::install(&[SSHD, SSH, CHROMIUM, CHROMIUM_DRIVER])?;
+    let folder = root().join("docs/screenshots");
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let arguments =
+        ["test", "--locked", "--package", "holdfast", "--test", "browser", "screenshots", "--", "--ignored"];
+    step("screenshots", cargo(&arguments).env("SCREENSHOTS", folder))
+}
+
 pub fn write_openapi() -> Result<()> {
     let document = output(&mut cargo(&["run", "--quiet", "--package", "holdfast", "--", "openapi"]))?;
     let path = root().join("docs/openapi.json");

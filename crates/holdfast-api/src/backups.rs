@@ -1,9 +1,8 @@
 //! `/api/backups`, and the runs that verify and restore them.
 
 use axum::body::Body as HttpBody;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::IntoResponse as _;
-use futures_util::stream;
 use holdfast_app::{Download, EntryItem, Resource, backups};
 use holdfast_core::backup::{RestoreInput, Verification};
 use holdfast_core::clock::rfc3339;
@@ -228,23 +227,12 @@ pub(crate) async fn download_backup(call: Call) -> Answer {
 }
 
 fn send(download: Download) -> axum::response::Response {
-    let Download { file_name, size, pieces } = download;
-    let pieces = stream::unfold(pieces, async |mut pieces| {
-        let piece: std::io::Result<axum::body::Bytes> = pieces.recv().await?;
-        if let Err(error) = &piece {
-            // The status is long sent; the connection breaks off, and the client sees fewer bytes than announced.
-            tracing::warn!(%error, "a download broke off");
+    let headers = download.headers();
+    let mut response = HttpBody::from_stream(Box::pin(download.into_stream())).into_response();
+    for (name, value) in headers {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            response.headers_mut().insert(name, value);
         }
-        Some((piece, pieces))
-    });
-    let mut response = HttpBody::from_stream(Box::pin(pieces)).into_response();
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    if let Some(size) = size {
-        headers.insert(header::CONTENT_LENGTH, size.into());
-    }
-    if let Ok(value) = HeaderValue::from_str(&holdfast_app::disposition(&file_name)) {
-        headers.insert(header::CONTENT_DISPOSITION, value);
     }
     response
 }

@@ -166,6 +166,6 @@ pub(crate) async fn check_server(call: Call) -> Answer {
 }
 
 pub(crate) async fn accept_host_key(call: Call) -> Answer {
-    let row = servers::accept_host_key(&call.app, &call.caller, call.id(Resource::RemoteServer)?).await?;
+    let row = servers::accept_host_key(&call.app, &call.caller, call.id(Resource::RemoteServer)?, None).await?;
     data(StatusCode::OK, shape(row))
 }

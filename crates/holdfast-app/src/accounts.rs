@@ -10,7 +10,7 @@ use holdfast_core::scope::ScopeSet;
 use holdfast_core::user::{self, LinkPurpose, UserDraft};
 use holdfast_core::{Secret, Timestamp, limits, random, rules, run};
 use holdfast_store::users::{self, UserRow};
-use holdfast_store::{Tx, sessions as links, settings};
+use holdfast_store::{Tx, identities, sessions as links, settings};
 
 use crate::mailer::Mail;
 use crate::tokens::{self, TokenRequest};
@@ -109,6 +109,7 @@ pub async fn reset_password(app: &App, origin: &Origin, user: UserId, password: 
     let mut tx = app.store.begin().await?;
     users::update_password(&mut tx, user, &hash, app.now()).await?;
     links::delete_all(&mut tx, user).await?;
+    identities::delete_all(&mut tx, user).await?;
     app.audit_as(&mut tx, Some(user), origin, "user.password_reset", "").await?;
     Ok(tx.commit().await?)
 }
@@ -171,7 +172,9 @@ pub async fn claim(
     let now = app.now();
     let mut tx = app.store.begin().await?;
     let (user, purpose) = take_link(app, &mut tx, link).await?;
-    if purpose == LinkPurpose::Reset {
+    // Only an account that nobody has is claimed.
+    let has_owner = users::find(&mut tx, user).await?.is_none_or(|row| row.password_hash.is_some());
+    if purpose == LinkPurpose::Reset || has_owner {
         return Err(used_up());
     }
     check_free(&mut tx, &draft.email, Some(user)).await?;
@@ -194,19 +197,23 @@ fn used_up() -> AppError {
 
 /// Sends somebody a link that sets a new password. Whoever asks learns nothing about whether there is such an account:
 /// the answer is the same, and the mail is sent after it.
-pub async fn request_reset(app: &Arc<App>, email: &str, base_url: &str, origin: &Origin) -> Result<()> {
+pub async fn request_reset(app: &Arc<App>, email: &str, origin: &Origin) -> Result<()> {
     let email = user::normal_email(email);
     limit_sign_in(app, &email, origin)?;
-    let (app, base_url, origin) = (app.clone(), base_url.to_owned(), origin.clone());
+    let (app, origin) = (app.clone(), origin.clone());
     tokio::spawn(async move {
-        if let Err(error) = send_reset(&app, &email, &base_url, &origin).await {
+        if let Err(error) = send_reset(&app, &email, &origin).await {
             tracing::warn!(?error, "a link for a new password was not sent");
         }
     });
     Ok(())
 }
 
-async fn send_reset(app: &App, email: &str, base_url: &str, origin: &Origin) -> Result<()> {
+async fn send_reset(app: &App, email: &str, origin: &Origin) -> Result<()> {
+    // Without mail nothing can come of it, and a link that an administrator made must live.
+    if !app.can_mail() {
+        return Ok(());
+    }
     let found = users::find_by_email(&mut app.store.read().await?, email).await?;
     let Some(user) = found.filter(|user| user.password_hash.is_some()) else { return Ok(()) };
     let secret = make_link(app, user.user_id(), LinkPurpose::Reset, origin, "reset").await?;
@@ -217,7 +224,7 @@ async fn send_reset(app: &App, email: &str, base_url: &str, origin: &Origin) -> 
             "Somebody, probably you, asked for a new password. Open the link to choose one; it works once, and for an \
                hour. If it was not you, do nothing: your password stays as it is."
                 .to_owned(),
-        link: format!("{base_url}/set-up/{}", secret.reveal()),
+        link: format!("{}/set-up/{}", app.ports.mailer.base_url(), secret.reveal()),
     };
     app.ports.mailer.send(mail).await.map_err(AppError::Unavailable)
 }
@@ -249,7 +256,8 @@ pub(crate) async fn write_link(app: &App, tx: &mut Tx, user: UserId, purpose: Li
     Ok(secret)
 }
 
-/// Sets a new password through a link. Sessions elsewhere end; two-factor stays on, so nobody is signed in by this.
+/// Sets a new password through a link. Sessions end and accounts elsewhere are unlinked; two-factor stays on, so nobody
+/// is signed in by this.
 pub async fn reset_by_link(app: &App, link: &str, password: &Secret, origin: &Origin) -> Result<()> {
     user::check_password(password).map_err(AppError::Invalid)?;
     let hash = app.hasher.hash(password).await?;
@@ -260,6 +268,7 @@ pub async fn reset_by_link(app: &App, link: &str, password: &Secret, origin: &Or
     }
     users::update_password(&mut tx, user, &hash, app.now()).await?;
     links::delete_all(&mut tx, user).await?;
+    identities::delete_all(&mut tx, user).await?;
     app.audit_as(&mut tx, Some(user), origin, "user.password_reset", "by link").await?;
     Ok(tx.commit().await?)
 }
@@ -352,20 +361,42 @@ pub async fn delete_own(app: &App, caller: &Caller, email: &str, password: &str)
 }
 
 pub(crate) async fn delete(app: &App, caller: &Caller, user: &UserRow) -> Result<()> {
+    check_deletable(app, user).await?;
+    // So many at a time that nobody else has to wait for it.
+    const RUNS_AT_ONCE: i64 = 500;
+    loop {
+        let mut tx = app.store.begin().await?;
+        let gone = users::delete_runs(&mut tx, user.user_id(), RUNS_AT_ONCE).await?;
+        tx.commit().await?;
+        if gone == 0 {
+            break;
+        }
+    }
     let mut tx = app.store.begin().await?;
-    if user.is_admin && user.password_hash.is_some() && users::count_admins(&mut tx).await? <= 1 {
-        return Err(AppError::Conflict(
-            "This is the only administrator. Make somebody else an administrator first.".into(),
-        ));
-    }
-    if users::count_live_runs(&mut tx, user.user_id()).await? > 0 {
-        return Err(AppError::Conflict("Something is running for this account. Cancel it or wait for its end.".into()));
-    }
+    users::lock_admins(&mut tx).await?;
+    refuse_deletion(&mut tx, user).await?;
     users::delete(&mut tx, user.user_id()).await?;
     let detail = format!("{} {}", user.id, user.email);
     app.audit_as(&mut tx, Some(caller.user), &caller.origin, "user.deleted", &detail).await?;
     tx.commit().await?;
     app.tokens.clear();
+    Ok(())
+}
+
+async fn check_deletable(app: &App, user: &UserRow) -> Result<()> {
+    refuse_deletion(&mut app.store.read().await?, user).await
+}
+
+/// Why an account must stay.
+async fn refuse_deletion(tx: &mut Tx, user: &UserRow) -> Result<()> {
+    if user.is_admin && user.password_hash.is_some() && users::count_admins(tx).await? <= 1 {
+        return Err(AppError::Conflict(
+            "This is the only administrator. Make somebody else an administrator first.".into(),
+        ));
+    }
+    if users::count_live_runs(tx, user.user_id()).await? > 0 {
+        return Err(AppError::Conflict("Something is running for this account. Cancel it or wait for its end.".into()));
+    }
     Ok(())
 }
 
@@ -428,6 +459,11 @@ fn required(errors: &mut Errors, field: &str, input: &Field<String>) -> Option<S
         Field::WrongType => rules::wrong_type(errors, field, "a string"),
     }
     None
+}
+
+/// Counts a try of whoever is at this address.
+pub(crate) fn limit_address(app: &App, origin: &Origin) -> Result<()> {
+    limit_sign_in(app, "", origin)
 }
 
 fn limit_sign_in(app: &App, email: &str, origin: &Origin) -> Result<()> {

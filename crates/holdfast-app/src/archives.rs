@@ -3,6 +3,7 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::stream::{self, Stream};
 use holdfast_core::Timestamp;
 use holdfast_store::backups::BackupRow;
 use tokio::sync::mpsc;
@@ -28,8 +29,39 @@ pub struct Download {
     pub pieces: mpsc::Receiver<std::io::Result<Bytes>>,
 }
 
+impl Download {
+    /// What a browser is told before the bytes come.
+    pub fn headers(&self) -> Vec<(&'static str, String)> {
+        let kind = ("content-type", "application/octet-stream".to_owned());
+        let length = self.size.map(|size| ("content-length", size.to_string()));
+        let name = ("content-disposition", disposition(&self.file_name));
+        [kind, name].into_iter().chain(length).collect()
+    }
+
+    /// The bytes. Where their number is not known before, an empty piece is their end: whatever stops without one is
+    /// broken off, and must not look like a whole.
+    pub fn into_stream(self) -> impl Stream<Item = std::io::Result<Bytes>> + Send {
+        let needs_end = self.size.is_none();
+        stream::unfold(Some(self.pieces), move |pieces| async move {
+            let mut pieces = pieces?;
+            let piece = match pieces.recv().await {
+                Some(Ok(piece)) if piece.is_empty() && needs_end => return None,
+                Some(Ok(piece)) => return Some((Ok(piece), Some(pieces))),
+                Some(Err(error)) => Err(error),
+                None if needs_end => Err(std::io::Error::other("it stopped before its end")),
+                None => return None,
+            };
+            if let Err(error) = &piece {
+                // The status is long sent; the connection breaks off, and the client sees that.
+                tracing::warn!(%error, "a download broke off");
+            }
+            Some((piece, None))
+        })
+    }
+}
+
 /// How a download's name is written into its headers: a plain one for old clients, and the real one as RFC 6266 has it.
-pub fn disposition(name: &str) -> String {
+fn disposition(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._- ".contains(c);
     let plain: String = name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);

@@ -142,6 +142,12 @@ pub async fn list_runs(app: &App, listing: &Listing, filter: &RunFilter) -> Resu
     crate::logs::with_outputs(&mut tx, page).await
 }
 
+/// Restores and verifications without what they wrote.
+pub async fn list_run_rows(app: &App, listing: &Listing) -> Result<Page<RunRow>> {
+    let filter = RunFilter::default();
+    Ok(runs::list_of_backups(&mut app.store.read().await?, listing, &filter).await?)
+}
+
 pub async fn show_run(app: &App, caller: &Caller, id: RunId) -> Result<(RunRow, String)> {
     let mut tx = app.store.read().await?;
     let run = owned_run(caller, runs::find_of_backup(&mut tx, id).await?)?;

@@ -8,13 +8,16 @@ use holdfast_core::{Secret, Timestamp, limits, random, run};
 use holdfast_store::identities::{self, IdentityRow};
 use sha2::{Digest as _, Sha256};
 
-use crate::{App, AppError, Caller, Origin, Result, sessions};
+use crate::{App, AppError, Caller, Origin, Result, accounts, sessions};
 
 /// Somebody who may say who somebody is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Provider {
+    /// In addresses of ours.
     pub id: String,
     pub name: String,
+    /// What accounts are kept under. It names the place too: subjects are unique only there.
+    pub key: String,
 }
 
 /// What goes along when somebody leaves for a provider.
@@ -72,12 +75,18 @@ impl Trip<'_> {
         random::hex(&random::digest(&format!("{what} {} {}", self.provider, self.secret)))
     }
 
+    fn key(&self, app: &App) -> Result<String> {
+        let known = app.ports.providers.list().into_iter().find(|known| known.id == self.provider);
+        known.map(|known| known.key).ok_or(AppError::Missing("There is no such page."))
+    }
+
     fn redirect_uri(&self) -> String {
         format!("{}/sign-in/{}/back", self.base_url, self.provider)
     }
 
     /// The address that somebody is sent to.
-    pub async fn leave(&self, app: &App) -> Result<String> {
+    pub async fn leave(&self, app: &App, origin: &Origin) -> Result<String> {
+        accounts::limit_address(app, origin)?;
         let verifier = self.part("verifier");
         let leave = Leave {
             redirect_uri: self.redirect_uri(),
@@ -88,7 +97,8 @@ impl Trip<'_> {
         app.ports.providers.leave(self.provider, &leave).await
     }
 
-    async fn identify(&self, app: &App, state: &str, code: &str) -> Result<Identity> {
+    async fn identify(&self, app: &App, state: &str, code: &str, origin: &Origin) -> Result<Identity> {
+        accounts::limit_address(app, origin)?;
         if !random::equal(state.as_bytes(), self.part("state").as_bytes()) || code.is_empty() {
             return Err(AppError::Conflict(
                 "This sign-in was not begun here, or was open for too long. Try again.".into(),
@@ -106,9 +116,9 @@ impl Trip<'_> {
 
     /// Signs in whoever linked this account before.
     pub async fn sign_in(&self, app: &App, state: &str, code: &str, device: &str, origin: &Origin) -> Result<Secret> {
-        let identity = self.identify(app, state, code).await?;
+        let (key, identity) = (self.key(app)?, self.identify(app, state, code, origin).await?);
         let mut tx = app.store.begin().await?;
-        let Some(user) = identities::find_user(&mut tx, self.provider, &identity.subject).await? else {
+        let Some(user) = identities::find_user(&mut tx, &key, &identity.subject).await? else {
             app.audit_as(&mut tx, None, origin, "sign_in.refused", &self.told(&identity)).await?;
             tx.commit().await?;
             return Err(AppError::Conflict(
@@ -123,18 +133,18 @@ impl Trip<'_> {
 
     /// Links the account to the caller's own.
     pub async fn link(&self, app: &App, caller: &Caller, state: &str, code: &str) -> Result<()> {
-        let identity = self.identify(app, state, code).await?;
+        let (key, identity) = (self.key(app)?, self.identify(app, state, code, &caller.origin).await?);
         let mut tx = app.store.begin().await?;
-        let owner = identities::find_user(&mut tx, self.provider, &identity.subject).await?;
+        let owner = identities::find_user(&mut tx, &key, &identity.subject).await?;
         if owner == Some(caller.user) {
             return Ok(());
         }
         if owner.is_some() {
             return Err(AppError::Conflict("This account is linked to somebody else here.".into()));
         }
-        identities::delete(&mut tx, caller.user, self.provider).await?;
+        identities::delete(&mut tx, caller.user, &key).await?;
         let name: String = run::stored_line(&identity.name).chars().take(limits::TEXT_CHARS).collect();
-        identities::insert(&mut tx, caller.user, self.provider, &identity.subject, &name, app.now()).await?;
+        identities::insert(&mut tx, caller.user, &key, &identity.subject, &name, app.now()).await?;
         app.audit(&mut tx, caller, "identity.linked", &self.told(&identity)).await?;
         Ok(tx.commit().await?)
     }
@@ -150,8 +160,9 @@ pub async fn list(app: &App, caller: &Caller) -> Result<Vec<IdentityRow>> {
 }
 
 pub async fn unlink(app: &App, caller: &Caller, provider: &str) -> Result<()> {
+    let key = Trip { provider, secret: "", base_url: "" }.key(app)?;
     let mut tx = app.store.begin().await?;
-    if !identities::delete(&mut tx, caller.user, provider).await? {
+    if !identities::delete(&mut tx, caller.user, &key).await? {
         return Err(AppError::Missing("Account not found"));
     }
     app.audit(&mut tx, caller, "identity.unlinked", provider).await?;
@@ -160,6 +171,7 @@ pub async fn unlink(app: &App, caller: &Caller, provider: &str) -> Result<()> {
 
 /// Whether somebody can sign in with this provider: it is set up, and they linked it.
 pub async fn is_linked(app: &App, caller: &Caller, provider: &str) -> Result<bool> {
-    let is_set_up = app.ports.providers.list().iter().any(|known| known.id == provider);
-    Ok(is_set_up && list(app, caller).await?.iter().any(|row| row.provider == provider))
+    let known = app.ports.providers.list().into_iter().find(|known| known.id == provider);
+    let Some(known) = known else { return Ok(false) };
+    Ok(list(app, caller).await?.iter().any(|row| row.provider == known.key))
 }

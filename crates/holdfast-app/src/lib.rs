@@ -28,7 +28,7 @@ pub mod tokens;
 pub mod two_factor;
 
 pub use app::{App, Limits, Ports};
-pub use archives::{Archives, Download, EntryItem, disposition};
+pub use archives::{Archives, Download, EntryItem};
 pub use caller::{Caller, Context, Origin, authenticate, require_scope};
 pub use error::{AppError, Resource};
 pub use mailer::{Mail, Mailer};

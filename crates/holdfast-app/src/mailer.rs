@@ -13,6 +13,9 @@ pub struct Mail {
 
 #[async_trait]
 pub trait Mailer: Send + Sync {
+    /// Where people reach the service, as its operator says; what a request claims about it ends up in no mail.
+    fn base_url(&self) -> String;
+
     /// Whether mail can be sent at all.
     fn is_set_up(&self) -> bool;
 

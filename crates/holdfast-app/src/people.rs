@@ -96,7 +96,10 @@ pub async fn renew_link(app: &App, caller: &Caller, id: UserId, base_url: &str) 
     administrator(caller)?;
     let user = find(app, id).await?;
     let purpose = if user.password_hash.is_some() { LinkPurpose::Reset } else { LinkPurpose::Invitation };
-    let secret = accounts::make_link(app, id, purpose, &caller.origin, "by an administrator").await?;
+    let mut tx = app.store.begin().await?;
+    let secret = accounts::write_link(app, &mut tx, id, purpose).await?;
+    app.audit(&mut tx, caller, "sign_in_link.created", &user.email).await?;
+    tx.commit().await?;
     Ok(deliver(app, &user.email, &secret, base_url).await)
 }
 
@@ -109,7 +112,7 @@ async fn deliver(app: &App, to: &str, secret: &Secret, base_url: &str) -> Invita
         to: to.to_owned(),
         subject: "Your account at Holdfast".to_owned(),
         text: "An administrator of this Holdfast sent you a link to your account. It works once.".to_owned(),
-        link: link.reveal().to_owned(),
+        link: format!("{}/set-up/{}", app.ports.mailer.base_url(), secret.reveal()),
     };
     let sent = app.ports.mailer.send(mail).await;
     if let Err(reason) = &sent {
@@ -122,6 +125,7 @@ pub async fn set_admin(app: &App, caller: &Caller, id: UserId, is_admin: bool) -
     administrator(caller)?;
     let user = find(app, id).await?;
     let mut tx = app.store.begin().await?;
+    users::lock_admins(&mut tx).await?;
     if !is_admin && user.is_admin && user.password_hash.is_some() && users::count_admins(&mut tx).await? <= 1 {
         return Err(AppError::Conflict("There must be one administrator at least.".into()));
     }
@@ -136,6 +140,9 @@ pub async fn set_admin(app: &App, caller: &Caller, id: UserId, is_admin: bool) -
 /// Deletes somebody's account. What they stored stays at its destinations.
 pub async fn delete(app: &App, caller: &Caller, id: UserId) -> Result<()> {
     administrator(caller)?;
+    if id == caller.user {
+        return Err(AppError::Conflict("Delete your own account on your account page.".into()));
+    }
     let user = find(app, id).await?;
     accounts::delete(app, caller, &user).await
 }

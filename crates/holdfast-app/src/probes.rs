@@ -14,6 +14,8 @@ use holdfast_store::{probes, servers};
 use crate::error::{owned, written};
 use crate::{App, AppError, Caller, Resource, Result, logs};
 
+/// Looks of one user at a time: they share their places with everybody's checks.
+const AT_ONCE: i64 = 2;
 /// Between looks for the answer.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -57,6 +59,9 @@ async fn ask(app: &App, caller: &Caller, server: ServerId, question: &Question) 
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     owned(caller, servers::find(&mut tx, server).await?)?;
+    if runs::count_probes(&mut tx, caller.user).await? >= AT_ONCE {
+        return Err(AppError::Conflict("Holdfast is still looking at a server for you. Try again in a moment.".into()));
+    }
     let run = app.queue_run(&mut tx, caller.user, Subject::Probe(server), Trigger::Manual).await?;
     let run = written(run)?;
     probes::insert(&mut tx, run, question).await?;

@@ -86,10 +86,13 @@ pub async fn request_check(app: &App, caller: &Caller, id: ServerId) -> Result<(
     Ok(())
 }
 
-/// Trusts the key that the server showed instead of the pinned one.
-pub async fn accept_host_key(app: &App, caller: &Caller, id: ServerId) -> Result<ServerRow> {
+/// Trusts the key that the server showed instead of the pinned one. Whoever says which one they saw trusts no other.
+pub async fn accept_host_key(app: &App, caller: &Caller, id: ServerId, seen: Option<&str>) -> Result<ServerRow> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, servers::find_locked(&mut tx, id).await?)?;
+    if seen.is_some_and(|seen| row.offered_host_key.as_deref() != Some(seen)) {
+        return Err(AppError::Conflict("The server has shown another host key since. Look at it again.".into()));
+    }
     if !servers::accept_host_key(&mut tx, &row, app.now()).await? {
         return Err(AppError::Conflict(
             "This remote server has shown no other host key; there is nothing to accept.".into(),

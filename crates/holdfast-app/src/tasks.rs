@@ -44,6 +44,11 @@ pub async fn list_standings(app: &App, items: &[Task]) -> Result<Vec<StandingRow
     Ok(tasks::list_standings(&mut app.store.read().await?, &ids).await?)
 }
 
+/// What these tasks of the caller's are called.
+pub async fn list_labels(app: &App, caller: &Caller, ids: &[i64]) -> Result<Vec<(i64, String)>> {
+    Ok(tasks::list_labels(&mut app.store.read().await?, caller.user, ids).await?)
+}
+
 pub async fn list_upcoming(app: &App, caller: &Caller, limit: i64) -> Result<Vec<UpcomingRow>> {
     Ok(upcoming::list(&mut app.store.read().await?, caller.user, limit).await?)
 }

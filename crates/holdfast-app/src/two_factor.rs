@@ -10,8 +10,8 @@ use crate::{App, AppError, Caller, Origin, Result};
 
 /// Enough for a drawer; each works once.
 const RECOVERY_CODES: usize = 10;
-/// 50 bits each: with five tries a minute nobody guesses one.
-const RECOVERY_CODE_LETTERS: usize = 10;
+/// 80 bits each: nobody finds one, not even with a copy of the database.
+const RECOVERY_CODE_LETTERS: usize = 16;
 /// No letters that look alike.
 const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 
@@ -39,6 +39,9 @@ pub fn address(email: &str, secret: Secret) -> Result<Proposal> {
 pub async fn confirm(app: &App, caller: &Caller, secret: &Secret, code: &str) -> Result<Vec<Secret>> {
     let mut tx = app.store.begin().await?;
     let user = users::find(&mut tx, caller.user).await?.ok_or(AppError::Unauthenticated)?;
+    if user.totp_sealed.is_some() {
+        return Err(AppError::Conflict("Two-factor sign-in is on already. Turn it off first.".into()));
+    }
     let step = totp(secret, &user.email)?.check(code.trim(), seconds(app));
     let Some(step) = step else {
         return Err(AppError::Invalid(Errors::one("code", "The code field is incorrect.")));
@@ -99,8 +102,8 @@ fn recovery_code() -> Secret {
         .iter()
         .map(|byte| char::from(LETTERS[usize::from(byte % 32)]))
         .collect();
-    let (first, second) = letters.split_at(RECOVERY_CODE_LETTERS / 2);
-    Secret::new(format!("{first}-{second}"))
+    let parts: Vec<&str> = (0..RECOVERY_CODE_LETTERS).step_by(4).map(|at| &letters[at..at + 4]).collect();
+    Secret::new(parts.join("-"))
 }
 
 /// However it was written down.
@@ -165,7 +168,7 @@ mod tests {
     #[test]
     fn recovery_codes_are_read_however_they_are_typed() {
         let code = recovery_code();
-        assert_eq!(code.reveal().len(), RECOVERY_CODE_LETTERS + 1);
+        assert_eq!(code.reveal().len(), RECOVERY_CODE_LETTERS + 3);
         assert_eq!(digest(code.reveal()), digest(&code.reveal().replace('-', " ").to_uppercase()));
         assert_ne!(code.reveal(), recovery_code().reveal());
     }

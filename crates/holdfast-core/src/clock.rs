@@ -93,6 +93,12 @@ pub fn days_between(since: Timestamp, until: Timestamp, zone: &TimeZone) -> Vec<
     days
 }
 
+/// Noon of a day that is written `YYYY-MM-DD`.
+pub fn noon_of(day: &str, zone: &TimeZone) -> Option<Timestamp> {
+    let date: jiff::civil::Date = day.parse().ok()?;
+    zone.to_ambiguous_zoned(date.at(12, 0, 0, 0)).compatible().ok().map(|noon| noon.timestamp())
+}
+
 /// Later than anything that happens.
 pub fn after_all() -> Timestamp {
     Timestamp::MAX

@@ -77,6 +77,9 @@ async fn list_databases(
     settings: &RemoteSettings,
     context: &Context,
 ) -> Result<Answer> {
+    if let Some(password) = &login.password {
+        context.log.hide(password);
+    }
     let (mut items, mut refusal, mut has_answer) = (Vec::new(), None, false);
     for (engine, sql) in [(DatabaseEngine::Postgresql, PG_DATABASES), (DatabaseEngine::Mysql, MYSQL_DATABASES)] {
         let answer = database::query(connection, engine, "postgres", sql, login, settings, context).await?;

@@ -92,7 +92,7 @@ impl Engine {
         Ok((entry, receiver))
     }
 
-    /// A folder of the backup as a tar archive. What turns out damaged breaks it off before its end.
+    /// A folder of the backup as a tar archive, ended by an empty piece. What turns out damaged breaks it off before.
     pub async fn download_folder(&self, backup: &StoredBackup, path: &str) -> Result<Download> {
         let choice = self.choose(backup, &[path.to_owned()]).await?;
         let (context, _lines) = Context::new(CancellationToken::new());
@@ -107,11 +107,11 @@ impl Engine {
                 io::Write::flush(&mut out)
                     .map_err(|error| classify(&error, FailureCode::Lost, "The download broke off"))
             });
-            if let Err(error) = sent {
-                // Nothing more of what was held back.
-                drop(out.into_parts());
-                let _gone = sender.blocking_send(Err(error.into()));
-            }
+            // Nothing more of what was held back.
+            drop(out.into_parts());
+            // An empty piece is the end; without it what came is no whole.
+            let last = sent.map(|()| Bytes::new()).map_err(io::Error::from);
+            let _gone = sender.blocking_send(last);
         });
         Ok(receiver)
     }

@@ -77,8 +77,13 @@ fn unknown() -> AppError {
 #[async_trait]
 impl IdentityProviders for Providers {
     fn list(&self) -> Vec<Provider> {
-        let github = self.github.as_ref().map(|_| Provider { id: GITHUB.to_owned(), name: "GitHub".to_owned() });
-        let oidc = self.oidc.as_ref().map(|oidc| Provider { id: OIDC.to_owned(), name: oidc.name().to_owned() });
+        let provider = |id: &str, name: &str, place: &str| Provider {
+            id: id.to_owned(),
+            name: name.to_owned(),
+            key: format!("{id} {place}"),
+        };
+        let github = self.github.as_ref().map(|github| provider(GITHUB, "GitHub", &github.settings.url));
+        let oidc = self.oidc.as_ref().map(|oidc| provider(OIDC, oidc.name(), oidc.issuer()));
         github.into_iter().chain(oidc).collect()
     }
 

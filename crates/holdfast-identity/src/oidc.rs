@@ -41,6 +41,10 @@ impl Oidc {
         &self.settings.name
     }
 
+    pub(crate) fn issuer(&self) -> &str {
+        &self.settings.issuer
+    }
+
     async fn discover(&self) -> Result<Endpoints> {
         let mut known = self.endpoints.lock().await;
         if let Some(endpoints) = known.as_ref() {
@@ -115,7 +119,10 @@ impl Oidc {
         let id = self.settings.client.id.as_str();
         let is_for_us = match &claims["aud"] {
             Value::String(audience) => audience == id,
-            Value::Array(audiences) => audiences.iter().any(|audience| audience == id) && claims["azp"] == id,
+            Value::Array(audiences) => {
+                let is_named = audiences.iter().any(|audience| audience == id);
+                is_named && (claims["azp"] == id || (audiences.len() == 1 && claims["azp"].is_null()))
+            }
             _ => false,
         };
         let is_fresh = claims["exp"].as_i64().is_some_and(|end| end + SKEW_SECS > now.as_second());
@@ -158,6 +165,7 @@ mod tests {
         assert_eq!(read(&token(|claims| claims["preferred_username"] = json!("ada"))).unwrap().name, "ada");
         let both = json!(["us", "them"]);
         assert!(read(&token(|claims| (claims["aud"], claims["azp"]) = (both.clone(), json!("us")))).is_ok());
+        assert!(read(&token(|claims| claims["aud"] = json!(["us"]))).is_ok());
         let wrong: [fn(&mut Value); 7] = [
             |claims| claims["iss"] = json!("https://evil.example"),
             |claims| claims["aud"] = json!("them"),

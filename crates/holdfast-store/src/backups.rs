@@ -193,6 +193,7 @@ pub async fn mark_deleted(tx: &mut Tx, id: BackupId, reason: DeletedReason, now:
         reason.as_str(),
         id.0
     )?;
+    crate::tasks::update_proven(tx, id).await?;
     Ok(marked == 1)
 }
 
@@ -236,7 +237,7 @@ pub async fn update_verification(tx: &mut Tx, id: BackupId, found: Verification,
         At(now),
         id.0
     )?;
-    Ok(())
+    crate::tasks::update_proven(tx, id).await
 }
 
 /// Whether an object belongs to a backup, deleted or not.

@@ -8,6 +8,7 @@ use crate::{At, Result, Tx};
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct IdentityRow {
     pub id: i64,
+    /// Which one, and where: the same name elsewhere is somebody else.
     pub provider: String,
     /// What the provider calls the account; for people.
     pub name: String,
@@ -48,6 +49,12 @@ pub async fn list(tx: &mut Tx, user: UserId) -> Result<Vec<IdentityRow>> {
         "SELECT id, provider, name, created_at FROM identities WHERE user_id = $1 ORDER BY provider",
         user.0
     )
+}
+
+/// Unlinks everything, as when somebody else may have linked it.
+pub async fn delete_all(tx: &mut Tx, user: UserId) -> Result<()> {
+    execute!(tx, "DELETE FROM identities WHERE user_id = $1", user.0)?;
+    Ok(())
 }
 
 pub async fn delete(tx: &mut Tx, user: UserId, provider: &str) -> Result<bool> {

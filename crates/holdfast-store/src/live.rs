@@ -23,8 +23,8 @@ pub async fn corner(tx: &mut Tx, user: UserId) -> Result<Corner> {
     Ok(found.unwrap_or_default())
 }
 
-/// Different whenever a run of the user's was queued, moved on, wrote a line or ended, or a notice did. Every part comes
-/// from an index that holds little.
+/// Different whenever a run of the user's was queued, moved on, wrote a line or ended, a notice was written, or one could
+/// not be delivered. Every part comes from an index that holds little.
 pub async fn sign(tx: &mut Tx, user: UserId) -> Result<String> {
     fetch_scalar!(
         tx,

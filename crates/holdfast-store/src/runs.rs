@@ -173,6 +173,12 @@ pub async fn insert_ended(
     Ok(Some(RunId(id)))
 }
 
+/// Looks at servers that wait or are under way for a user.
+pub async fn count_probes(tx: &mut Tx, owner: UserId) -> Result<i64> {
+    let sql = "SELECT COUNT(*) FROM runs WHERE user_id = $1 AND status IN ('queued', 'running') AND kind = 'probe'";
+    fetch_scalar!(tx, i64, sql, owner.0)
+}
+
 /// Tells workers of other processes that something is queued, once this is committed.
 pub async fn announce(tx: &mut Tx) -> Result<()> {
     if let crate::engine::Engine::Postgres(connection) = tx.engine() {
@@ -212,14 +218,24 @@ pub struct LogFilter {
 }
 
 pub async fn list_logs(tx: &mut Tx, listing: &Listing, filter: &LogFilter) -> Result<Page<RunRow>> {
+    let status = filter.status.map(RunStatus::as_str);
+    // A statement of its own, so that the task's few runs are found without looking at everybody else's.
+    if let Some(task) = filter.task {
+        return list_page!(
+            tx,
+            listing,
+            "runs" as "r",
+            " AND r.kind = 'backup' AND ($2 IS NULL OR $2 = '') AND r.task_id = $5 AND ($6 IS NULL OR r.status = $6)",
+            task,
+            status
+        );
+    }
     list_page!(
         tx,
         listing,
         "runs" as "r",
-        " AND r.kind = 'backup' AND ($2 IS NULL OR $2 = '') AND ($5 IS NULL OR r.task_id = $5)
-          AND ($6 IS NULL OR r.status = $6)",
-        filter.task,
-        filter.status.map(RunStatus::as_str)
+        " AND r.kind = 'backup' AND ($2 IS NULL OR $2 = '') AND ($5 IS NULL OR r.status = $5)",
+        status
     )
 }
 

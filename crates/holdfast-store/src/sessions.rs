@@ -82,6 +82,12 @@ pub async fn find_user(tx: &mut Tx, digest: &[u8; 32], now: Timestamp) -> Result
     Ok(row.map(|(id, seen_at)| (UserId(id), seen_at.0)))
 }
 
+/// What was sent out before does not open the account any more.
+pub async fn delete_links(tx: &mut Tx, user: UserId) -> Result<()> {
+    execute!(tx, "DELETE FROM sign_in_links WHERE user_id = $1", user.0)?;
+    Ok(())
+}
+
 pub async fn delete(tx: &mut Tx, digest: &[u8; 32]) -> Result<()> {
     execute!(tx, "DELETE FROM sessions WHERE digest = $1", digest.to_vec())?;
     Ok(())

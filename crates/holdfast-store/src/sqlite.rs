@@ -36,12 +36,30 @@ pub(crate) async fn open(path: &Path, options: &Options) -> Result<(Pool<SqliteC
         .foreign_keys(true)
         .busy_timeout(BUSY_TIMEOUT)
         .disable_statement_logging();
-    let connection = connect.connect().await.map_err(explain)?;
+    let connection = connect_patiently(&connect).await.map_err(explain)?;
     // One more than there are cores keeps them all busy; measured, on two cores three are better than two or four.
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let size = options.max_connections.min((cores + 1).min(MAX_READERS) as u32);
     let readers = pool::open(connect.pragma("query_only", "1"), size, options.acquire_timeout);
     Ok((readers, Writer::start(connection)))
+}
+
+/// A new file is made one with a write-ahead log, for which SQLite does not wait: of several processes that start at
+/// once on a new file, one is told that it is locked.
+async fn connect_patiently(connect: &SqliteConnectOptions) -> Result<SqliteConnection, sqlx::Error> {
+    const LOCKED: &str = "5";
+    const AGAIN: Duration = Duration::from_millis(20);
+    let deadline = tokio::time::Instant::now() + BUSY_TIMEOUT;
+    loop {
+        match connect.connect().await {
+            Err(sqlx::Error::Database(error))
+                if error.code().as_deref() == Some(LOCKED) && tokio::time::Instant::now() < deadline =>
+            {
+                tokio::time::sleep(AGAIN).await;
+            }
+            connected => return connected,
+        }
+    }
 }
 
 /// The handle that writers begin with.

@@ -526,12 +526,13 @@ pub async fn update_last_run(
     Ok(())
 }
 
-/// A backup of the task was read back whole.
-pub async fn update_proven(tx: &mut Tx, backup: BackupId, now: Timestamp) -> Result<()> {
+/// When a backup of the task that is still there was last read back whole.
+pub async fn update_proven(tx: &mut Tx, backup: BackupId) -> Result<()> {
     execute!(
         tx,
-        "UPDATE backup_tasks SET proven_at = $1 WHERE id = (SELECT task_id FROM backups WHERE id = $2)",
-        At(now),
+        "UPDATE backup_tasks SET proven_at = (SELECT MAX(b.verified_at) FROM backups b WHERE b.task_id = backup_tasks.id
+                 AND b.verification = 'verified' AND b.deleted_at IS NULL)
+         WHERE id = (SELECT task_id FROM backups WHERE id = $1)",
         backup.0
     )?;
     Ok(())
@@ -541,6 +542,23 @@ pub async fn update_proven(tx: &mut Tx, backup: BackupId, now: Timestamp) -> Res
 pub async fn forget_losses(tx: &mut Tx, id: TaskId) -> Result<()> {
     execute!(tx, "UPDATE backup_tasks SET losses = 0 WHERE id = $1 AND losses > 0", id.0)?;
     Ok(())
+}
+
+/// What these tasks of a user's are called.
+pub async fn list_labels(tx: &mut Tx, owner: UserId, tasks: &[i64]) -> Result<Vec<(i64, String)>> {
+    if tasks.is_empty() {
+        return Ok(Vec::new());
+    }
+    on!(tx, conn => {
+        let mut query = QueryBuilder::<Db>::new("SELECT id, label FROM backup_tasks WHERE user_id = ");
+        query.push_bind(owner.0).push(" AND id IN (");
+        let mut ids = query.separated(", ");
+        for id in tasks {
+            ids.push_bind(*id);
+        }
+        query.push(")");
+        query.build_query_as::<(i64, String)>().fetch_all(conn).await
+    })
 }
 
 /// How a task stands, and since when.

@@ -102,9 +102,10 @@ pub async fn find_unclaimed_admin(tx: &mut Tx) -> Result<Option<UserRow>> {
     )
 }
 
+/// A new password; links that were sent out before open nothing any more.
 pub async fn update_password(tx: &mut Tx, id: UserId, password_hash: &str, now: Timestamp) -> Result<()> {
     execute!(tx, "UPDATE users SET password_hash = $1, updated_at = $2 WHERE id = $3", password_hash, At(now), id.0)?;
-    Ok(())
+    crate::sessions::delete_links(tx, id).await
 }
 
 pub async fn update_profile(tx: &mut Tx, id: UserId, draft: &UserDraft, now: Timestamp) -> Result<()> {
@@ -117,6 +118,7 @@ pub async fn update_profile(tx: &mut Tx, id: UserId, draft: &UserDraft, now: Tim
         At(now),
         id.0
     )?;
+    crate::sessions::delete_links(tx, id).await?;
     crate::tokens::bump_epoch(tx).await
 }
 
@@ -133,6 +135,19 @@ pub async fn update_admin(tx: &mut Tx, id: UserId, is_admin: bool, now: Timestam
 /// Administrators who can sign in.
 pub async fn count_admins(tx: &mut Tx) -> Result<i64> {
     fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM users WHERE is_admin AND password_hash IS NOT NULL")
+}
+
+/// Deletes some of a user's runs and gives how many: all at once would keep everybody else from writing.
+pub async fn delete_runs(tx: &mut Tx, id: UserId, limit: i64) -> Result<u64> {
+    let sql =
+        "DELETE FROM runs WHERE id IN (SELECT id FROM runs WHERE user_id = $1 AND finished_at IS NOT NULL LIMIT $2)";
+    execute!(tx, sql, id.0, limit)
+}
+
+/// Keeps others from making or unmaking administrators until the transaction ends.
+pub async fn lock_admins(tx: &mut Tx) -> Result<()> {
+    execute!(tx, "UPDATE users SET updated_at = updated_at WHERE is_admin")?;
+    Ok(())
 }
 
 /// Deletes an account with everything that belongs to it, but for what is stored at destinations.

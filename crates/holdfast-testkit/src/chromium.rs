@@ -135,7 +135,7 @@ impl Chromium {
     /// Clicks the button or link with this text.
     pub async fn press(&self, text: &str) {
         let mark = format!(
-            "(() => {{ const all = [...document.querySelectorAll('dialog[open] button, dialog[open] a, main button, main a, header a, header button')]; \
+            "(() => {{ const all = [...document.querySelectorAll('dialog[open] button, dialog[open] a, main button, main a, header a, header button')].filter((element) => !element.matches('[aria-hidden=true]')); \
              const found = all.find((element) => element.innerText.trim() === {0}) ?? all.find((element) => element.innerText.includes({0})); \
              document.querySelectorAll('[data-test]').forEach((element) => element.removeAttribute('data-test')); \
              found?.setAttribute('data-test', ''); return found !== undefined; }})()",
@@ -179,6 +179,14 @@ impl Chromium {
     pub async fn keys(&self, keys: &str) {
         let one = |key: char| [json!({"type": "keyDown", "value": key}), json!({"type": "keyUp", "value": key})];
         let actions: Vec<Value> = keys.chars().flat_map(one).collect();
+        let sequence = json!({"actions": [{"type": "key", "id": "keys", "actions": actions}]});
+        self.post("/actions", sequence).await.unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Presses a key while another is held, as `\u{e009}` for Control.
+    pub async fn chord(&self, held: char, key: char) {
+        let step = |kind: &str, key: char| json!({"type": kind, "value": key});
+        let actions = [step("keyDown", held), step("keyDown", key), step("keyUp", key), step("keyUp", held)];
         let sequence = json!({"actions": [{"type": "key", "id": "keys", "actions": actions}]});
         self.post("/actions", sequence).await.unwrap_or_else(|error| panic!("{error}"));
     }

@@ -1,90 +1,121 @@
 // Makes pages lively. Everything here is a comfort: without it every page works by links and forms alone.
 
-const root = document.documentElement;
-root.classList.add("scripted");
+document.documentElement.classList.add("scripted");
+const words = document.body.dataset;
+const parse = (text) => new DOMParser().parseFromString(text, "text/html");
 
 // ---- Live parts: one event stream a tab says that something changed; the page then asks for itself again and takes
-// over those parts that are different.
+// over what is different.
 
-const connection = document.getElementById("connection");
-let source = null;
-let shown = document.body.dataset.sign;
-let refreshing = null;
+const lost = document.getElementById("connection");
+const signedOut = document.getElementById("signed-out");
 // The service breathes every 20 seconds; a connection that is silent for longer than this is gone without a word.
 const SILENCE = 50000;
+// A page with nothing live but its corner need not be asked for with every step of a run.
+const REST = document.querySelectorAll("[data-live]").length > 1 ? 0 : 15000;
+let source = null;
+let shown = words.sign;
+let wanted = shown;
+let isRefreshing = false;
 let heard = 0;
 
 function connect() {
-  if (source || shown === undefined || document.hidden) return;
+  if (source || shown === undefined || document.hidden || !signedOut.hidden) return;
   source = new EventSource("/live");
   heard = Date.now();
-  source.addEventListener("open", () => { connection.hidden = true; heard = Date.now(); });
+  source.addEventListener("open", () => { lost.hidden = true; heard = Date.now(); });
   source.addEventListener("breath", () => { heard = Date.now(); });
   source.addEventListener("sign", (event) => {
-    connection.hidden = true;
+    lost.hidden = true;
     heard = Date.now();
-    if (event.data !== shown) refresh(event.data);
+    wanted = event.data;
+    refresh();
   });
   source.addEventListener("error", () => {
-    connection.hidden = false;
-    // Closed for good, as when the service is being restarted behind a proxy: begin again.
+    lost.hidden = false;
+    // Closed for good: the session is over, or the service is being started again.
     if (source && source.readyState === EventSource.CLOSED) {
       disconnect();
+      refresh(true);
       setTimeout(connect, 5000);
     }
   });
 }
-
-setInterval(() => {
-  if (source && Date.now() - heard > SILENCE) {
-    connection.hidden = false;
-    disconnect();
-    connect();
-  }
-}, 10000);
 
 function disconnect() {
   if (source) source.close();
   source = null;
 }
 
-async function refresh(sign) {
-  if (refreshing) { refreshing = sign; return; }
-  refreshing = sign;
+setInterval(() => {
+  if (source && Date.now() - heard > SILENCE) {
+    lost.hidden = false;
+    disconnect();
+    connect();
+  }
+}, 10000);
+
+async function refresh(force = false) {
+  if (isRefreshing || (!force && wanted === shown)) return;
+  isRefreshing = true;
+  let pause = REST;
   try {
-    const answer = await fetch(location.href, { headers: { "x-holdfast-part": "live" } });
-    if (answer.redirected && new URL(answer.url).pathname === "/sign-in") { location.reload(); return; }
-    if (!answer.ok) return;
-    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const answer = await fetch(location.href, { headers: { "x-holdfast-part": "live" }, redirect: "manual" });
+    if (answer.type === "opaqueredirect") {
+      // What stands in a half-written form must not be lost to a reload.
+      lost.hidden = true;
+      signedOut.hidden = false;
+      disconnect();
+      return;
+    }
+    if (!answer.ok) throw new Error(String(answer.status));
+    const fresh = parse(await answer.text());
     for (const part of document.querySelectorAll("[data-live]")) {
       const other = fresh.getElementById(part.id);
-      if (other && other.outerHTML !== part.outerHTML) replace(part, other);
+      if (other) update(part, other);
     }
     shown = fresh.body.dataset.sign;
   } catch {
-    connection.hidden = false;
+    lost.hidden = false;
+    pause = 3000;
   } finally {
-    const newest = refreshing;
-    refreshing = null;
-    if (newest !== sign && newest !== shown) refresh(newest);
+    isRefreshing = false;
   }
+  if (wanted !== shown) setTimeout(refresh, Math.max(pause, 200));
 }
 
-// The reader keeps the focus, what they unfolded, what they ticked, and the end of a log if they were there.
-function replace(part, other) {
-  const focused = part.contains(document.activeElement) ? document.activeElement.id : "";
-  const open = [...part.querySelectorAll("details[open][id]")].map((element) => element.id);
-  const ticked = [...part.querySelectorAll("input[type=checkbox]:checked")].map((element) => element.value);
+function update(part, other) {
   const log = part.querySelector("pre.output");
-  const atEnd = !log || log.scrollTop + log.clientHeight >= log.scrollHeight - 8;
-  const scrolled = log ? log.scrollTop : 0;
-  const fresh = document.adoptNode(other);
-  part.replaceWith(fresh);
-  for (const id of open) document.getElementById(id)?.setAttribute("open", "");
-  for (const box of fresh.querySelectorAll("input[type=checkbox]")) box.checked = ticked.includes(box.value);
-  const newLog = fresh.querySelector("pre.output");
-  if (newLog) newLog.scrollTop = atEnd ? newLog.scrollHeight : scrolled;
-  if (focused) document.getElementById(focused)?.focus();
+  const isAtEnd = log && log.scrollTop + log.clientHeight >= log.scrollHeight - 8;
+  patch(part, other);
+  const after = part.querySelector("pre.output[data-tail]");
+  if (after && (isAtEnd || !log)) after.scrollTop = after.scrollHeight;
+}
+
+// Makes `old` like `fresh`, and leaves alone what is alike: the focus, a selection, what a reader ticked or unfolded and
+// what a screen reader is saying stay.
+function patch(old, fresh) {
+  if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName) {
+    old.replaceWith(document.adoptNode(fresh));
+    return;
+  }
+  if (old.nodeType === Node.TEXT_NODE) {
+    if (old.data !== fresh.data) old.data = fresh.data;
+    return;
+  }
+  if (old.nodeType !== Node.ELEMENT_NODE) return;
+  // Tokens of forms are masked anew on every page; the one that is there still holds.
+  if (old.name === "csrf") return;
+  for (const { name, value } of [...fresh.attributes]) {
+    if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
+  for (const { name } of [...old.attributes]) {
+    const isReaders = name === "open" && old.nodeName === "DETAILS";
+    if (!fresh.hasAttribute(name) && !isReaders) old.removeAttribute(name);
+  }
+  const [before, after] = [[...old.childNodes], [...fresh.childNodes]];
+  after.forEach((child, place) => (before[place] ? patch(before[place], child) : old.append(document.adoptNode(child))));
+  before.slice(after.length).forEach((child) => child.remove());
 }
 
 document.addEventListener("visibilitychange", () => (document.hidden ? disconnect() : connect()));
@@ -93,107 +124,125 @@ addEventListener("pageshow", connect);
 connect();
 for (const log of document.querySelectorAll("pre.output[data-tail]")) log.scrollTop = log.scrollHeight;
 
-// ---- Forms: groups that depend on a choice, and previews of what follows from what is typed.
+// ---- Forms: parts that depend on a choice, and previews of what follows from what is typed.
 
-function showGroups(form) {
-  for (const group of form.querySelectorAll("[data-when]")) {
-    const [name, values] = group.dataset.when.split("=");
-    const field = form.elements[name];
-    const applies = field !== undefined && values.split(",").includes(field.value);
-    group.hidden = !applies;
-    // What is hidden must not keep the form from being sent.
-    for (const element of group.querySelectorAll("[required], [data-required]")) {
-      element.toggleAttribute("data-required", true);
-      element.required = applies;
-    }
+function showParts(form) {
+  for (const part of form.querySelectorAll("[data-when]")) {
+    const [name, values] = part.dataset.when.split("=");
+    const applies = values.split(",").includes(form.elements[name]?.value);
+    part.hidden = !applies;
+    // What nobody sees is not sent, and must not keep the rest from being sent.
+    for (const element of part.querySelectorAll("input, select, textarea")) element.disabled = !applies;
   }
 }
 
-const waiting = new Map();
+const previews = new Map();
 
 async function showPreview(form, preview) {
-  waiting.get(preview)?.abort();
+  previews.get(preview)?.abort();
   const control = new AbortController();
-  waiting.set(preview, control);
-  const fields = new URLSearchParams(new FormData(form));
-  for (const name of ["csrf", "encryption_password", "heartbeat_url"]) fields.delete(name);
+  previews.set(preview, control);
+  const fields = new URLSearchParams();
+  for (const name of preview.dataset.fields.split(" ")) {
+    const field = form.elements[name];
+    if (field && !field.disabled) fields.set(name, field.value);
+  }
   try {
     const answer = await fetch(`${preview.dataset.preview}?${fields}`, { signal: control.signal });
-    if (!answer.ok) return;
-    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-    preview.replaceChildren(...fresh.body.childNodes);
+    if (answer.ok) preview.replaceChildren(...parse(await answer.text()).body.childNodes);
   } catch {
     // A newer one is on its way, or the service is away, which the line at the top says.
   }
 }
 
-for (const form of document.querySelectorAll("form[data-form]")) {
-  showGroups(form);
+function prepare(form) {
+  showParts(form);
   let later = 0;
   form.addEventListener("input", () => {
-    showGroups(form);
+    showParts(form);
     clearTimeout(later);
     later = setTimeout(() => form.querySelectorAll("[data-preview]").forEach((preview) => showPreview(form, preview)), 250);
   });
 }
 
+document.querySelectorAll("form[data-form]").forEach(prepare);
 
-// ---- Dialogs: a page, or the answer to a form, shown above this one.
+// ---- Dialogs: what a form asks besides being saved is answered above it.
 
-function showDialog(fresh, form) {
-  const content = fresh.querySelector("main");
-  if (!content) return;
-  let dialog = document.getElementById("dialog");
-  if (!dialog) {
-    dialog = document.createElement("dialog");
-    dialog.id = "dialog";
-    document.body.append(dialog);
-    dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
-  }
-  content.removeAttribute("id");
-  const close = document.createElement("button");
-  close.className = "plain";
-  close.textContent = document.body.dataset.close;
-  close.addEventListener("click", () => dialog.close());
-  dialog.replaceChildren(content, close);
-  const title = content.querySelector("h1");
-  if (title) { title.id = "dialog-title"; dialog.setAttribute("aria-labelledby", "dialog-title"); }
-  // Links in it lead on within the dialog, or take what was chosen back to the form.
-  for (const link of content.querySelectorAll("a[data-pick]")) {
-    link.addEventListener("click", (event) => {
-      event.preventDefault();
-      for (const [name, value] of new URLSearchParams(link.dataset.pick)) {
-        if (form.elements[name]) form.elements[name].value = value;
-      }
-      dialog.close();
-      form.dispatchEvent(new Event("input", { bubbles: true }));
-    });
-  }
-  for (const link of content.querySelectorAll("a[data-on]")) {
-    link.addEventListener("click", async (event) => {
-      event.preventDefault();
-      content.setAttribute("aria-busy", "true");
-      const answer = await fetch(link.href);
-      showDialog(new DOMParser().parseFromString(await answer.text(), "text/html"), form);
-    });
-  }
-  if (!dialog.open) dialog.showModal();
+let asking = null;
+
+function dialog() {
+  const known = document.getElementById("dialog");
+  if (known) return known;
+  const made = document.createElement("dialog");
+  made.id = "dialog";
+  document.body.append(made);
+  made.addEventListener("click", (event) => { if (event.target === made) made.close(); });
+  return made;
 }
 
-document.addEventListener("submit", async (event) => {
-  const button = event.submitter;
-  if (!button || !button.matches("[data-dialog-form]")) return;
-  event.preventDefault();
-  const form = event.target;
-  const fields = new FormData(form, button);
-  button.disabled = true;
+function fill(...content) {
+  const close = document.createElement("button");
+  close.className = "plain";
+  close.textContent = words.close;
+  close.addEventListener("click", () => dialog().close());
+  dialog().replaceChildren(...content, close);
+  if (!dialog().open) dialog().showModal();
+}
+
+// Asks, says meanwhile that somebody is looking, and shows the answer.
+async function ask(address, options) {
+  const waiting = document.createElement("p");
+  waiting.setAttribute("role", "status");
+  waiting.textContent = words.looking;
+  fill(waiting);
   try {
-    const answer = await fetch(form.action, { method: "POST", body: new URLSearchParams(fields) });
-    showDialog(new DOMParser().parseFromString(await answer.text(), "text/html"), form);
+    const fresh = parse(await (await fetch(address, options)).text());
+    const content = fresh.querySelector("main");
+    const form = content?.querySelector("form[data-form]");
+    if (form) {
+      // The form itself: something in it is wrong, which stands beside it.
+      dialog().close();
+      document.querySelector("main").replaceWith(content);
+      prepare(form);
+      form.querySelector("[aria-invalid]")?.focus();
+      return;
+    }
+    if (!content) throw new Error("no page");
+    content.removeAttribute("id");
+    fill(content);
+    const title = content.querySelector("h1");
+    if (title) {
+      title.id = "dialog-title";
+      title.tabIndex = -1;
+      title.focus();
+      dialog().setAttribute("aria-labelledby", "dialog-title");
+    }
   } catch {
-    connection.hidden = false;
-  } finally {
-    button.disabled = false;
+    waiting.textContent = lost.textContent;
+    lost.hidden = false;
+  }
+}
+
+document.addEventListener("submit", (event) => {
+  const [form, button] = [event.target, event.submitter];
+  if (button?.matches("[data-dialog-form]")) {
+    event.preventDefault();
+    asking = form;
+    ask(form.action, { method: "POST", body: new URLSearchParams(new FormData(form, button)) });
+  } else if (form.matches("dialog form[data-look]")) {
+    event.preventDefault();
+    if (button?.dataset.pick !== undefined) {
+      for (const [name, value] of new URLSearchParams(button.dataset.pick)) {
+        if (asking.elements[name]) asking.elements[name].value = value;
+      }
+    }
+    if (button?.name === "path") {
+      ask(`${button.formAction}?${new URLSearchParams(new FormData(form, button))}`);
+    } else {
+      dialog().close();
+      asking.dispatchEvent(new Event("input", { bubbles: true }));
+    }
   }
 });
 
@@ -202,8 +251,14 @@ document.addEventListener("submit", async (event) => {
 document.addEventListener("click", async (event) => {
   const copy = event.target.closest("[data-copy]");
   if (copy) {
-    await navigator.clipboard.writeText(document.getElementById(copy.dataset.copy).textContent.trim());
-    copy.textContent = document.body.dataset.copied;
+    const text = document.getElementById(copy.dataset.copy);
+    try {
+      await navigator.clipboard.writeText(text.innerText.trim());
+      copy.textContent = words.copied;
+    } catch {
+      // Browsers give the clipboard to https alone; the reader can copy what is selected.
+      getSelection().selectAllChildren(text);
+    }
   }
   const all = event.target.closest("[data-all]");
   if (all) {
@@ -212,8 +267,7 @@ document.addEventListener("click", async (event) => {
 });
 
 document.addEventListener("keydown", (event) => {
-  const isTyping = event.target.matches("input, textarea, select");
-  if ((event.key === "k" && (event.ctrlKey || event.metaKey)) || (event.key === "/" && !isTyping)) {
+  if (event.key === "k" && (event.ctrlKey || event.metaKey)) {
     const field = document.querySelector("[data-search]");
     if (field) { event.preventDefault(); field.focus(); }
   }

@@ -26,6 +26,24 @@ theme-dark = Dunkle Farben
 script-copied = Kopiert
 script-close = Schließen
 script-lost = Die Verbindung zu Holdfast ist unterbrochen. Es wird weiter versucht; was Sie sehen, kann veraltet sein.
+form-secret-again = Bitte noch einmal eingeben; Geheimnisse gehen nicht an die Seite zurück.
+overview-partly = { $good } gesichert, { $rest ->
+    [one] 1 pausiert oder noch nicht gelaufen.
+   *[other] { $rest } pausiert oder noch nicht gelaufen.
+}
+overview-last-proven = Zuletzt bestätigt
+proof-damaged = Beschädigt oder fehlend
+said-choose-first = Wählen Sie zuerst Dateien oder Ordner aus.
+stream-pushover-stays = Leer lassen, um ihn zu behalten.
+stream-pushover-remove = Den Token dieser Installation verwenden
+problem-too-large = Dieses Formular ist zu lang
+problem-too-large-text = Was gesendet wurde, ist länger als jedes Formular von Holdfast. Es wurde nichts geändert.
+unit-days-away = { $n ->
+    [one] 1 Tag
+   *[other] { $n } Tagen
+}
+script-signed-out = Sie sind abgemeldet. Was Sie sehen, kann veraltet sein.
+script-looking = Es wird nachgesehen …
 
 ## Was gerade getan wurde
 said-saved = Gespeichert.
@@ -447,6 +465,8 @@ schedule-weekly = Jeden { $weekday } um { $time } UTC
 schedule-monthly = Am { $day }. jedes Monats um { $time } UTC
 schedule-cron = Cron { $cron }
 schedule-local = { $time } Uhr Ihrer Zeit
+schedule-local-weekday = { $weekday } { $time } Ihrer Zeit
+probe-back = Zurück zum Formular
 schedule-next = Nächste Läufe:
 schedule-preview = Nächste Läufe anzeigen
 task-keep = Backups behalten
@@ -510,11 +530,13 @@ probe-cut = Es gibt mehr, als hier gezeigt wird. Geben Sie den Pfad von Hand ein
 probe-no-databases = Es gibt keine Datenbank, die diese Anmeldung sehen kann.
 probe-not-yet = Noch hat kein Worker geantwortet.
 probe-again = Noch einmal nachsehen
-probe-size = { $entries } Einträge, { $size }
-probe-size-means = Vor der Komprimierung. Ausgelassenes ist nicht mitgezählt. Es wurde nichts kopiert.
+probe-size = Einträge: { $entries } · { $size }
+probe-size-means = Vor der Komprimierung. Ausgelassene Pfade sind nicht mitgezählt, ausgelassene Tabellen schon. Es wurde nichts kopiert.
 
 ## Läufe
 runs-title = Läufe
+runs-backups = Backups
+runs-restores = Wiederherstellungen und Prüfungen
 runs-live = Im Gange
 run-number = Nummer
 run-kind = Art
@@ -704,6 +726,8 @@ two-factor-codes-means = Bewahren Sie diese Codes dort auf, wo Sie sie ohne Ihre
 two-factor-kept = Die Codes sind aufbewahrt
 identity-title = Andere Wege zur Anmeldung
 identity-link = { $name } verknüpfen
+identity-leave = Sie gehen jetzt zu { $name } und kommen zurück, wenn Sie sich dort angemeldet haben. Ab dann öffnet jenes Konto dieses hier, ohne Ihr Passwort und Ihren zweiten Faktor.
+identity-go = Weiter zu { $name }
 identity-unlink = Trennen
 identity-unlink-named = { $name } trennen
 
@@ -842,3 +866,22 @@ rule-wait = Zu viele Versuche. Versuchen Sie es in { $value } Sekunden noch einm
 rule-not-linked = Kein Konto hier ist mit diesem verknüpft. Melden Sie sich mit Ihrem Passwort an und verknüpfen Sie es dann auf Ihrer Kontoseite.
 rule-not-begun = Diese Anmeldung hat nicht hier begonnen oder war zu lange offen. Versuchen Sie es noch einmal.
 rule-not-confirmed = Der andere Dienst hat nicht bestätigt, wer Sie sind. Versuchen Sie es noch einmal.
+rule-host = Hier gehört eine IP-Adresse oder ein Hostname hin.
+rule-absolute = Hier gehört ein ganzer Pfad ohne „..“ hin.
+rule-control = Steuerzeichen sind hier nicht erlaubt.
+rule-too-many = Mehr als { $value } davon sind nicht erlaubt.
+rule-holds = An diesem Ziel liegen noch Backups.
+rule-task-runs = Diese Aufgabe läuft. Brechen Sie den Lauf ab oder warten Sie auf sein Ende.
+rule-backup-in-use = Dieses Backup wird gerade wiederhergestellt oder geprüft. Brechen Sie das ab oder warten Sie auf das Ende.
+rule-backup-gone = Dieses Backup ist gelöscht.
+rule-is-dump = Dieses Backup ist ein Abzug einer Datenbank; es enthält keine Dateien.
+rule-no-entry = Diesen Eintrag gibt es in diesem Backup nicht.
+rule-run-ended = Dieser Lauf ist beendet.
+rule-account-busy = Für dieses Konto läuft gerade etwas. Brechen Sie es ab oder warten Sie auf das Ende.
+rule-linked-elsewhere = Dieses Konto ist hier mit jemand anderem verknüpft.
+rule-two-factor-on = Die Zwei-Faktor-Anmeldung ist schon an. Schalten Sie sie zuerst aus.
+rule-other-key = Der Server hat inzwischen einen anderen Hostschlüssel gezeigt. Sehen Sie ihn sich noch einmal an.
+rule-looking = Holdfast sieht gerade noch auf einem Server für Sie nach. Versuchen Sie es gleich noch einmal.
+rule-delete-own = Löschen Sie Ihr eigenes Konto auf Ihrer Kontoseite.
+rule-jump = Andere Server werden über diesen erreicht. Ändern Sie diese zuerst.
+rule-restoring = Auf diesen Server wird gerade ein Backup wiederhergestellt. Warten Sie auf das Ende.

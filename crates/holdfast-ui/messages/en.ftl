@@ -26,6 +26,24 @@ theme-dark = Dark colours
 script-copied = Copied
 script-close = Close
 script-lost = The connection to Holdfast is lost. It is tried again; what you see may be old.
+form-secret-again = Type it again; secrets are not sent back to the page.
+overview-partly = { $good } backed up, { $rest ->
+    [one] 1 paused or not run yet.
+   *[other] { $rest } paused or not run yet.
+}
+overview-last-proven = Last proven
+proof-damaged = Damaged or missing
+said-choose-first = Choose files or folders first.
+stream-pushover-stays = Empty keeps it as it is.
+stream-pushover-remove = Use the token of this installation
+problem-too-large = This form is too long
+problem-too-large-text = What was sent is longer than any form of Holdfast's. Nothing was changed.
+unit-days-away = { $n ->
+    [one] 1 day
+   *[other] { $n } days
+}
+script-signed-out = You are signed out. What you see may be old.
+script-looking = Looking …
 
 ## What was just done
 said-saved = Saved.
@@ -358,7 +376,7 @@ tag-colour = Colour
 tasks-empty-title = No task yet
 tasks-empty = A task says what is copied, from where to where, and when.
 tasks-empty-no-ground = A task copies from a server to a destination. Add one of each first.
-tasks-count = { $n } tasks
+tasks-count = Tasks: { $n }
 tasks-chosen = With those that are chosen:
 task-add = Add a task
 task-create = Create the task
@@ -410,6 +428,8 @@ schedule-weekly = Every { $weekday } at { $time } UTC
 schedule-monthly = On day { $day } of every month at { $time } UTC
 schedule-cron = cron { $cron }
 schedule-local = { $time } your time
+schedule-local-weekday = { $weekday } { $time } your time
+probe-back = Back to the form
 schedule-next = Next runs:
 schedule-preview = Show the next runs
 task-keep = Backups to keep
@@ -473,11 +493,13 @@ probe-cut = There is more than is shown here. Type the path by hand.
 probe-no-databases = There is no database that this login can see.
 probe-not-yet = No worker has answered yet.
 probe-again = Look again
-probe-size = { $entries } entries, { $size }
-probe-size-means = Before compression. What is left out is not counted. Nothing was copied.
+probe-size = Entries: { $entries } · { $size }
+probe-size-means = Before compression. Paths that are left out are not counted; tables that are left out are. Nothing was copied.
 
 ## Runs
 runs-title = Runs
+runs-backups = Backups
+runs-restores = Restores and verifications
 runs-live = Under way
 run-number = Number
 run-kind = Kind
@@ -667,6 +689,8 @@ two-factor-codes-means = Keep these where you find them without your authenticat
 two-factor-kept = I have kept them
 identity-title = Other ways to sign in
 identity-link = Link { $name }
+identity-leave = You go to { $name } now, and come back when you have signed in there. From then on that account opens this one, without your password and your second factor.
+identity-go = Go to { $name }
 identity-unlink = Unlink
 identity-unlink-named = Unlink { $name }
 
@@ -805,3 +829,22 @@ rule-wait = Too many tries. Try again in { $value } seconds.
 rule-not-linked = No account here is linked to this one. Sign in with your password, then link it on your account page.
 rule-not-begun = This sign-in was not begun here, or was open for too long. Try again.
 rule-not-confirmed = The other service did not confirm who you are. Try again.
+rule-host = This must be an IP address or a host name.
+rule-absolute = This must be a whole path, without “..”.
+rule-control = This must not contain control characters.
+rule-too-many = There must not be more than { $value } of these.
+rule-holds = This destination still holds backups.
+rule-task-runs = This task is running. Cancel the run or wait for its end first.
+rule-backup-in-use = This backup is being restored or verified. Cancel that or wait for its end first.
+rule-backup-gone = This backup has been deleted.
+rule-is-dump = This backup is a dump of a database; it has no files to list.
+rule-no-entry = There is no such entry in this backup.
+rule-run-ended = This run has ended.
+rule-account-busy = Something is running for this account. Cancel it or wait for its end.
+rule-linked-elsewhere = This account is linked to somebody else here.
+rule-two-factor-on = Two-factor sign-in is on already. Turn it off first.
+rule-other-key = The server has shown another host key since. Look at it again.
+rule-looking = Holdfast is still looking at a server for you. Try again in a moment.
+rule-delete-own = Delete your own account on your account page.
+rule-jump = Other servers are reached through this one. Change them first.
+rule-restoring = A backup is being restored to this server. Wait for its end first.

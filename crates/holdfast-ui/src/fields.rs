@@ -42,10 +42,17 @@ impl Values {
         self.0.get(name).and_then(|values| values.first()).map_or("", String::as_str)
     }
 
+    pub(crate) fn texts(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.get(name).into_iter().flatten().map(String::as_str)
+    }
+
     pub(crate) fn has(&self, name: &str, value: &str) -> bool {
         self.0.get(name).is_some_and(|values| values.iter().any(|own| own == value))
     }
 }
+
+/// Names a secret that was typed before somebody looked elsewhere.
+pub(crate) const AGAIN: &str = "again";
 
 /// One thing to choose.
 #[derive(Debug, Clone)]
@@ -143,7 +150,13 @@ impl Fields<'_> {
 
     /// What is typed here is never sent back.
     pub(crate) fn password(&self, name: &'static str, label: String, autocomplete: &'static str) -> Input {
-        Input { value: String::new(), autocomplete, ..self.input(name, label, Kind::Line("password")) }
+        let mut input = Input { value: String::new(), autocomplete, ..self.input(name, label, Kind::Line("password")) };
+        // A secret that was typed and is not sent back would otherwise be lost without a word.
+        let was_typed = !self.values.text(name).is_empty() || self.values.has(AGAIN, name);
+        if was_typed && autocomplete != "current-password" && input.errors.is_empty() {
+            input.errors.push(self.t.say("form-secret-again"));
+        }
+        input
     }
 
     pub(crate) fn area(&self, name: &'static str, label: String) -> Input {
@@ -263,8 +276,9 @@ pub(crate) struct Group {
 #[derive(Debug, Clone)]
 pub(crate) struct Preview {
     pub id: &'static str,
-    /// Asked with what stands in the form.
+    /// Asked with what stands in these fields.
     pub address: &'static str,
+    pub fields: &'static str,
     pub content: Markup,
     /// For those without JavaScript.
     pub button: String,

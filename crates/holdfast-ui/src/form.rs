@@ -30,7 +30,7 @@ impl<S: Send + Sync> FromRequest<S> for Form {
             return Err(PageError::Forged);
         }
         let read = tokio::time::timeout(READ_WITHIN, axum::body::to_bytes(request.into_body(), MAX_BYTES)).await;
-        let bytes = read.map_err(|_| PageError::Forged)?.map_err(|_| PageError::Forged)?;
+        let bytes = read.map_err(|_| PageError::Forged)?.map_err(|_| PageError::TooLarge)?;
         let form = Self { fields: url::form_urlencoded::parse(&bytes).into_owned().collect() };
         let secret = session::browser_secret(&headers);
         if !secret.is_some_and(|secret| is_own_token(&secret, &form.text("csrf"))) {

@@ -29,10 +29,12 @@ pub(crate) struct Frame {
     pub is_admin: bool,
     pub running: i64,
     pub undelivered: i64,
-    /// Changes when anything does that pages show live.
+    /// Changes when anything does that pages show live. Empty on the answer to a form, which cannot be asked for again.
     pub sign: String,
     /// What was just done.
     pub said: Option<String>,
+    /// Of this page; of the overview on the answer to a form.
+    pub address: String,
 }
 
 /// One way of the navigation.
@@ -60,6 +62,11 @@ impl Frame {
             way(Place::Destinations, "/destinations", t.say("nav-destinations")),
             way(Place::Notifications, "/notifications", t.say("nav-notifications")),
         ]
+    }
+
+    /// A page that asks for nothing again by itself.
+    pub(crate) fn still(self) -> Self {
+        Self { sign: String::new(), ..self }
     }
 
     pub(crate) fn is_at_account(&self) -> bool {

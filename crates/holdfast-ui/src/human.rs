@@ -125,7 +125,14 @@ impl Reader {
         match micros {
             i64::MIN..HOUR => self.t.with("unit-minutes", "n", micros / MINUTE),
             HOUR..DAY => self.duration(micros / MINUTE * MINUTE),
-            _ => self.duration(micros / HOUR * HOUR),
+            // Languages decline: three days, but in three days' time.
+            _ => {
+                let days = self.t.with("unit-days-away", "n", micros / DAY);
+                match micros % DAY / HOUR {
+                    0 => days,
+                    hours => format!("{days} {}", self.t.with("unit-hours", "n", hours)),
+                }
+            }
         }
     }
 

@@ -14,7 +14,8 @@ mod session;
 mod view;
 mod words;
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 use axum::routing::{get, post};
 use axum::{Router, middleware};
@@ -36,11 +37,19 @@ pub struct Ui {
     /// Ends what would otherwise hold the service up: event streams.
     stop: CancellationToken,
     streams: Arc<Semaphore>,
+    /// How many of them each user has.
+    streams_of: Mutex<HashMap<i64, usize>>,
 }
 
 impl Ui {
     pub fn new(app: Arc<App>, secure_cookies: bool, stop: CancellationToken) -> Self {
-        Self { app, secure_cookies, stop, streams: Arc::new(Semaphore::new(live::STREAMS)) }
+        Self {
+            app,
+            secure_cookies,
+            stop,
+            streams: Arc::new(Semaphore::new(live::STREAMS)),
+            streams_of: Mutex::default(),
+        }
     }
 }
 
@@ -63,6 +72,7 @@ pub fn router(ui: Arc<Ui>) -> Router {
         .route("/administration/people/{id}/delete", get(administration::show_delete).post(administration::delete))
         .route("/assets/{name}", get(assets::show))
         .fallback(page::not_found)
+        .method_not_allowed_fallback(page::not_found)
         .layer(middleware::from_fn_with_state(ui.clone(), page::finish))
         // After the rest, so that problems are compressed too; downloads are as small as they get.
         .layer(CompressionLayer::new());
@@ -97,6 +107,7 @@ fn account_pages() -> Router<Arc<Ui>> {
         .route("/account/two-factor", get(security::show_two_factor).post(security::confirm_two_factor))
         .route("/account/two-factor/change", post(security::change_two_factor))
         .route("/account/sessions/{id}/revoke", post(security::revoke_session))
+        .route("/account/identities/{provider}/link", post(identity::link))
         .route("/account/identities/{provider}/unlink", post(identity::unlink))
         .route("/audit", get(audit::show))
         .route("/notices", get(notices::list))
@@ -193,6 +204,7 @@ mod tests {
                 audit::samples,
                 backups::samples,
                 destinations::samples,
+                identity::samples,
                 notices::samples,
                 overview::samples,
                 probe::samples,
@@ -205,6 +217,7 @@ mod tests {
                 streams::samples,
                 tags::samples,
                 tasks::samples,
+                view::samples,
             ];
             for samples in all {
                 for html in samples(&frame, hostile) {

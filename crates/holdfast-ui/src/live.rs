@@ -22,6 +22,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const BREATH_EVERY: Duration = Duration::from_secs(20);
 /// Then the browser comes again, and shows its session again.
 const LONGEST: Duration = Duration::from_secs(300);
+/// Tabs that one person looks at, on all their screens.
+const STREAMS_OF_ONE: usize = 20;
 /// Each looks at the database once a second.
 pub(crate) const STREAMS: usize = 500;
 
@@ -32,14 +34,46 @@ struct Watch {
     breathed: Instant,
     end: Instant,
     _turn: OwnedSemaphorePermit,
+    _place: Place,
+}
+
+/// One of the streams that one user may have.
+struct Place {
+    ui: Arc<Ui>,
+    user: i64,
+}
+
+impl Place {
+    fn take(ui: &Arc<Ui>, user: i64) -> Option<Self> {
+        let mut taken = ui.streams_of.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let own = taken.entry(user).or_default();
+        if *own >= STREAMS_OF_ONE {
+            return None;
+        }
+        *own += 1;
+        Some(Self { ui: ui.clone(), user })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.ui.streams_of.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(own) = taken.get_mut(&self.user) {
+            *own -= 1;
+            if *own == 0 {
+                taken.remove(&self.user);
+            }
+        }
+    }
 }
 
 pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> Response {
-    let Ok(turn) = ui.streams.clone().try_acquire_owned() else {
-        return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "30")]).into_response();
-    };
+    let busy = || (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "30")]).into_response();
+    let Ok(turn) = ui.streams.clone().try_acquire_owned() else { return busy() };
+    let Some(place) = Place::take(&ui, person.user.id) else { return busy() };
     let now = Instant::now();
-    let watch = Watch { ui, person, last: None, breathed: now, end: now + LONGEST, _turn: turn };
+    let watch =
+        Watch { ui: ui.clone(), person, last: None, breathed: now, end: now + LONGEST, _turn: turn, _place: place };
     let body = axum::body::Body::from_stream(Box::pin(stream::unfold(watch, next)));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     // Or nginx keeps it until there is more.

@@ -52,6 +52,8 @@ pub(crate) enum PageError {
     },
     /// The form did not come from our own page.
     Forged,
+    /// The form is longer than any of ours.
+    TooLarge,
 }
 
 impl From<AppError> for PageError {
@@ -66,8 +68,11 @@ impl IntoResponse for PageError {
     /// The page around it needs the reader's language, which `finish` knows.
     fn into_response(self) -> Response {
         let (status, key) = match &self {
+            // Streams follow no redirect to a page.
+            Self::SignIn { then: Some(then) } if then == "/live" => return StatusCode::UNAUTHORIZED.into_response(),
             Self::SignIn { then } => return Redirect::to(&sign_in_address(then.as_deref())).into_response(),
             Self::Forged => (StatusCode::FORBIDDEN, "problem-forged"),
+            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "problem-too-large"),
             Self::App(error) => match error {
                 AppError::Unauthenticated => return Redirect::to("/sign-in").into_response(),
                 AppError::TooManyRequests { .. } => (StatusCode::TOO_MANY_REQUESTS, "problem-too-many"),
@@ -91,7 +96,7 @@ impl IntoResponse for PageError {
                 texts.join(" ")
             }
             Self::App(error) => error.to_string(),
-            Self::Forged | Self::SignIn { .. } => String::new(),
+            Self::Forged | Self::TooLarge | Self::SignIn { .. } => String::new(),
         };
         let mut response = status.into_response();
         response.extensions_mut().insert(Problem { key, text });
@@ -121,6 +126,7 @@ impl Problem {
         // What the use case says is the most precise; some problems need more words, or have none.
         let text = match self.key {
             "problem-forged" => t.say("problem-forged-text"),
+            "problem-too-large" => t.say("problem-too-large-text"),
             "problem-internal" => t.say("problem-internal-text"),
             "problem-unavailable" => t.say("problem-unavailable-text"),
             _ => t.rule(&self.text),
@@ -153,7 +159,16 @@ pub(crate) fn own_referer(headers: &HeaderMap) -> Option<String> {
     let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let (_, rest) = text(header::REFERER)?.split_once("://")?;
     let (host, path) = rest.split_once('/')?;
-    (Some(host) == text(header::HOST)).then(|| format!("/{path}"))
+    let address = format!("/{path}");
+    (Some(host) == text(header::HOST) && own_address(&address).is_some()).then_some(address)
+}
+
+/// Only to a page of ours. Browsers leave tabs and line breaks out, and take a backslash for a slash.
+pub(crate) fn own_address(address: &str) -> Option<&str> {
+    let mut chars = address.chars();
+    let is_own = chars.next() == Some('/') && !matches!(chars.next(), Some('/' | '\\'));
+    let is_clean = !address.contains(|c: char| c.is_control() || c == '\\');
+    (is_own && is_clean && address.len() <= holdfast_core::limits::URL_CHARS).then_some(address)
 }
 
 /// Back to a page of ours, with a word about what was done.
@@ -185,6 +200,14 @@ mod tests {
         };
         assert_eq!(own_referer(&headers("http://a.example/tasks?x=1")), Some("/tasks?x=1".into()));
         assert_eq!(own_referer(&headers("http://b.example/tasks")), None);
+    }
+
+    #[test]
+    fn addresses_of_others_are_told_from_our_own() {
+        assert_eq!(own_address("/runs/7?a=b"), Some("/runs/7?a=b"));
+        for bad in ["", "//evil.example", "https://evil.example", "/\\evil.example", "/a\r\nb", "/\t/evil.example"] {
+            assert_eq!(own_address(bad), None, "{bad}");
+        }
     }
 
     #[test]

@@ -54,6 +54,14 @@ pub(crate) fn delete_page(
     }
 }
 
+/// It is made; that its check has to wait is no failure of that.
+pub(crate) fn unless_busy(asked: holdfast_app::Result<()>) -> holdfast_app::Result<()> {
+    match asked {
+        Err(holdfast_app::AppError::TooManyRequests { .. }) => Ok(()),
+        asked => asked,
+    }
+}
+
 /// What is wrong when the name was not typed as it is.
 pub(crate) fn wrong_name(form: &Form, label: &str) -> Option<Errors> {
     (form.text("name").trim() != label.trim()).then(|| Errors::one("name", "This is not its name."))

@@ -23,8 +23,12 @@ const THEME: &str = "holdfast_theme";
 const LANGUAGE: &str = "holdfast_language";
 /// What binds a way to a sign-in provider to this browser.
 const TRIP: &str = "holdfast_trip";
+/// That the account there is to be linked to the one here.
+const LINK: &str = "holdfast_link";
 /// Nobody takes longer to sign in elsewhere.
 const TRIP_SECS: u32 = 15 * 60;
+/// What the script sends when it asks for a page again.
+const PART: &str = "x-holdfast-part";
 const MONTH_SECS: u32 = 30 * 24 * 3600;
 const YEAR_SECS: u32 = 365 * 24 * 3600;
 
@@ -40,6 +44,9 @@ pub(crate) struct SignedIn {
     pub query: Form,
     theme: Theme,
     said: Option<String>,
+    address: String,
+    /// Only the live parts of the page are wanted.
+    pub is_part: bool,
     /// Of before anything else was looked at: what changes from then on shows in a later one.
     sign: String,
 }
@@ -65,8 +72,11 @@ impl FromRequestParts<Arc<Ui>> for SignedIn {
         let said = t.find(&format!("said-{}", query.text("said")));
         let (theme, base_url) = (Theme::of(&parts.headers), context.base_url);
         let is_page = parts.method == Method::GET;
+        let own = parts.uri.path_and_query().filter(|_| is_page).map(|address| without_said(address.as_str()));
+        let address = own.unwrap_or_else(|| "/".to_owned());
+        let is_part = parts.headers.contains_key(PART);
         let sign = if is_page { overview::sign(&ui.app, &caller).await? } else { String::new() };
-        Ok(Self { caller, user, secret, reader, base_url, query, theme, said, sign })
+        Ok(Self { caller, user, secret, reader, base_url, query, theme, said, address, is_part, sign })
     }
 }
 
@@ -94,8 +104,16 @@ impl SignedIn {
             undelivered: corner.undelivered,
             sign: self.sign.clone(),
             said: self.said.clone(),
+            address: self.address.clone(),
         })
     }
+}
+
+/// What was done before is not told again.
+fn without_said(address: &str) -> String {
+    let (path, query) = address.split_once('?').unwrap_or((address, ""));
+    let kept: Vec<&str> = query.split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("said=")).collect();
+    if kept.is_empty() { path.to_owned() } else { format!("{path}?{}", kept.join("&")) }
 }
 
 /// Light or dark, as somebody chose; else as their system wishes.
@@ -168,6 +186,20 @@ pub(crate) fn begin_trip(response: &mut Response, secret: &str, secure: bool) {
 /// The secret of the way that somebody is on; it is over with this answer.
 pub(crate) fn end_trip(response: &mut Response, secure: bool) {
     set(response, TRIP, "", 0, secure);
+    set(response, LINK, "", 0, secure);
+}
+
+/// Whoever comes back to this session wants to link what they come with.
+pub(crate) fn remember_link(response: &mut Response, session: &str, secure: bool) {
+    set(response, LINK, &link_sign(session), TRIP_SECS, secure);
+}
+
+pub(crate) fn wants_link(headers: &HeaderMap, session: &str) -> bool {
+    cookie(headers, LINK).is_some_and(|given| random::equal(given.as_bytes(), link_sign(session).as_bytes()))
+}
+
+fn link_sign(session: &str) -> String {
+    random::hex(&random::digest(&format!("link {session}")))
 }
 
 pub(crate) fn trip(headers: &HeaderMap) -> Option<String> {

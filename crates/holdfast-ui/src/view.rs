@@ -107,7 +107,7 @@ pub(crate) struct Pager {
 
 impl Pager {
     pub(crate) fn of<T>(reader: &Reader, page: &Page<T>, path: &str, query: &Form) -> Self {
-        if page.total <= page.request.per_page {
+        if page.total <= page.request.per_page && page.request.page == 1 {
             return Self::default();
         }
         let address = |number: i64| {
@@ -159,6 +159,41 @@ impl FormPage {
     pub(crate) fn show(&self, status: StatusCode) -> Response {
         render(status, self)
     }
+}
+
+#[cfg(test)]
+pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
+    use crate::fields::{Fields, Preview, Values};
+    use holdfast_core::input::Errors;
+    let (values, errors) = (Values::default().set("a", hostile).set("b", hostile), Errors::one("a", hostile));
+    let fields = Fields { t: frame.t, values: &values, errors: &errors };
+    let all = vec![
+        fields.line("a", hostile.into()).hint(hostile.into()).aside(hostile.into(), "browse").when("b=x").required(),
+        fields.area("b", hostile.into()),
+        fields.select("c", hostile.into(), [(hostile.into(), hostile.into())]),
+        fields.checks("d", hostile.into(), [(hostile.into(), hostile.into())]),
+        fields.switch("e", hostile.into()),
+        fields.password("a", hostile.into(), "new-password"),
+    ];
+    let content = Markup("<p>next</p>".into());
+    let preview = Preview { id: "p", address: "/p", fields: "a b", content, button: hostile.into() };
+    let page = FormPage {
+        frame: frame.clone(),
+        title: hostile.into(),
+        intro: hostile.into(),
+        problems: vec![hostile.into()],
+        action: "/x".into(),
+        groups: vec![
+            Group::new(hostile.into(), all.clone()).when("b=x").preview(preview),
+            Group::new(hostile.into(), all).folded(),
+        ],
+        submit: hostile.into(),
+        also: vec![("size", hostile.into())],
+        up: Some(("/".into(), hostile.into())),
+        is_dangerous: true,
+        ..FormPage::default()
+    };
+    vec![askama::Template::render(&page).unwrap()]
 }
 
 #[cfg(test)]

@@ -385,9 +385,6 @@ impl End<'_> {
             let reason = self.done.as_ref().err().map_or("", |error| error.message.as_str());
             self.executor.herald.damaged(tx, BackupId(backup), RunId(self.run.id), reason, now).await?;
         }
-        if found == Verification::Verified {
-            tasks::update_proven(tx, BackupId(backup), now).await?;
-        }
         backups::update_verification(tx, BackupId(backup), found, now).await
     }
 

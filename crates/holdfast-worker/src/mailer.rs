@@ -19,6 +19,10 @@ impl CourierMailer {
 
 #[async_trait]
 impl Mailer for CourierMailer {
+    fn base_url(&self) -> String {
+        self.courier.base_url().to_owned()
+    }
+
     fn is_set_up(&self) -> bool {
         self.courier.can_mail()
     }

@@ -15,18 +15,14 @@ const OVERLAP_SECS: i64 = 300;
 const MOST_DAYS: i64 = 40;
 const DAY_SECS: i64 = 86_400;
 
-/// Writes down the days of everybody for whom something ended since the last time. Of several processes one does it.
+/// Writes down the days of everybody for whom something ended since the last time. Several processes may do it at once.
 pub(crate) async fn write(app: &App) -> Result<()> {
     let now = app.now();
     let mut tx = app.store.begin().await?;
     let last = settings::find(&mut tx, TALLIED_AT).await?;
-    let taken = settings::swap(&mut tx, TALLIED_AT, last.as_deref(), &now.as_microsecond().to_string()).await?;
     tx.commit().await?;
-    if !taken {
-        return Ok(());
-    }
     let longest = later(now, -MOST_DAYS * DAY_SECS);
-    let since = last.and_then(|text| text.parse().ok()).map_or(longest, clock::from_micros);
+    let since = last.as_ref().and_then(|text| text.parse().ok()).map_or(longest, clock::from_micros);
     let since = later(since, -OVERLAP_SECS).max(longest);
     let active = days::list_active(&mut app.store.read().await?, since).await?;
     for (user, zone) in active {
@@ -37,5 +33,9 @@ pub(crate) async fn write(app: &App) -> Result<()> {
         }
         tx.commit().await?;
     }
-    Ok(())
+    // Last, so that what was cut off is counted with the next. Of several processes at once one writes it, and the days
+    // that they counted are the same.
+    let mut tx = app.store.begin().await?;
+    settings::swap(&mut tx, TALLIED_AT, last.as_deref(), &now.as_microsecond().to_string()).await?;
+    Ok(tx.commit().await?)
 }

@@ -309,7 +309,6 @@ fn engine(given: &Given<'_>) -> Result<holdfast_engine::Settings, Failure> {
     Ok(settings)
 }
 
-/// How people are reached.
 /// Each provider needs all of its settings or none.
 fn identity(given: &Given<'_>) -> Result<holdfast_identity::Settings, Failure> {
     let engine = engine(given)?;
@@ -349,6 +348,7 @@ fn identity(given: &Given<'_>) -> Result<holdfast_identity::Settings, Failure> {
     Ok(holdfast_identity::Settings { github, oidc, egress_allow: destination.egress_allow, ca_pem: destination.ca_pem })
 }
 
+/// How people are reached.
 fn notify(given: &Given<'_>) -> Result<holdfast_notify::Settings, Failure> {
     let engine = engine(given)?;
     let smtp = match given.text("HOLDFAST_SMTP_URL")? {

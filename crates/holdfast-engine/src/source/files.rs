@@ -205,9 +205,7 @@ fn judge(source: &FilesSource, exit: &Exit, lines: &[String], is_gnu: bool, cont
             Ok(())
         }
         Some(EXIT_MISSING) => Err(missing(source)),
-        Some(EXIT_CLOSED) => {
-            Err(EngineError::new(FailureCode::SourceUnreadable, format!("The SSH user may not enter {}.", source.path)))
-        }
+        Some(EXIT_CLOSED) => Err(closed(source)),
         Some(EXIT_NO_TOOL) => Err(EngineError::new(FailureCode::ToolMissing, "The server has no tar.")),
         _ => {
             for line in &told {
@@ -275,8 +273,10 @@ pub(crate) async fn estimate(
         }
     }
     let exit = end_of(&mut stdout, settings.stall, &context.cancel).await?;
-    if exit.status == Some(EXIT_MISSING) {
-        return Err(missing(source));
+    match exit.status {
+        Some(EXIT_MISSING) => return Err(missing(source)),
+        Some(EXIT_CLOSED) => return Err(closed(source)),
+        _ => {}
     }
     // Some folders may be closed to us, which is status 1; the rest counts.
     let has_counted = !count.is_other && line.is_empty() && count.files > 0 && matches!(exit.status, Some(0 | 1));
@@ -317,6 +317,10 @@ impl Count {
         let archived = size.checked_next_multiple_of(512).unwrap_or(size).saturating_add(1536);
         (self.bytes, self.files) = (self.bytes.saturating_add(archived), self.files + 1);
     }
+}
+
+fn closed(source: &FilesSource) -> EngineError {
+    EngineError::new(FailureCode::SourceUnreadable, format!("The SSH user may not enter {}.", source.path))
 }
 
 fn missing(source: &FilesSource) -> EngineError {

@@ -93,15 +93,19 @@ pub(crate) async fn pump(
     Err(EngineError::new(FailureCode::SourceUnreadable, message))
 }
 
+/// Links of a folder that are followed: each costs a question.
+const LINKS: usize = 100;
+
 /// What is in a folder, folders first, and whether there is more.
 pub(crate) async fn list(session: &SftpSession, path: &str, limit: usize) -> Result<(Vec<FolderItem>, bool)> {
     let listed = session.read_dir(path).await.map_err(|error| failed(path, &error))?;
-    let mut items: Vec<FolderItem> = Vec::new();
+    let (mut items, mut looked): (Vec<FolderItem>, usize) = (Vec::new(), 0);
     for entry in listed {
         let meta = entry.metadata();
         let mut is_folder = is(&meta, DIRECTORY);
         let name = entry.file_name();
-        if is(&meta, SYMLINK) && items.len() < limit {
+        if is(&meta, SYMLINK) && looked < LINKS {
+            looked += 1;
             // A link to a folder can be looked into like one.
             let target = session.metadata(format!("{}/{name}", path.trim_end_matches('/'))).await;
             is_folder = target.is_ok_and(|meta| is(&meta, DIRECTORY));

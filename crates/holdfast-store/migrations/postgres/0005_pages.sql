@@ -55,11 +55,14 @@ ALTER TABLE backup_tasks ADD COLUMN overdue_since BIGINT;
 ALTER TABLE backup_tasks ADD COLUMN proven_at BIGINT;
 UPDATE backup_tasks SET
     last_run_id = (SELECT MAX(r.id) FROM runs r WHERE r.task_id = backup_tasks.id AND r.started_at IS NOT NULL
-        AND r.finished_at IS NOT NULL),
+        AND r.finished_at IS NOT NULL AND r.status <> 'cancelled'),
     last_success_at = (SELECT MAX(r.finished_at) FROM runs r WHERE r.task_id = backup_tasks.id
         AND r.status = 'successful'),
     proven_at = (SELECT MAX(b.verified_at) FROM backups b WHERE b.task_id = backup_tasks.id
-        AND b.verification = 'verified');
+        AND b.verification = 'verified' AND b.deleted_at IS NULL),
+    overdue_since = (SELECT MIN(n.created_at) FROM notices n WHERE n.task_id = backup_tasks.id AND n.kind = 'overdue'
+        AND n.created_at > COALESCE((SELECT MAX(r.finished_at) FROM runs r WHERE r.task_id = backup_tasks.id
+            AND r.status = 'successful'), 0));
 UPDATE backup_tasks SET
     last_status = (SELECT r.status FROM runs r WHERE r.id = backup_tasks.last_run_id),
     last_error_code = (SELECT r.error_code FROM runs r WHERE r.id = backup_tasks.last_run_id),

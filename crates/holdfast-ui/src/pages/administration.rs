@@ -5,8 +5,8 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use holdfast_app::AppError;
 use holdfast_app::people::{self, Invitation};
-use holdfast_app::{AppError, profile};
 use holdfast_core::ids::UserId;
 use holdfast_core::input::Errors;
 use holdfast_core::limits;
@@ -245,9 +245,7 @@ pub(crate) async fn delete(
         return delete_page(&ui, &person, id, &errors, StatusCode::UNPROCESSABLE_ENTITY).await;
     }
     people::delete(&ui.app, &person.caller, id).await?;
-    // Whoever deletes themselves is gone.
-    let is_there = profile::show(&ui.app, &person.caller).await.is_ok();
-    Ok(done(if is_there { "/administration" } else { "/sign-in" }, "deleted"))
+    Ok(done("/administration", "deleted"))
 }
 
 #[cfg(test)]

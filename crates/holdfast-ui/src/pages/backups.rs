@@ -5,9 +5,8 @@ use std::sync::Arc;
 use askama::Template;
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
-use futures_util::stream;
 use holdfast_app::{AppError, Download, EntryItem, Resource, backups, destinations, tasks};
 use holdfast_core::backup::{Content, Verification};
 use holdfast_core::ids::{BackupId, DestinationId, TaskId};
@@ -69,7 +68,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
         task_query: task.as_ref().map(|(id, _)| id.to_string()).unwrap_or_default(),
         task,
         status,
-        statuses: statuses.collect(),
+        statuses: statuses.chain([("damaged".to_owned(), t.say("proof-damaged"))]).collect(),
         pager: Pager::of(&person.reader, &page, "/backups", query),
         backups: page.items.iter().map(|row| backup_line(&person.reader, row)).collect(),
     };
@@ -181,8 +180,9 @@ async fn folder(ui: &Ui, person: &SignedIn, row: &BackupRow) -> Result<Folder, P
         }
         // The page is there to say what is known of the backup, also when it cannot be read just now.
         Err(error @ (AppError::Conflict(_) | AppError::Unavailable(_) | AppError::Missing(_))) => {
+            tracing::warn!(?error, backup = row.id, "a backup cannot be listed");
             shown.problem = Some(match error {
-                AppError::Unavailable(text) => text,
+                AppError::Unavailable(_) => person.t().say("problem-unavailable-text"),
                 error => person.t().rule(&error.to_string()),
             });
         }
@@ -195,7 +195,9 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
     let row = backups::show(&ui.app, &person.caller, parse(&id)?).await?;
     let (t, reader) = (person.t(), &person.reader);
     let is_files = Content::parse(&row.content) == Some(Content::Files);
-    let folder = if is_files && row.deleted_at.is_none() { Some(folder(&ui, &person, &row).await?) } else { None };
+    // What is in it does not change; to read it again with every sign of life would keep others from reading.
+    let has_folder = is_files && row.deleted_at.is_none() && !person.is_part;
+    let folder = if has_folder { Some(folder(&ui, &person, &row).await?) } else { None };
     let task = match row.task_id {
         Some(id) => Some((id, tasks::show(&ui.app, &person.caller, TaskId(id)).await?.row.label)),
         None => None,
@@ -243,23 +245,12 @@ pub(crate) async fn download(State(ui): State<Arc<Ui>>, person: SignedIn, Path(i
 }
 
 fn send(download: Download) -> Response {
-    let Download { file_name, size, pieces } = download;
-    let pieces = stream::unfold(pieces, async |mut pieces| {
-        let piece: std::io::Result<axum::body::Bytes> = pieces.recv().await?;
-        if let Err(error) = &piece {
-            // The status is long sent; the connection breaks off, and the browser says that the download failed.
-            tracing::warn!(%error, "a download broke off");
+    let headers = download.headers();
+    let mut response = Body::from_stream(Box::pin(download.into_stream())).into_response();
+    for (name, value) in headers {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            response.headers_mut().insert(name, value);
         }
-        Some((piece, pieces))
-    });
-    let mut response = Body::from_stream(Box::pin(pieces)).into_response();
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    if let Some(size) = size {
-        headers.insert(header::CONTENT_LENGTH, size.into());
-    }
-    if let Ok(value) = HeaderValue::from_str(&holdfast_app::disposition(&file_name)) {
-        headers.insert(header::CONTENT_DISPOSITION, value);
     }
     response
 }

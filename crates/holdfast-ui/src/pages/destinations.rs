@@ -128,6 +128,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
 fn input(form: &Form, is_new: bool) -> DestinationInput {
     let is_s3 = form.text("type") != DestinationKind::Local.as_str();
     let key = |name: &str| if is_new && is_s3 { form.required(name) } else { form.secret(name) };
+    let is_custom = form.text("type") == DestinationKind::CustomS3.as_str();
     let text = |name: &str| if is_s3 { form.optional(name) } else { Field::Absent };
     DestinationInput {
         label: form.required("label"),
@@ -137,7 +138,7 @@ fn input(form: &Form, is_new: bool) -> DestinationInput {
         s3_bucket_name: text("s3_bucket_name"),
         s3_region: text("s3_region"),
         custom_s3_endpoint: text("custom_s3_endpoint"),
-        path_style_endpoint: if is_s3 { Field::Value(form.is_on("path_style_endpoint")) } else { Field::Absent },
+        path_style_endpoint: if is_custom { Field::Value(form.is_on("path_style_endpoint")) } else { Field::Absent },
     }
 }
 
@@ -226,7 +227,7 @@ pub(crate) async fn show_new(State(ui): State<Arc<Ui>>, person: SignedIn) -> Pag
 pub(crate) async fn create(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
     match destinations::create(&ui.app, &person.caller, &input(&form, true)).await {
         Ok(row) => {
-            destinations::request_check(&ui.app, &person.caller, DestinationId(row.id)).await?;
+            super::unless_busy(destinations::request_check(&ui.app, &person.caller, DestinationId(row.id)).await)?;
             Ok(done(&format!("/destinations/{}", row.id), "destination-added"))
         }
         Err(AppError::Invalid(errors)) => {

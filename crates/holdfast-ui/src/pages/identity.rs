@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use askama::Template;
 use axum::Extension;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, Uri};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Redirect, Response};
 use holdfast_app::identities::{self, Trip};
 use holdfast_app::{AppError, Context};
@@ -12,7 +13,8 @@ use holdfast_core::random;
 
 use crate::Ui;
 use crate::form::Form;
-use crate::page::{PageError, PageResult, done};
+use crate::frame::{Frame, Place};
+use crate::page::{PageError, PageResult, done, render};
 use crate::session::{self, SignedIn};
 
 /// Sends somebody to the provider. A link rather than a form: a form may lead nowhere but to us.
@@ -23,12 +25,13 @@ pub(crate) async fn leave(
 ) -> PageResult {
     let secret = random::token("").reveal().to_owned();
     let trip = Trip { provider: &provider, secret: &secret, base_url: &context.base_url };
-    let mut response = Redirect::to(&trip.leave(&ui.app).await?).into_response();
+    let address = trip.leave(&ui.app, &context.origin("session")).await?;
+    let mut response = Redirect::to(&address).into_response();
     session::begin_trip(&mut response, &secret, ui.secure_cookies);
     Ok(response)
 }
 
-/// Somebody came back: whoever is signed in links the account, whoever is not signs in with it.
+/// Somebody came back: whoever said so before, with their password, links the account; everybody else signs in with it.
 pub(crate) async fn back(
     State(ui): State<Arc<Ui>>,
     Extension(context): Extension<Context>,
@@ -59,11 +62,11 @@ async fn arrived(
     code: &str,
 ) -> Result<Response, PageError> {
     match person {
-        Ok(person) => {
+        Ok(person) if session::wants_link(headers, &person.secret) => {
             trip.link(&ui.app, &person.caller, state, code).await?;
             Ok(done("/account/security#identities", "identity-linked"))
         }
-        Err(PageError::SignIn { .. }) => {
+        Ok(_) | Err(PageError::SignIn { .. }) => {
             let device = session::device(headers);
             let secret = trip.sign_in(&ui.app, state, code, &device, &context.origin("session")).await?;
             let mut response = Redirect::to("/").into_response();
@@ -72,6 +75,39 @@ async fn arrived(
         }
         Err(error) => Err(error),
     }
+}
+
+#[derive(Template)]
+#[template(path = "identity.html")]
+struct LeavePage {
+    frame: Frame,
+    provider: String,
+    name: String,
+}
+
+/// An account elsewhere opens the one here for good, so the password is asked for. The way there is a link on the answer:
+/// a form may lead nowhere but to us.
+pub(crate) async fn link(
+    State(ui): State<Arc<Ui>>,
+    person: SignedIn,
+    Path(provider): Path<String>,
+    form: Form,
+) -> PageResult {
+    let known = identities::list_providers(&ui.app).into_iter().find(|known| known.id == provider);
+    let known = known.ok_or(AppError::Missing("There is no such page."))?;
+    if let Err(answer) = super::security::confirmed(&ui, &person, &form).await? {
+        return Ok(answer);
+    }
+    let page = LeavePage { frame: person.frame(&ui, Place::Account).await?, provider: known.id, name: known.name };
+    let mut response = render(StatusCode::OK, &page);
+    session::remember_link(&mut response, &person.secret, ui.secure_cookies);
+    Ok(response)
+}
+
+#[cfg(test)]
+pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
+    let page = LeavePage { frame: frame.clone(), provider: "oidc".into(), name: hostile.into() };
+    vec![page.render().unwrap()]
 }
 
 pub(crate) async fn unlink(

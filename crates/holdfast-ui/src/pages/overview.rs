@@ -7,7 +7,6 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use holdfast_app::overview::{self, Card, DayResult, Overview};
 use holdfast_app::{destinations, servers};
-use holdfast_core::Timestamp;
 use holdfast_core::clock;
 use holdfast_core::page::PageRequest;
 use holdfast_core::standing::Standing;
@@ -34,6 +33,7 @@ struct OverviewPage {
     answer: String,
     answer_class: &'static str,
     proven: String,
+    proven_at: Option<Markup>,
     needs: Vec<Need>,
     counts: Vec<(Markup, String, String)>,
     next: Option<(i64, String, Markup)>,
@@ -163,10 +163,13 @@ fn answer(reader: &Reader, overview: &Overview) -> (String, &'static str) {
         (t.with("overview-wanting", "n", wanting), "failed")
     } else if other > 0 {
         (t.with("overview-wanting-other", "n", other), "failed")
-    } else if count(|standing| standing == Standing::Good || standing == Standing::Warned) == 0 {
-        (t.say("overview-not-yet"), "attention")
     } else {
-        (t.say("overview-safe"), "good")
+        let good = count(|standing| standing == Standing::Good || standing == Standing::Warned);
+        match overview.tasks - good {
+            0 => (t.say("overview-safe"), "good"),
+            _ if good == 0 => (t.say("overview-not-yet"), "attention"),
+            rest => (t.with2("overview-partly", "good", reader.number(good), "rest", rest), "attention"),
+        }
     }
 }
 
@@ -237,10 +240,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     let reader = &person.reader;
     let t = reader.t;
     let (answer, answer_class) = answer(reader, &overview);
-    let day_at = |text: &str| -> Timestamp {
-        let noon: Result<Timestamp, _> = format!("{text}T12:00:00Z").parse();
-        noon.unwrap_or(reader.now)
-    };
+    let day_at = |text: &str| clock::noon_of(text, &reader.zone).unwrap_or(reader.now);
     let days: Vec<DayResult> = overview.days.iter().map(of_day).collect();
     let stored: Vec<Point> = overview
         .days
@@ -272,6 +272,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
             ),
             None => t.say("overview-unproven"),
         },
+        proven_at: overview.proven_at.map(|at| reader.when(at)),
         needs: needs(reader, &overview),
         counts: counts.collect(),
         next: upcoming.first().cloned(),
@@ -301,7 +302,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
             .collect(),
         cards: overview.cards.iter().map(|card| line(reader, card)).collect(),
         upcoming,
-        live: overview.live.iter().map(|run| RunLine::of(reader, run)).collect(),
+        live: RunLine::named(&ui, &person, &overview.live).await?,
         steps: steps(&ui, &person, &overview).await?,
     };
     Ok(render(StatusCode::OK, &page))
@@ -329,6 +330,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         answer: "1 task needs you.".into(),
         answer_class: "failed",
         proven: "1 of 1".into(),
+        proven_at: time(),
         needs: vec![Need { text: "1 server".into(), address: "/servers".into() }],
         counts: vec![(state("failed", "failed"), "1".into(), "/tasks?state=failed".into())],
         next: Some((1, hostile.into(), Markup("<time>now</time>".into()))),

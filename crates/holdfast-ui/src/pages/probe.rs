@@ -13,6 +13,7 @@ use holdfast_core::ids::{RunId, ServerId};
 use holdfast_core::probe::Answer;
 
 use crate::Ui;
+use crate::fields::{AGAIN, Values};
 use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::Markup;
@@ -22,8 +23,13 @@ use crate::view::advice;
 
 /// How long a page waits for a worker's answer before it says that it is still looking.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What stands in the form and is no secret goes with whoever looks around, and comes back.
-const SECRETS: [&str; 6] = ["csrf", "do", "encryption_password", "heartbeat_url", "path", "said"];
+/// What does not go with whoever looks around; of secrets only that they were typed.
+const LEFT_BEHIND: [&str; 5] = ["csrf", "do", "path", "said", CARRIED];
+const SECRETS: [&str; 2] = ["encryption_password", "heartbeat_url"];
+/// Marks a form that comes back: what it does not hold was empty.
+pub(crate) const CARRIED: &str = "carried";
+/// Addresses longer than this are refused by servers in between; the longest texts then stay behind.
+const CARRIED_BYTES: usize = 4000;
 
 #[derive(Template)]
 #[template(path = "probe.html")]
@@ -32,7 +38,12 @@ struct ProbePage {
     title: String,
     up: (String, String),
     crumbs: Vec<(String, String)>,
-    /// A folder or database as a whole: what is chosen with it, and where that leads.
+    /// What stood in the form, and the address that it came from.
+    carried: Vec<(String, String)>,
+    back: String,
+    /// Where folders are looked into.
+    inside: String,
+    /// A folder or all databases as a whole.
     here: Option<Pick>,
     items: Vec<Item>,
     note: String,
@@ -41,60 +52,95 @@ struct ProbePage {
     again: Option<String>,
 }
 
+/// A choice: a field of the form with its new value, and all fields that change with it.
 struct Pick {
     label: String,
-    /// Fields of the form and their new values.
+    name: &'static str,
+    value: String,
     fields: String,
-    address: String,
 }
 
 struct Item {
     name: String,
     size: Option<Markup>,
     /// Leads further in.
-    inside: Option<String>,
+    path: Option<String>,
     pick: Pick,
 }
 
-/// The form's fields as a query, with the address that it came from.
-pub(crate) fn carried(form: &Form, back: &str) -> String {
-    let mut query = url::form_urlencoded::Serializer::new(String::new());
-    for (name, value) in form.fields().filter(|(name, value)| !SECRETS.contains(name) && !value.is_empty()) {
-        query.append_pair(name, value);
+/// What somebody takes along while they look around.
+#[derive(Clone, Default)]
+pub(crate) struct Luggage {
+    fields: Vec<(String, String)>,
+    back: String,
+}
+
+/// What stands in a form that can be left for a look around.
+pub(crate) fn carried(form: &Form, back: &str) -> Luggage {
+    let mut fields: Vec<(String, String)> = Vec::new();
+    for (name, value) in form.fields().filter(|(name, value)| !LEFT_BEHIND.contains(name) && !value.is_empty()) {
+        if name == "back" {
+            continue;
+        }
+        if SECRETS.contains(&name) {
+            fields.push((AGAIN.to_owned(), name.to_owned()));
+        } else {
+            fields.push((name.to_owned(), value.to_owned()));
+        }
     }
-    query.append_pair("back", back);
-    query.finish()
-}
-
-/// The form again, with these fields changed.
-fn pick(carried: &str, label: String, changes: &[(&str, &str)]) -> Pick {
-    let known: Vec<(String, String)> = url::form_urlencoded::parse(carried.as_bytes()).into_owned().collect();
-    let back = known.iter().find(|(name, _)| name == "back").map(|(_, value)| value.as_str());
+    let length = |fields: &[(String, String)]| -> usize {
+        fields.iter().map(|(name, value)| name.len() + value.len() * 2).sum()
+    };
+    while length(&fields) > CARRIED_BYTES {
+        let Some(longest) = (0..fields.len()).max_by_key(|place| fields[*place].1.len()) else { break };
+        fields.remove(longest);
+    }
+    fields.push((CARRIED.to_owned(), "on".to_owned()));
     // Only to a form of ours.
-    let back = back.filter(|address| address.starts_with("/tasks/")).unwrap_or("/tasks/new");
-    let is_kept = |name: &str| name != "back" && !changes.iter().any(|(changed, _)| *changed == name);
-    let mut query = url::form_urlencoded::Serializer::new(String::new());
-    query.extend_pairs(known.iter().filter(|(name, _)| is_kept(name)));
-    query.extend_pairs(changes);
-    let fields = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(changes).finish();
-    Pick { label, fields, address: format!("{back}?{}", query.finish()) }
+    let back = if back.starts_with("/tasks/") { back } else { "/tasks/new" };
+    Luggage { fields, back: back.to_owned() }
 }
 
-fn browse_address(server: ServerId, path: &str, carried: &str) -> String {
-    let path = url::form_urlencoded::Serializer::new(String::new()).append_pair("path", path).finish();
-    format!("/servers/{server}/browse?{path}&{carried}")
+fn encoded(fields: &[(&str, &str)]) -> String {
+    url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish()
+}
+
+/// A folder or file.
+fn pick_path(label: String, path: &str) -> Pick {
+    let fields = encoded(&[("type", "files"), ("source_path", path)]);
+    Pick { label, name: "picked_path", value: path.to_owned(), fields }
+}
+
+/// A database with its engine; without a name it is all of them.
+fn pick_database(label: String, engine: &str, name: &str) -> Pick {
+    let fields = encoded(&[("type", "database"), ("database_name", name), ("database_engine", engine)]);
+    Pick { label, name: "picked_database", value: format!("{engine} {name}"), fields }
+}
+
+/// What was picked, in place of what stood in the form.
+pub(crate) fn unpack(values: Values) -> Values {
+    let (path, database) = (values.text("picked_path").to_owned(), values.text("picked_database").to_owned());
+    if !path.is_empty() {
+        return values.set("type", "files").set("source_path", path);
+    }
+    match database.split_once(' ') {
+        Some((engine, name)) => {
+            values.set("type", "database").set("database_engine", engine).set("database_name", name)
+        }
+        None => values,
+    }
 }
 
 pub(crate) async fn show_browse(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
     let server = super::servers::parse(&id)?;
     let query = &person.query;
-    let back = Some(query.text("back")).filter(|back| !back.is_empty()).unwrap_or_else(|| "/tasks/new".to_owned());
-    let mut carried = carried(query, &back);
+    let mut luggage = carried(query, &query.text("back"));
     if query.text("remote_server_id").is_empty() {
-        carried = format!("remote_server_id={server}&{carried}");
+        // From the server's own page there is no form yet.
+        luggage.fields = vec![("remote_server_id".to_owned(), server.to_string())];
     }
     let path = Some(query.text("path")).filter(|path| path.starts_with('/')).unwrap_or_else(|| "/".to_owned());
-    browse(&ui, &person, server, &path, &carried).await
+    browse(&ui, &person, server, &path, luggage).await
 }
 
 /// What is in a folder of a server.
@@ -103,24 +149,21 @@ pub(crate) async fn browse(
     person: &SignedIn,
     server: ServerId,
     path: &str,
-    carried: &str,
+    luggage: Luggage,
 ) -> Result<Response, PageError> {
     let t = person.t();
     let run = probes::ask_folder(&ui.app, &person.caller, server, path).await?;
     let found = probes::wait(&ui.app, &person.caller, run, PATIENCE).await?;
-    let mut page = page(ui, person, server, found).await?;
+    let mut page = page(ui, person, server, found, luggage).await?;
     page.title = t.with("probe-folder", "path", path);
-    page.again = Some(browse_address(server, path, carried));
-    page.crumbs = crumbs(path).into_iter().map(|(name, at)| (name, browse_address(server, &at, carried))).collect();
-    let here = [("type", "files"), ("source_path", path)];
-    page.here = Some(pick(carried, t.with("probe-choose", "name", path), &here));
+    page.again = Some(path.to_owned());
+    page.crumbs = crumbs(path);
+    page.here = Some(pick_path(t.with("probe-choose", "name", path), path));
     let base = path.trim_end_matches('/');
     for item in &mut page.items {
         let below = format!("{base}/{}", item.name);
-        item.pick = pick(carried, t.say("probe-choose-this"), &[("type", "files"), ("source_path", &below)]);
-        if item.inside.is_some() {
-            item.inside = Some(browse_address(server, &below, carried));
-        }
+        item.pick = pick_path(t.say("probe-choose-this"), &below);
+        item.path = item.path.take().map(|_| below);
     }
     Ok(render(StatusCode::OK, &page))
 }
@@ -130,29 +173,26 @@ pub(crate) async fn databases(
     ui: &Ui,
     person: &SignedIn,
     server: ServerId,
-    carried: &str,
+    luggage: Luggage,
 ) -> Result<Response, PageError> {
     let t = person.t();
     let run = probes::ask_databases(&ui.app, &person.caller, server).await?;
     let found = probes::wait(&ui.app, &person.caller, run, PATIENCE).await?;
-    let engines: Vec<String> = match &found {
-        Found::Answer(Answer::Databases(items)) => items.iter().map(|item| item.engine.as_str().to_owned()).collect(),
+    let engines: Vec<&'static str> = match &found {
+        Found::Answer(Answer::Databases(items)) => items.iter().map(|item| item.engine.as_str()).collect(),
         _ => Vec::new(),
     };
-    let mut page = page(ui, person, server, found).await?;
+    let mut page = page(ui, person, server, found, luggage).await?;
     page.title = t.say("probe-databases");
-    let all = [("type", "database"), ("database_name", "")];
-    page.here = Some(pick(carried, t.say("probe-all-databases"), &all));
-    for (item, engine) in page.items.iter_mut().zip(&engines) {
-        let name = item.name.clone();
-        let changes = [("type", "database"), ("database_name", name.as_str()), ("database_engine", engine)];
-        item.pick = pick(carried, t.say("probe-choose-this"), &changes);
+    page.here = Some(pick_database(t.say("probe-all-databases"), "", ""));
+    for (item, engine) in page.items.iter_mut().zip(engines) {
+        item.pick = pick_database(t.say("probe-choose-this"), engine, &item.name);
     }
     Ok(render(StatusCode::OK, &page))
 }
 
 /// How much a task would copy.
-pub(crate) async fn size(ui: &Ui, person: &SignedIn, run: RunId, back: &str) -> Result<Response, PageError> {
+pub(crate) async fn size(ui: &Ui, person: &SignedIn, run: RunId, luggage: Luggage) -> Result<Response, PageError> {
     let (t, reader) = (person.t(), &person.reader);
     let found = probes::wait(&ui.app, &person.caller, run, PATIENCE).await?;
     let answer = match &found {
@@ -164,10 +204,13 @@ pub(crate) async fn size(ui: &Ui, person: &SignedIn, run: RunId, back: &str) -> 
     };
     let (refusal, note) = refusal(person, &found);
     let page = ProbePage {
-        frame: person.frame(ui, Place::Tasks).await?,
+        frame: person.frame(ui, Place::Tasks).await?.still(),
         title: t.say("task-dry-run"),
-        up: (back.to_owned(), t.say("problem-back")),
+        up: ("/tasks".to_owned(), t.say("nav-tasks")),
         crumbs: Vec::new(),
+        carried: luggage.fields,
+        back: luggage.back,
+        inside: String::new(),
         here: None,
         items: Vec::new(),
         note: if note.is_empty() { t.say("probe-size-means") } else { note },
@@ -187,11 +230,17 @@ fn refusal(person: &SignedIn, found: &Found) -> (Option<(String, String)>, Strin
     }
 }
 
-async fn page(ui: &Ui, person: &SignedIn, server: ServerId, found: Found) -> Result<ProbePage, PageError> {
+async fn page(
+    ui: &Ui,
+    person: &SignedIn,
+    server: ServerId,
+    found: Found,
+    luggage: Luggage,
+) -> Result<ProbePage, PageError> {
     let (t, reader) = (person.t(), &person.reader);
     let row = servers::show(&ui.app, &person.caller, server).await?;
     let (refusal, mut note) = refusal(person, &found);
-    let nothing = || Pick { label: String::new(), fields: String::new(), address: String::new() };
+    let nothing = || pick_path(String::new(), "");
     let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let items = match found {
         Found::Answer(Answer::Folder { items, is_cut }) => {
@@ -202,7 +251,7 @@ async fn page(ui: &Ui, person: &SignedIn, server: ServerId, found: Found) -> Res
             }
             let item = |item: holdfast_core::probe::FolderItem| Item {
                 size: (!item.is_folder).then(|| reader.bytes(number(item.size))),
-                inside: item.is_folder.then(String::new),
+                path: item.is_folder.then(String::new),
                 pick: nothing(),
                 name: item.name,
             };
@@ -214,7 +263,7 @@ async fn page(ui: &Ui, person: &SignedIn, server: ServerId, found: Found) -> Res
             }
             let item = |item: holdfast_core::probe::DatabaseItem| Item {
                 size: Some(reader.bytes(number(item.size))),
-                inside: None,
+                path: None,
                 pick: nothing(),
                 name: item.name,
             };
@@ -223,10 +272,13 @@ async fn page(ui: &Ui, person: &SignedIn, server: ServerId, found: Found) -> Res
         _ => Vec::new(),
     };
     Ok(ProbePage {
-        frame: person.frame(ui, Place::Servers).await?,
+        frame: person.frame(ui, Place::Servers).await?.still(),
         title: String::new(),
         up: (format!("/servers/{server}"), row.label),
         crumbs: Vec::new(),
+        carried: luggage.fields,
+        back: luggage.back,
+        inside: format!("/servers/{server}/browse"),
         here: None,
         items,
         note,
@@ -249,24 +301,26 @@ pub(crate) fn crumbs(path: &str) -> Vec<(String, String)> {
 
 #[cfg(test)]
 pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
-    let pick = || pick("back=%2Ftasks%2Fnew&label=a", "Choose".into(), &[("source_path", hostile)]);
     let page = |refusal, items| ProbePage {
         frame: frame.clone(),
         title: hostile.into(),
         up: ("/servers/1".into(), hostile.into()),
         crumbs: vec![("/".into(), "/x".into())],
-        here: Some(pick()),
+        carried: vec![("label".into(), hostile.into())],
+        back: "/tasks/new".into(),
+        inside: "/servers/1/browse".into(),
+        here: Some(pick_path("Choose".into(), hostile)),
         items,
         note: "Still looking.".into(),
         answer: "12 files".into(),
         refusal,
-        again: Some("/servers/1/browse".into()),
+        again: Some("/x".into()),
     };
     let item = Item {
         name: hostile.into(),
         size: Some(Markup("<data value=\"1\">1 B</data>".into())),
-        inside: Some("/x".into()),
-        pick: pick(),
+        path: Some(hostile.into()),
+        pick: pick_database("Choose".into(), "mysql", hostile),
     };
     vec![
         page(None, vec![item]).render().unwrap(),
@@ -280,13 +334,34 @@ mod tests {
 
     #[test]
     fn what_stood_in_the_form_comes_back_but_for_secrets() {
-        let form = Form::of_query(Some("label=a&encryption_password=x&csrf=y&do=browse&source_path=/old&type=files"));
-        let carried = carried(&form, "/tasks/7/edit");
-        assert!(!carried.contains("password") && !carried.contains("csrf"), "{carried}");
-        let picked = pick(&carried, String::new(), &[("source_path", "/a b")]);
-        assert_eq!(picked.address, "/tasks/7/edit?label=a&type=files&source_path=%2Fa+b");
-        assert_eq!(picked.fields, "source_path=%2Fa+b");
-        assert!(pick("back=https%3A%2F%2Fevil.example", String::new(), &[]).address.starts_with("/tasks/new"));
+        let form = Form::of_query(Some(
+            "label=a&tag_ids=1&tag_ids=2&encryption_password=x&csrf=y&do=browse&source_path=/old&type=files",
+        ));
+        let luggage = carried(&form, "/tasks/7/edit");
+        let names: Vec<(&str, &str)> = luggage.fields.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let expected = [
+            ("label", "a"),
+            ("tag_ids", "1"),
+            ("tag_ids", "2"),
+            ("again", "encryption_password"),
+            ("source_path", "/old"),
+            ("type", "files"),
+            ("carried", "on"),
+        ];
+        assert_eq!((names.as_slice(), luggage.back.as_str()), (&expected[..], "/tasks/7/edit"));
+        assert_eq!(carried(&form, "https://evil.example").back, "/tasks/new");
+        let long = Form::of_query(Some(&format!("label=a&excluded_paths={}", "x".repeat(9000))));
+        assert!(carried(&long, "/tasks/new").fields.iter().all(|(name, _)| name != "excluded_paths"));
+    }
+
+    #[test]
+    fn what_was_picked_stands_in_the_form() {
+        let form = |query: &str| unpack(Values::of(&Form::of_query(Some(query))));
+        let files = form("type=database&picked_path=/a+b");
+        assert_eq!((files.text("type"), files.text("source_path")), ("files", "/a b"));
+        let database = form("picked_database=mysql+my+shop");
+        assert_eq!((database.text("database_engine"), database.text("database_name")), ("mysql", "my shop"));
+        assert_eq!(form("picked_database=+").text("database_name"), "");
     }
 
     #[test]

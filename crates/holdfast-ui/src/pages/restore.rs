@@ -6,9 +6,9 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect};
-use holdfast_app::{AppError, backups, servers};
+use holdfast_app::{AppError, backups, servers, tasks};
 use holdfast_core::backup::{Content, RestoreInput};
-use holdfast_core::ids::ServerId;
+use holdfast_core::ids::{ServerId, TaskId};
 use holdfast_core::input::{Errors, Field};
 use holdfast_core::limits;
 use holdfast_store::backups::BackupRow;
@@ -19,7 +19,7 @@ use crate::fields::{Fields, Group, Values};
 use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::{Markup, escaped};
-use crate::page::{PageError, PageResult, render};
+use crate::page::{PageError, PageResult, done, render};
 use crate::session::SignedIn;
 use crate::view::{FormPage, everything};
 
@@ -100,8 +100,16 @@ async fn form_page(
 
 pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
     let row = backups::show(&ui.app, &person.caller, parse(&id)?).await?;
-    let page = form_page(&ui, &person, &row, &person.query, &Values::of(&person.query), &Errors::default()).await?;
+    let values = origin(&ui, &person, &row).await?;
+    let page = form_page(&ui, &person, &row, &person.query, &values, &Errors::default()).await?;
     Ok(page.show(StatusCode::OK))
+}
+
+/// Most things go back to where they came from.
+async fn origin(ui: &Ui, person: &SignedIn, row: &BackupRow) -> Result<Values, PageError> {
+    let Some(task) = row.task_id else { return Ok(Values::default()) };
+    let task = tasks::show(&ui.app, &person.caller, TaskId(task)).await?;
+    Ok(Values::default().set("remote_server_id", task.row.remote_server_id.to_string()))
 }
 
 #[derive(Template)]
@@ -113,7 +121,8 @@ struct SummaryPage {
     made: Markup,
     what: String,
     chosen: Vec<String>,
-    size: Markup,
+    /// Of everything; how much a part of it is, is not known before.
+    size: Option<Markup>,
     server: String,
     target: String,
     overwrites: bool,
@@ -130,6 +139,13 @@ pub(crate) async fn submit(
 ) -> PageResult {
     let id = parse(&id)?;
     let row = backups::show(&ui.app, &person.caller, id).await?;
+    if form.text("do") == "choose" {
+        if form.texts("entry").next().is_none() {
+            return Ok(done(&format!("/backups/{id}"), "choose-first"));
+        }
+        let values = origin(&ui, &person, &row).await?;
+        return Ok(form_page(&ui, &person, &row, &form, &values, &Errors::default()).await?.show(StatusCode::OK));
+    }
     let input = input(&form, content(&row)?);
     let is_sure = form.text("do") == "restore";
     let checked = if is_sure {
@@ -177,7 +193,7 @@ async fn summary(ui: &Ui, person: &SignedIn, row: &BackupRow, form: &Form) -> Re
             0 => t.with("restore-all-entries", "n", reader.number(row.entries)),
             count => t.with("restore-some", "n", count),
         },
-        size: reader.bytes(row.plain_bytes),
+        size: form.texts("entry").next().is_none().then(|| reader.bytes(row.plain_bytes)),
         server: format!("{} ({})", server.label, super::servers::address(&server)),
         target,
         overwrites,
@@ -196,7 +212,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         made: Markup("<time>now</time>".into()),
         what: "2 entries".into(),
         chosen: vec![hostile.into()],
-        size: Markup("<data value=\"1\">1 B</data>".into()),
+        size: Some(Markup("<data value=\"1\">1 B</data>".into())),
         server: hostile.into(),
         target: hostile.into(),
         overwrites,

@@ -24,6 +24,8 @@ const TAIL: i64 = 200;
 /// A run in a list.
 pub(crate) struct RunLine {
     pub id: i64,
+    /// What its task is called, where that is not clear anyway.
+    pub task: String,
     pub kind: String,
     pub state: Markup,
     pub at: Markup,
@@ -38,6 +40,7 @@ impl RunLine {
         let has_failed = RunStatus::parse(&run.status) == Some(RunStatus::Failed) || code == "skipped";
         Self {
             id: run.id,
+            task: String::new(),
             kind: run_kind(reader.t, &run.kind),
             state: run_state(reader.t, run),
             at: reader.when(run.started_at.unwrap_or(run.created_at).0),
@@ -47,10 +50,26 @@ impl RunLine {
         }
     }
 
+    /// Runs with the names of their tasks.
+    pub(crate) async fn named(ui: &Ui, person: &SignedIn, runs: &[RunRow]) -> Result<Vec<Self>, PageError> {
+        let mut ids: Vec<i64> = runs.iter().filter_map(|run| run.task_id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let labels = tasks::list_labels(&ui.app, &person.caller, &ids).await?;
+        let line = |run: &RunRow| {
+            let mut line = Self::of(&person.reader, run);
+            let label = labels.iter().find(|(id, _)| Some(*id) == run.task_id);
+            line.task = label.map(|(_, label)| label.clone()).unwrap_or_default();
+            line
+        };
+        Ok(runs.iter().map(line).collect())
+    }
+
     #[cfg(test)]
     pub(crate) fn sample(hostile: &str) -> Self {
         Self {
             id: 1,
+            task: hostile.into(),
             kind: "Backup".into(),
             state: crate::view::state("failed", "failed"),
             at: Markup("<time>now</time>".into()),
@@ -69,6 +88,8 @@ pub(crate) struct Live {
     pub facts: Vec<(String, String)>,
     pub log: String,
     pub is_stopping: bool,
+    /// Short ones end by themselves before anybody could.
+    pub can_cancel: bool,
 }
 
 impl Live {
@@ -104,7 +125,15 @@ impl Live {
         }
         let kind = run_kind(t, &run.kind);
         let what = if is_queued { t.with("run-waits", "kind", kind) } else { t.with("run-goes", "kind", kind) };
-        Self { id: run.id, what, percent: percent.filter(|_| !is_queued), facts, log, is_stopping }
+        Self {
+            id: run.id,
+            what,
+            percent: percent.filter(|_| !is_queued),
+            facts,
+            log,
+            is_stopping,
+            can_cancel: run.is_long(),
+        }
     }
 
     #[cfg(test)]
@@ -116,6 +145,7 @@ impl Live {
             facts: vec![("Read".into(), "1 B".into())],
             log: hostile.into(),
             is_stopping: false,
+            can_cancel: true,
         }
     }
 }
@@ -126,6 +156,7 @@ struct RunsPage {
     frame: Frame,
     task: Option<(i64, String)>,
     task_query: String,
+    is_of_backups: bool,
     status: String,
     statuses: Vec<(String, String)>,
     live: Vec<RunLine>,
@@ -143,23 +174,25 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     let filter = LogFilter { task: task.as_ref().map(|(id, _)| *id), status: RunStatus::parse(&status) };
     let mut wanted = listing(&person.caller, query, true);
     wanted.search = None;
-    let page = logs::list_rows(&ui.app, &wanted, &filter).await?;
+    let is_of_backups = query.text("kind") == "restores" && task.is_none();
+    let page = if is_of_backups {
+        backups::list_run_rows(&ui.app, &wanted).await?
+    } else {
+        logs::list_rows(&ui.app, &wanted, &filter).await?
+    };
     let live = overview::live_runs(&ui.app, &person.caller).await?;
     let statuses =
         RunStatus::ALL.iter().map(|known| (known.as_str().to_owned(), t.say(&format!("run-{}", known.as_str()))));
     let page = RunsPage {
         frame: person.frame(&ui, Place::Tasks).await?,
         task_query: task.as_ref().map(|(id, _)| id.to_string()).unwrap_or_default(),
-        live: if task.is_none() {
-            live.iter().map(|run| RunLine::of(&person.reader, run)).collect()
-        } else {
-            Vec::new()
-        },
+        live: if task.is_none() { RunLine::named(&ui, &person, &live).await? } else { Vec::new() },
         task,
+        is_of_backups,
         statuses: statuses.collect(),
         status,
         pager: Pager::of(&person.reader, &page, "/runs", query),
-        runs: page.items.iter().map(|run| RunLine::of(&person.reader, run)).collect(),
+        runs: RunLine::named(&ui, &person, &page.items).await?,
     };
     Ok(render(StatusCode::OK, &page))
 }
@@ -242,6 +275,9 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
 pub(crate) async fn cancel(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
     let id = parse(&id)?;
     let (run, _) = logs::show_run(&ui.app, &person.caller, id).await?;
+    if !run.is_live() {
+        return Err(AppError::Conflict("This run has ended; there is nothing to cancel.".into()).into());
+    }
     match run.task_id {
         Some(task) => tasks::cancel(&ui.app, &person.caller, TaskId(task)).await?,
         None => backups::cancel_run(&ui.app, &person.caller, id).await?,
@@ -263,6 +299,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         frame: frame.clone(),
         task: Some((1, hostile.into())),
         task_query: "1".into(),
+        is_of_backups: false,
         status: "failed".into(),
         statuses: vec![("failed".into(), "failed".into())],
         live,

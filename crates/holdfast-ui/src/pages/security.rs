@@ -120,7 +120,7 @@ async fn page(ui: &Ui, person: &SignedIn, errors: &Errors, status: StatusCode) -
 async fn list_identities(ui: &Ui, person: &SignedIn) -> Result<Vec<IdentityLine>, AppError> {
     let linked = identities::list(&ui.app, &person.caller).await?;
     let line = |provider: identities::Provider| IdentityLine {
-        account: linked.iter().find(|row| row.provider == provider.id).map(|row| row.name.clone()),
+        account: linked.iter().find(|row| row.provider == provider.key).map(|row| row.name.clone()),
         provider: provider.id,
         name: provider.name,
     };
@@ -198,7 +198,11 @@ async fn show_codes(ui: &Ui, person: &SignedIn, codes: &[Secret]) -> PageResult 
 }
 
 /// What weakens the account needs the password again.
-async fn confirmed(ui: &Ui, person: &SignedIn, form: &Form) -> Result<Result<(), Response>, crate::page::PageError> {
+pub(crate) async fn confirmed(
+    ui: &Ui,
+    person: &SignedIn,
+    form: &Form,
+) -> Result<Result<(), Response>, crate::page::PageError> {
     let password = form.text("confirm_password");
     match accounts::confirm_password(&ui.app, &person.caller, &password, "confirm_password").await {
         Ok(_) => Ok(Ok(())),

@@ -229,7 +229,7 @@ pub(crate) async fn show_new(State(ui): State<Arc<Ui>>, person: SignedIn) -> Pag
 pub(crate) async fn create(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
     match servers::create(&ui.app, &person.caller, &input(&form)).await {
         Ok(row) => {
-            servers::request_check(&ui.app, &person.caller, ServerId(row.id)).await?;
+            super::unless_busy(servers::request_check(&ui.app, &person.caller, ServerId(row.id)).await)?;
             Ok(done(&format!("/servers/{}", row.id), "server-added"))
         }
         Err(AppError::Invalid(errors)) => {
@@ -273,10 +273,10 @@ pub(crate) async fn accept_key(
     State(ui): State<Arc<Ui>>,
     person: SignedIn,
     Path(id): Path<String>,
-    _: Form,
+    form: Form,
 ) -> PageResult {
     let id = parse(&id)?;
-    servers::accept_host_key(&ui.app, &person.caller, id).await?;
+    servers::accept_host_key(&ui.app, &person.caller, id, Some(&form.text("key"))).await?;
     servers::request_check(&ui.app, &person.caller, id).await?;
     Ok(done(&format!("/servers/{id}"), "key-accepted"))
 }

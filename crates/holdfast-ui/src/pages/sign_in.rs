@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Redirect, Response};
 use holdfast_app::accounts::{self, Credentials};
 use holdfast_app::identities::{self, Provider};
-use holdfast_app::{AppError, Context, sessions};
+use holdfast_app::{AppError, Context, Origin, sessions};
 use holdfast_core::input::{Errors, Field};
 use holdfast_core::user::{LinkPurpose, UserDraft, check_password};
 use holdfast_core::{Secret, clock, limits};
@@ -19,7 +19,7 @@ use crate::fields::{Fields, Input, Values};
 use crate::form::{Form, csrf_token};
 use crate::frame::Frame;
 use crate::human::Markup;
-use crate::page::{PageResult, done, render};
+use crate::page::{self, PageResult, done, render};
 use crate::session::{self, SignedIn, Theme};
 use crate::words::Words;
 
@@ -74,12 +74,6 @@ impl<'a> Visitor<'a> {
     }
 }
 
-/// Only to a page of ours.
-fn own_address(address: &str) -> Option<&str> {
-    let is_own = address.starts_with('/') && !address.starts_with("//") && !address.contains(['\\', '\r', '\n']);
-    (is_own && address.len() <= limits::URL_CHARS).then_some(address)
-}
-
 async fn sign_in_page(
     visitor: &Visitor<'_>,
     status: StatusCode,
@@ -128,7 +122,7 @@ pub(crate) async fn submit(
     };
     let device = session::device(&headers);
     match accounts::sign_in(&ui.app, &credentials, &device, &context.origin("session")).await {
-        Ok(secret) => Ok(signed_in(&ui, &secret, own_address(&then))),
+        Ok(secret) => Ok(signed_in(&ui, &secret, page::own_address(&then)).await),
         Err(AppError::Invalid(errors)) => {
             let visitor = Visitor::new(&ui, &headers, &Form::of_query(None));
             sign_in_page(&visitor, StatusCode::UNPROCESSABLE_ENTITY, &Values::of(&form), &errors, &then).await
@@ -216,7 +210,7 @@ pub(crate) async fn submit_link(
         }
     };
     match taken {
-        Ok(Some(secret)) => Ok(signed_in(&ui, &secret, None)),
+        Ok(Some(secret)) => Ok(signed_in(&ui, &secret, None).await),
         Ok(None) => Ok(done("/sign-in", "password-changed")),
         Err(AppError::Invalid(errors)) => {
             let visitor = Visitor::new(&ui, &headers, &Form::of_query(None));
@@ -274,7 +268,7 @@ pub(crate) async fn register(
         Err(errors) => Err(AppError::Invalid(errors)),
     };
     match registered {
-        Ok(secret) => Ok(signed_in(&ui, &secret, None)),
+        Ok(secret) => Ok(signed_in(&ui, &secret, None).await),
         Err(AppError::Invalid(errors)) => {
             let visitor = Visitor::new(&ui, &headers, &Form::of_query(None));
             let page = register_page(&visitor, &Values::of(&form), &errors);
@@ -310,7 +304,7 @@ pub(crate) async fn forgotten(
     Extension(context): Extension<Context>,
     form: Form,
 ) -> PageResult {
-    accounts::request_reset(&ui.app, &form.text("email"), &context.base_url, &context.origin("session")).await?;
+    accounts::request_reset(&ui.app, &form.text("email"), &context.origin("session")).await?;
     Ok(done("/sign-in", "reset-sent"))
 }
 
@@ -322,18 +316,26 @@ pub(crate) async fn sign_out(State(ui): State<Arc<Ui>>, person: SignedIn, _: For
 }
 
 /// Light, dark, or as the system wishes.
-pub(crate) async fn set_theme(State(ui): State<Arc<Ui>>, headers: HeaderMap, form: Form) -> Response {
+pub(crate) async fn set_theme(State(ui): State<Arc<Ui>>, form: Form) -> Response {
     let wanted = form.text("theme");
     let theme = Theme::ALL.into_iter().find(|theme| theme.as_str() == wanted).unwrap_or_default();
-    let back = crate::page::own_referer(&headers).unwrap_or_else(|| "/".to_owned());
-    let mut response = Redirect::to(&back).into_response();
+    let back = form.text("back");
+    let mut response = Redirect::to(page::own_address(&back).unwrap_or("/")).into_response();
     session::remember_theme(&mut response, theme, ui.secure_cookies);
     response
 }
 
-fn signed_in(ui: &Ui, secret: &Secret, then: Option<&str>) -> Response {
+/// Pages about problems know nobody; they speak the language of whoever signed in last.
+async fn remember_language(ui: &Ui, response: &mut Response, secret: &Secret) {
+    if let Ok((_, user)) = sessions::caller(&ui.app, secret.reveal(), Origin::default()).await {
+        session::remember_language(response, Words::of(&user.language), ui.secure_cookies);
+    }
+}
+
+async fn signed_in(ui: &Ui, secret: &Secret, then: Option<&str>) -> Response {
     let mut response = Redirect::to(then.unwrap_or("/")).into_response();
     session::start(&mut response, secret, ui.secure_cookies);
+    remember_language(ui, &mut response, secret).await;
     response
 }
 
@@ -355,7 +357,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         fields: person_fields(&fields, true),
         then: hostile.into(),
         can_register: true,
-        providers: vec![Provider { id: "oidc".into(), name: hostile.into() }],
+        providers: vec![Provider { id: "oidc".into(), name: hostile.into(), key: "oidc x".into() }],
     };
     let visitor = |fields| VisitorPage {
         frame: frame.clone(),
@@ -371,17 +373,4 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         visitor(person_fields(&fields, false)).render().unwrap(),
         visitor(Vec::new()).render().unwrap(),
     ]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nobody_is_led_to_another_site_after_signing_in() {
-        assert_eq!(own_address("/runs/7?a=b"), Some("/runs/7?a=b"));
-        for bad in ["", "//evil.example", "https://evil.example", "/\\evil.example", "/a\r\nb"] {
-            assert_eq!(own_address(bad), None, "{bad}");
-        }
-    }
 }

@@ -124,6 +124,13 @@ async fn form_page(
     if row.is_none() {
         value = value.required();
     }
+    let mut pushover = vec![fields.password("pushover_token", t.say("stream-pushover-token"), "off").hint(match row {
+        Some(_) => t.say("stream-pushover-stays"),
+        None => t.say("stream-pushover-hint"),
+    })];
+    if row.is_some() {
+        pushover.push(fields.switch("remove_pushover_token", t.say("stream-pushover-remove")));
+    }
     let groups = vec![
         Group::new(
             String::new(),
@@ -133,15 +140,7 @@ async fn form_page(
                 value,
             ],
         ),
-        Group::new(
-            String::new(),
-            vec![
-                fields
-                    .password("pushover_token", t.say("stream-pushover-token"), "off")
-                    .hint(t.say("stream-pushover-hint")),
-            ],
-        )
-        .when("type=pushover"),
+        Group::new(String::new(), pushover).when("type=pushover"),
         Group::new(
             t.say("stream-when"),
             vec![
@@ -183,7 +182,7 @@ pub(crate) async fn show_new(State(ui): State<Arc<Ui>>, person: SignedIn) -> Pag
 pub(crate) async fn create(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
     match streams::create(&ui.app, &person.caller, &input(&form, true)).await {
         Ok(row) => {
-            streams::request_test(&ui.app, &person.caller, StreamId(row.id)).await?;
+            super::unless_busy(streams::request_test(&ui.app, &person.caller, StreamId(row.id)).await)?;
             Ok(done("/notifications", "stream-added"))
         }
         Err(AppError::Invalid(errors)) => {

@@ -121,9 +121,17 @@ pub(crate) async fn show_edit(State(ui): State<Arc<Ui>>, person: SignedIn, Path(
     let values = Values::default()
         .set("label", &row.label)
         .set("description", row.description.clone().unwrap_or_default())
-        .set("colour", row.colour.clone().unwrap_or_else(|| COLOUR.to_owned()))
+        .set("colour", row.colour.as_deref().map_or_else(|| COLOUR.to_owned(), six_digits))
         .switch("has_colour", row.colour.is_some());
     Ok(form_page(&ui, &person, Some(&row), &values, &Errors::default()).await?.show(StatusCode::OK))
+}
+
+/// Fields for colours know only the long form.
+fn six_digits(colour: &str) -> String {
+    match colour.len() {
+        4 => colour.chars().flat_map(|c| std::iter::repeat_n(c, if c == '#' { 1 } else { 2 })).collect(),
+        _ => colour.to_owned(),
+    }
 }
 
 pub(crate) async fn update(

@@ -9,7 +9,7 @@ use axum::response::{Html, IntoResponse, Response};
 use holdfast_app::tasks::{self, Task};
 use holdfast_app::{AppError, destinations, probes, servers, streams, tags};
 use holdfast_core::clock;
-use holdfast_core::ids::ServerId;
+use holdfast_core::ids::{DestinationId, ServerId, StreamId, TagId};
 use holdfast_core::input::{Errors, Field};
 use holdfast_core::limits;
 use holdfast_core::schedule::{Frequency, Schedule, TimeOfDay};
@@ -64,8 +64,23 @@ pub(crate) fn schedule_words(reader: &Reader, schedule: &Schedule) -> String {
     if offset == 0 {
         return words;
     }
-    let local = t.with("schedule-local", "time", time.shifted(offset).to_string());
+    let there = time.shifted(offset).to_string();
+    // Its day may be another one there.
+    let minutes: i64 = utc_minutes(time) + i64::from(offset).div_euclid(60);
+    let local = match (schedule.frequency, minutes.div_euclid(24 * 60)) {
+        (Frequency::Weekly, days) if days != 0 => {
+            let weekday = t.say(&format!("weekday-{}", (schedule.day_of_week + days).rem_euclid(7)));
+            t.with2("schedule-local-weekday", "weekday", weekday, "time", there)
+        }
+        _ => t.with("schedule-local", "time", there),
+    };
     format!("{words} ({local})")
+}
+
+fn utc_minutes(time: TimeOfDay) -> i64 {
+    let text = time.to_string();
+    let (hour, minute) = text.split_once(':').unwrap_or(("0", "0"));
+    hour.parse::<i64>().unwrap_or(0) * 60 + minute.parse::<i64>().unwrap_or(0)
 }
 
 /// The schedule in words and its next runs, or what is wrong with it.
@@ -119,8 +134,9 @@ fn input(form: &Form) -> TaskInput {
         database_engine: if is_files { Field::Null } else { form.optional("database_engine") },
         excluded_tables: if is_files { Field::Null } else { form.optional("excluded_tables") },
         excluded_paths: if is_files { lines(form, "excluded_paths") } else { Field::Null },
-        frequency: form.required("frequency"),
-        time_to_run_at: if is_custom { Field::Null } else { form.optional("time_to_run_at") },
+        // An expression stands for itself; what it stands in front of stays.
+        frequency: if is_custom { Field::Absent } else { form.required("frequency") },
+        time_to_run_at: if is_custom { Field::Absent } else { form.optional("time_to_run_at") },
         day_of_week: present(form.number("day_of_week")),
         day_of_month: present(form.number("day_of_month")),
         // An empty expression is a wrong one, not none.
@@ -188,7 +204,16 @@ fn defaults(query: &Form) -> Values {
         .set("time_to_run_at", "03:00")
         .set("maximum_backups_to_keep", limits::DEFAULT_MAX_BACKUPS.to_string())
         .set("store_path", "/");
-    query.fields().fold(values, |values, (name, value)| values.set(name, value))
+    picked(query, values)
+}
+
+/// What stands in the form when somebody comes back to it, or what a link says about a new one.
+fn picked(query: &Form, values: Values) -> Values {
+    if query.is_on(probe::CARRIED) {
+        return probe::unpack(Values::of(query));
+    }
+    let fields = query.fields().filter(|(name, _)| *name != "said");
+    probe::unpack(fields.fold(values, |values, (name, value)| values.set(name, value)))
 }
 
 /// What the form is for.
@@ -212,8 +237,26 @@ async fn form_page(
         destinations::list(&ui.app, &all).await?.items.into_iter().map(|row| (row.id.to_string(), row.label));
     let streams = streams::list(&ui.app, &all).await?.items.into_iter().map(|row| (row.id.to_string(), row.label));
     let tags = tags::list(&ui.app, &all).await?.items.into_iter().map(|row| (row.id.to_string(), row.label));
-    let (servers, destinations): (Vec<_>, Vec<_>) = (servers.collect(), destinations.collect());
-    let (streams, tags): (Vec<_>, Vec<_>) = (streams.collect(), tags.collect());
+    let (mut servers, mut destinations): (Vec<_>, Vec<_>) = (servers.collect(), destinations.collect());
+    let (mut streams, mut tags): (Vec<_>, Vec<_>) = (streams.collect(), tags.collect());
+    // What is chosen stands among the choices, however many there are.
+    let caller = &person.caller;
+    for id in missing(values, "remote_server_id", &servers) {
+        let row = servers::show(&ui.app, caller, ServerId(id)).await;
+        servers.extend(row.ok().map(|row| (row.id.to_string(), row.label)));
+    }
+    for id in missing(values, "backup_destination_id", &destinations) {
+        let row = destinations::show(&ui.app, caller, DestinationId(id)).await;
+        destinations.extend(row.ok().map(|row| (row.id.to_string(), row.label)));
+    }
+    for id in missing(values, "notification_stream_ids", &streams) {
+        let row = streams::show(&ui.app, caller, StreamId(id)).await;
+        streams.extend(row.ok().map(|row| (row.id.to_string(), row.label)));
+    }
+    for id in missing(values, "tag_ids", &tags) {
+        let row = tags::show(&ui.app, caller, TagId(id)).await;
+        tags.extend(row.ok().map(|row| (row.id.to_string(), row.label)));
+    }
     let mut problems = Vec::new();
     if servers.is_empty() {
         problems.push(t.say("task-needs-server"));
@@ -275,6 +318,12 @@ async fn form_page(
     })
 }
 
+/// What is chosen and not among the choices.
+fn missing(values: &Values, name: &str, choices: &[(String, String)]) -> Vec<i64> {
+    let is_missing = |value: &&str| !choices.iter().any(|(known, _)| known == value);
+    values.texts(name).filter(is_missing).filter_map(|value| value.parse().ok()).collect()
+}
+
 fn files_group(fields: &Fields<'_>) -> Group {
     let t = fields.t;
     Group::new(
@@ -331,8 +380,13 @@ fn schedule_group(fields: &Fields<'_>, shown: Markup) -> Group {
         (frequency.as_str().to_owned(), label)
     });
     let weekdays = (0..7).map(|day| (day.to_string(), t.say(&format!("weekday-{day}"))));
-    let preview =
-        Preview { id: "schedule", address: "/tasks/preview", content: shown, button: t.say("schedule-preview") };
+    let preview = Preview {
+        id: "schedule",
+        address: "/tasks/preview",
+        fields: "frequency time_to_run_at day_of_week day_of_month custom_cron",
+        content: shown,
+        button: t.say("schedule-preview"),
+    };
     Group::new(
         t.say("task-when"),
         vec![
@@ -378,7 +432,7 @@ fn more_group(
     tags: Vec<(String, String)>,
 ) -> Group {
     let t = fields.t;
-    let mut more = vec![fields.line("description", t.say("form-description")).limit(limits::TEXT_CHARS)];
+    let mut more = vec![fields.area("description", t.say("form-description"))];
     if !streams.is_empty() {
         more.push(fields.checks("notification_stream_ids", t.say("task-streams"), streams));
     }
@@ -426,16 +480,16 @@ async fn side_step(ui: &Ui, person: &SignedIn, form: &Form, back: &str) -> Resul
         ("browse", Ok(server)) => {
             let path =
                 Some(form.text("source_path")).filter(|path| path.starts_with('/')).unwrap_or_else(|| "/".into());
-            return Ok(Some(probe::browse(ui, person, server, &path, &probe::carried(form, back)).await?));
+            return Ok(Some(probe::browse(ui, person, server, &path, probe::carried(form, back)).await?));
         }
         ("databases", Ok(server)) => {
-            return Ok(Some(probe::databases(ui, person, server, &probe::carried(form, back)).await?));
+            return Ok(Some(probe::databases(ui, person, server, probe::carried(form, back)).await?));
         }
         ("size", _) => probes::ask_size(&ui.app, &person.caller, &input(form)).await,
         _ => return Ok(None),
     };
     match asked {
-        Ok(run) => Ok(Some(probe::size(ui, person, run, back).await?)),
+        Ok(run) => Ok(Some(probe::size(ui, person, run, probe::carried(form, back)).await?)),
         // The form says what is missing.
         Err(AppError::Invalid(_)) => Ok(None),
         Err(error) => Err(error.into()),
@@ -472,8 +526,7 @@ fn check(form: &Form, person: &SignedIn) -> Errors {
 
 pub(crate) async fn show_edit(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
     let task = tasks::show(&ui.app, &person.caller, parse(&id)?).await?;
-    let picked = person.query.fields().filter(|(name, _)| *name != "said");
-    let values = picked.fold(values(&task), |values, (name, value)| values.set(name, value));
+    let values = picked(&person.query, values(&task));
     let shown = preview(&person.reader, &of_values(&values));
     Ok(form_page(&ui, &person, For::Edit(&task), &values, shown, &Errors::default()).await?.show(StatusCode::OK))
 }
@@ -532,7 +585,7 @@ mod tests {
         assert!(daily.contains("Every day at 03:00 UTC (04:00 your time)"), "{daily}");
         assert_eq!(daily.matches("<li>").count(), NEXT_RUNS);
         let weekly = shown("frequency=weekly&time_to_run_at=23:30&day_of_week=0");
-        assert!(weekly.contains("Every Sunday at 23:30 UTC"), "{weekly}");
+        assert!(weekly.contains("Every Sunday at 23:30 UTC (Monday 00:30 your time)"), "{weekly}");
         let cron = shown("frequency=custom&custom_cron=*/30+8-18+*+*+MON-FRI");
         assert!(cron.contains("*/30 8-18 * * MON-FRI") && cron.contains("<li>"), "{cron}");
         let wrong = shown("frequency=custom&custom_cron=<script>");

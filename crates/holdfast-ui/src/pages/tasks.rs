@@ -28,7 +28,7 @@ use crate::fields::Values;
 use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::{Markup, Reader};
-use crate::page::{PageError, PageResult, done, render};
+use crate::page::{self, PageError, PageResult, done, render};
 use crate::session::SignedIn;
 use crate::view::{FormPage, Pager, advice, everything, listing, proof, standing};
 
@@ -107,7 +107,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
             .items
             .is_empty();
     let is_filtered =
-        ["search", "tag", "server", "destination", "state"].iter().any(|name| !query.text(name).is_empty());
+        ["search", "tag", "server", "destination", "state", "page"].iter().any(|name| !query.text(name).is_empty());
     let known = Standing::ALL.iter().map(|known| {
         (known.as_str().to_owned(), t.say(&format!("standing-{}", known.as_str())), filter.standing == Some(*known))
     });
@@ -133,7 +133,8 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
 /// Does the same to several tasks. What cannot be done to one of them is told; the others are done.
 pub(crate) async fn bulk(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
     let ids = form.numbers("task");
-    let back = if form.text("back").starts_with("/tasks") { form.text("back") } else { "/tasks".to_owned() };
+    let back = form.text("back");
+    let back = page::own_address(&back).filter(|address| address.starts_with("/tasks")).unwrap_or("/tasks").to_owned();
     if ids.is_empty() || ids.len() > MOST_AT_ONCE {
         return Ok(done(&back, "bulk-none"));
     }
@@ -147,7 +148,8 @@ pub(crate) async fn bulk(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form
         };
         match did {
             Ok(()) => {}
-            Err(AppError::Conflict(_)) => refused += 1,
+            // Running or paused already, gone meanwhile, or too many at once: the others are done all the same.
+            Err(AppError::Conflict(_) | AppError::NotFound(_) | AppError::TooManyRequests { .. }) => refused += 1,
             Err(error) => return Err(error.into()),
         }
     }
@@ -325,13 +327,18 @@ pub(crate) async fn rotate_trigger(
     Ok(render(StatusCode::CREATED, &TriggerPage { frame, id: task.row.id, label: task.row.label, url: Some(url) }))
 }
 
-async fn delete_page(ui: &Ui, person: &SignedIn, task: &Task, errors: &Errors) -> Result<FormPage, PageError> {
+async fn delete_page(
+    ui: &Ui,
+    person: &SignedIn,
+    task: &Task,
+    values: &Values,
+    errors: &Errors,
+) -> Result<FormPage, PageError> {
     let t = person.t();
     let filter = BackupFilter { task: Some(task.row.id), ..BackupFilter::default() };
     let one = Listing { page: PageRequest { page: 1, per_page: 1 }, ..everything(&person.caller) };
     let stored = backups::list(&ui.app, &one, &filter).await?.total;
-    let values = Values::default();
-    let fields = Fields { t, values: &values, errors };
+    let fields = Fields { t, values, errors };
     let mut more = Vec::new();
     if stored > 0 {
         let label = t.with("task-delete-backups", "n", stored);
@@ -344,7 +351,7 @@ async fn delete_page(ui: &Ui, person: &SignedIn, task: &Task, errors: &Errors) -
 
 pub(crate) async fn show_delete(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
     let task = tasks::show(&ui.app, &person.caller, parse(&id)?).await?;
-    Ok(delete_page(&ui, &person, &task, &Errors::default()).await?.show(StatusCode::OK))
+    Ok(delete_page(&ui, &person, &task, &Values::default(), &Errors::default()).await?.show(StatusCode::OK))
 }
 
 pub(crate) async fn delete(
@@ -355,7 +362,9 @@ pub(crate) async fn delete(
 ) -> PageResult {
     let task = tasks::show(&ui.app, &person.caller, parse(&id)?).await?;
     if let Some(errors) = super::wrong_name(&form, &task.row.label) {
-        return Ok(delete_page(&ui, &person, &task, &errors).await?.show(StatusCode::UNPROCESSABLE_ENTITY));
+        return Ok(delete_page(&ui, &person, &task, &Values::of(&form), &errors)
+            .await?
+            .show(StatusCode::UNPROCESSABLE_ENTITY));
     }
     tasks::delete(&ui.app, &person.caller, TaskId(task.row.id), form.is_on("delete_backups")).await?;
     Ok(done("/tasks", "deleted"))

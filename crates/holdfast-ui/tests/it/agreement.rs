@@ -197,7 +197,7 @@ on_both_engines! {
         assert_eq!(browser.submit(&format!("{page}/edit"), &fields).await.status, 303);
         let after = shown().await;
         assert_eq!((&after["label"], &after["schedule"]["custom_cron"]), (&json!("other"), &json!("0 3 * * *")));
-        assert_eq!((&after["schedule"]["frequency"], &after["has_encryption_password"]), (&json!("custom"), &json!(true)));
+        assert_eq!((&after["schedule"]["frequency"], &after["has_encryption_password"]), (&json!("daily"), &json!(true)));
         let removed = [&fields[..], &[("remove_encryption_password", "on")]].concat();
         browser.submit(&format!("{page}/edit"), &removed).await;
         assert_eq!(shown().await["has_encryption_password"], false);

@@ -1,6 +1,6 @@
 use holdfast_core::Secret;
 use holdfast_identity::{Client, GitHubSettings, OidcSettings};
-use holdfast_testkit::{CLIENT_ID, CLIENT_SECRET, Engine, IdentityServer, Reply, Settings, TestApp};
+use holdfast_testkit::{CLIENT_ID, CLIENT_SECRET, Engine, IdentityServer, PASSWORD, Reply, Settings, TestApp};
 use reqwest::Method;
 
 use crate::browser::{Browser, signed_in};
@@ -25,6 +25,12 @@ async fn visit(browser: &mut Browser, provider: &str) -> Reply {
     browser.get(back.strip_prefix(browser.client.base_url()).unwrap()).await
 }
 
+/// Says that the next account to come back with is to be linked.
+async fn link(browser: &mut Browser, provider: &str, password: &str) -> Reply {
+    browser.get("/account/security").await;
+    browser.submit(&format!("/account/identities/{provider}/link"), &[("confirm_password", password)]).await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_account_elsewhere_opens_what_it_was_linked_to() {
     let (server, app) = start().await;
@@ -39,6 +45,9 @@ async fn an_account_elsewhere_opens_what_it_was_linked_to() {
         assert_eq!(stranger.get("/").await.status, 303, "nobody is signed in by that");
 
         let mut browser = signed_in(&app, "ada").await;
+        assert_eq!(visit(&mut browser, provider).await.status, 409, "nobody is linked by being led there");
+        assert_eq!(link(&mut browser, provider, "wrong").await.status, 422);
+        assert_eq!(link(&mut browser, provider, PASSWORD).await.status, 200);
         assert_eq!(
             visit(&mut browser, provider).await.header("location"),
             Some("/account/security?said=identity-linked#identities")
@@ -50,6 +59,7 @@ async fn an_account_elsewhere_opens_what_it_was_linked_to() {
         assert!(again.get("/account").await.text.contains("Signed in as ada"));
 
         let mut eve = signed_in(&app, "eve").await;
+        assert_eq!(link(&mut eve, provider, PASSWORD).await.status, 200);
         let taken = visit(&mut eve, provider).await;
         assert!(taken.status == 409 && taken.text.contains("linked to somebody else"), "{}", taken.text);
         server.become_other(8);
@@ -68,6 +78,7 @@ async fn a_way_back_is_good_for_the_browser_that_left_alone() {
     let (_server, app) = start().await;
     app.user("ada").await;
     let mut browser = signed_in(&app, "ada").await;
+    assert_eq!(link(&mut browser, "oidc", PASSWORD).await.status, 200);
     visit(&mut browser, "oidc").await;
     // An attacker's own code, slipped to somebody else: their browser did not leave with it.
     let mut attacker = Browser::new(app.client());

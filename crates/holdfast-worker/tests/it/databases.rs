@@ -2,11 +2,17 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use holdfast_app::probes::{self, Found};
+use holdfast_core::ids::ServerId;
+use holdfast_core::input::Field;
+use holdfast_core::probe::Answer;
+use holdfast_core::task::{DatabaseEngine, TaskInput};
 use holdfast_testkit::{MariaDbServer, PostgresServer, SshServer, TestApp, on_both_engines};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::bench::{Bench, assert_failed};
+use crate::looks::{answer, caller};
 
 /// With everything that upsets quoting: shells, option files, connection strings.
 const PASSWORD: &str = r##"p'"\ #$;=%w[d]"##;
@@ -76,6 +82,46 @@ async fn task(bench: &Bench, changes: Value) -> i64 {
 }
 
 on_both_engines! {
+    async fn databases_are_found_and_measured_before_there_is_a_task(app: TestApp) {
+        let shims = tempfile::tempdir().unwrap();
+        let bench = Bench::with(app, ssh(shims.path())).await;
+        let caller = caller(&bench).await;
+        let (app, server) = (&bench.app.app, ServerId(bench.server));
+        let name = postgres_database(PG_SAMPLE).await;
+        let mariadb = MariaDbServer::shared();
+        let shop = mariadb.create_database();
+        mariadb.sql(&shop, "CREATE TABLE a (b INT); CREATE TABLE c (d INT);");
+        login(&bench, "holdfast", None).await;
+        let run = probes::ask_databases(app, &caller, server).await.unwrap();
+        let Found::Answer(Answer::Databases(items)) = answer(&bench, &caller, run).await else { panic!("databases") };
+        let own = items.iter().find(|item| item.name == name).unwrap();
+        assert!(own.engine == DatabaseEngine::Postgresql && own.size > 100_000, "{own:?}");
+        assert!(!items.iter().any(|item| item.name == "template1"));
+        let size = async |engine: &str, name: &str| {
+            let input = TaskInput {
+                remote_server_id: Field::Value(bench.server),
+                kind: Field::Value("database".into()),
+                database_name: Field::Value(name.to_owned()),
+                database_engine: Field::Value(engine.to_owned()),
+                ..TaskInput::default()
+            };
+            let run = probes::ask_size(app, &caller, &input).await.unwrap();
+            answer(&bench, &caller, run).await
+        };
+        let Found::Answer(Answer::Size { entries, bytes }) = size("postgresql", &name).await else { panic!("a size") };
+        assert!(entries == 4 && bytes > 100_000, "{entries} {bytes}");
+        let Found::Refusal { code, .. } = size("postgresql", "no such one").await else { panic!("a refusal") };
+        assert_eq!(code, "database_missing");
+        let username = format!("u{}", shop.replace('_', ""));
+        mariadb.create_user(&username, PASSWORD, "*");
+        login(&bench, &username, Some(PASSWORD)).await;
+        let Found::Answer(Answer::Size { entries, .. }) = size("mysql", &shop).await else { panic!("a size") };
+        assert_eq!(entries, 2);
+        let run = probes::ask_databases(app, &caller, server).await.unwrap();
+        let Found::Answer(Answer::Databases(items)) = answer(&bench, &caller, run).await else { panic!("databases") };
+        assert!(items.iter().any(|item| item.name == shop && item.engine == DatabaseEngine::Mysql), "{items:?}");
+    }
+
     async fn a_postgresql_database_comes_back(app: TestApp) {
         let shims = tempfile::tempdir().unwrap();
         let bench = Bench::with(app, ssh(shims.path())).await;

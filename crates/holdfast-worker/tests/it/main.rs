@@ -9,6 +9,8 @@ mod databases;
 mod faults;
 // Files of every kind, over tar and over SFTP.
 mod files;
+// Looking at servers, into backups, and at how everything stands.
+mod looks;
 // What people are told, and whether it arrives.
 mod notices;
 // Slots, turns, second tries, lost workers, and what happens by itself.

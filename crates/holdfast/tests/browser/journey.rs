@@ -5,13 +5,18 @@ use crate::stage::{EMAIL, PASSWORD, Stage, read};
 
 /// The code that an authenticator shows now.
 fn code(secret: &str) -> String {
+    code_in(secret, 0)
+}
+
+/// The code that it will show in so many seconds, which counts a little early.
+fn code_in(secret: &str, seconds: i64) -> String {
     let totp = totp_rs::Builder::new()
         .with_secret(totp_rs::Secret::try_from_base32(secret).unwrap())
         .with_account_name(EMAIL)
         .with_issuer(Some("Holdfast"))
         .build()
         .unwrap();
-    totp.generate(u64::try_from(SystemClock.now().as_second()).unwrap()).to_string()
+    totp.generate(u64::try_from(SystemClock.now().as_second() + seconds).unwrap()).to_string()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -55,7 +60,7 @@ async fn from_nothing_to_a_restored_file() {
     browser.wait_for_text("site/").await;
     browser.press("site/").await;
     browser.wait_for_text("pictures/").await;
-    browser.click("dialog a.button[data-pick]").await;
+    browser.click("dialog button[data-pick]").await;
     let site = stage.site();
     browser.wait_for(&format!("document.querySelector('[name=source_path]').value === {}", json!(site))).await;
     browser.wait_for_text("Every day at 03:00 UTC").await;
@@ -66,7 +71,7 @@ async fn from_nothing_to_a_restored_file() {
     browser.wait_for("document.querySelectorAll('#schedule li').length === 5").await;
     browser.evaluate("document.querySelector('[name=excluded_paths]').value = '*.log'").await;
     browser.click("button[value=size]").await;
-    browser.wait_for_text("4 entries").await;
+    browser.wait_for_text("Entries: 4").await;
     browser.press("Close").await;
     browser.press("Create the task").await;
     browser.wait_for_text("Has not run yet").await;
@@ -81,7 +86,7 @@ async fn from_nothing_to_a_restored_file() {
     browser.press("Verify now").await;
     browser.wait_for_text("Successful").await;
     stage.open("/backups").await;
-    browser.wait_for_text("Proven").await;
+    browser.wait_for("document.querySelector('#backups td .state.good')").await;
     browser.click("#backups a.whole").await;
     browser.press("pictures/").await;
     browser.wait_for_text("cat.txt").await;
@@ -129,6 +134,14 @@ async fn signing_in_with_a_second_factor() {
     };
     sign_out().await;
     assert_eq!(browser.problems().await, Vec::<String>::new());
+    // The next code of the authenticator: the one that turned it on is used up.
+    stage.sign_in(EMAIL).await;
+    browser.wait_for_text("One-time code").await;
+    browser.fill("password", PASSWORD).await;
+    browser.fill("otp", &code_in(&secret, 30)).await;
+    browser.press("Sign in").await;
+    browser.wait_for_text("Nothing is backed up yet.").await;
+    sign_out().await;
     for (number, code) in [recovery.clone(), recovery].iter().enumerate() {
         stage.sign_in(EMAIL).await;
         browser.wait_for_text("One-time code").await;
@@ -200,4 +213,41 @@ async fn nobody_sees_what_is_anothers() {
         stage.browser.wait_for_text("Not allowed").await;
         assert!(!stage.browser.text().await.contains("web"), "{path}");
     }
+}
+
+/// With JavaScript off, links and forms alone do everything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_script_everything_still_works() {
+    let stage = Stage::signed_in().await;
+    let client = stage.client();
+    let first = stage.backed_up(&client).await;
+    for label in ["one", "two"] {
+        client.post("/api/tags", json!({"label": label})).await.id(201);
+    }
+    let browser = &stage.browser;
+    browser.set_script(false).await;
+    stage.open("/tasks/new").await;
+    browser.fill("label", "no script").await;
+    browser.fill("source_path", stage.files.path().to_str().unwrap()).await;
+    browser.fill("encryption_password", "open sesame").await;
+    browser.click("details.group summary").await;
+    browser.click("input[name=tag_ids][value='1']").await;
+    browser.click("input[name=tag_ids][value='2']").await;
+    browser.click("button[value=browse]").await;
+    browser.press("site/").await;
+    let site = stage.site();
+    browser.press(&format!("Choose {}", site.display())).await;
+    browser.wait_for(&format!("document.querySelector('[name=source_path]').value === {}", json!(site))).await;
+    assert_eq!(browser.evaluate("document.querySelectorAll('[name=tag_ids]:checked').length").await, json!(2));
+    browser.wait_for_text("Type it again").await;
+    browser.fill("encryption_password", "open sesame").await;
+    browser.click("button[value=schedule]").await;
+    browser.wait_for_text("Next runs:").await;
+    browser.wait_for_text("Type it again").await;
+    browser.fill("encryption_password", "open sesame").await;
+    browser.press("Create the task").await;
+    browser.wait_for_text("Has not run yet").await;
+    let task = client.get(&format!("/api/backup-tasks/{}", first + 1)).await.data(200);
+    assert_eq!((&task["label"], &task["tag_ids"]), (&json!("no script"), &json!([1, 2])));
+    assert_eq!((&task["source"]["path"], &task["has_encryption_password"]), (&json!(site), &json!(true)));
 }

@@ -1,4 +1,5 @@
 //! The pages in a real Chromium, on the built binary with a real server behind it.
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 /// A stranger's way from nothing to a restored file, and everything else that people do.
 mod journey;

@@ -23,7 +23,8 @@ impl Stage {
     /// Nobody has signed in yet.
     pub async fn empty() -> Self {
         let installation = Installation::new(Engine::Sqlite).await;
-        let service = installation.serve(&[]);
+        // Tests sign in more often than people do.
+        let service = installation.serve(&[("HOLDFAST_SIGN_INS_PER_MINUTE", "1000")]);
         let files = tempfile::tempdir().unwrap();
         let site = files.path().join("site");
         std::fs::create_dir_all(site.join("pictures")).unwrap();
