@@ -193,7 +193,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         is_dangerous: true,
         ..FormPage::default()
     };
-    vec![askama::Template::render(&page).unwrap()]
+    vec![page.render().unwrap()]
 }
 
 #[cfg(test)]
