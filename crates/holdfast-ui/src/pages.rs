@@ -11,6 +11,7 @@ pub(crate) mod overview;
 pub(crate) mod probe;
 pub(crate) mod restore;
 pub(crate) mod runs;
+pub(crate) mod schedule;
 pub(crate) mod search;
 pub(crate) mod security;
 pub(crate) mod servers;

@@ -8,15 +8,15 @@ use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse, Response};
 use holdfast_app::tasks::{self, Task};
 use holdfast_app::{AppError, destinations, probes, servers, streams, tags};
-use holdfast_core::clock;
 use holdfast_core::ids::{DestinationId, ServerId, StreamId, TagId};
 use holdfast_core::input::{Errors, Field};
-use holdfast_core::limits;
-use holdfast_core::schedule::{Frequency, Schedule, TimeOfDay};
+use holdfast_core::schedule::{self, Frequency};
 use holdfast_core::task::{TaskDraft, TaskInput, TaskKind};
+use holdfast_core::{Timestamp, limits};
 use holdfast_store::tasks::TaskRow;
 
 use super::probe;
+use super::schedule::schedule_words;
 use super::tasks::{kind_words, parse};
 use crate::Ui;
 use crate::fields::{Fields, Group, Preview, Values};
@@ -39,48 +39,6 @@ pub(crate) fn source_words(t: Words, row: &TaskRow) -> String {
         (_, Some(path), _) => path.clone(),
         _ => kind_words(t, &row.kind),
     }
-}
-
-/// When a task runs, in words; with the reader's own time where it differs.
-pub(crate) fn schedule_words(reader: &Reader, schedule: &Schedule) -> String {
-    let t = reader.t;
-    if let Some(cron) = &schedule.cron {
-        let text = t.with("schedule-cron", "cron", cron.as_str());
-        // The library describes expressions in English alone.
-        return if t.code() == "en" { format!("{} ({text})", cron.describe()) } else { text };
-    }
-    let time = schedule.time.unwrap_or(TimeOfDay::MIDNIGHT);
-    let utc = time.to_string();
-    let words = match schedule.frequency {
-        Frequency::Hourly => return t.with("schedule-hourly", "minute", utc.split(':').next_back().unwrap_or("00")),
-        Frequency::Daily | Frequency::Custom => t.with("schedule-daily", "time", utc),
-        Frequency::Weekly => {
-            let weekday = t.say(&format!("weekday-{}", schedule.day_of_week));
-            t.with2("schedule-weekly", "weekday", weekday, "time", utc)
-        }
-        Frequency::Monthly => t.with2("schedule-monthly", "day", schedule.day_of_month, "time", utc),
-    };
-    let offset = clock::offset_secs(reader.now, &reader.zone);
-    if offset == 0 {
-        return words;
-    }
-    let there = time.shifted(offset).to_string();
-    // Its day may be another one there.
-    let minutes: i64 = utc_minutes(time) + i64::from(offset).div_euclid(60);
-    let local = match (schedule.frequency, minutes.div_euclid(24 * 60)) {
-        (Frequency::Weekly, days) if days != 0 => {
-            let weekday = t.say(&format!("weekday-{}", (schedule.day_of_week + days).rem_euclid(7)));
-            t.with2("schedule-local-weekday", "weekday", weekday, "time", there)
-        }
-        _ => t.with("schedule-local", "time", there),
-    };
-    format!("{words} ({local})")
-}
-
-fn utc_minutes(time: TimeOfDay) -> i64 {
-    let text = time.to_string();
-    let (hour, minute) = text.split_once(':').unwrap_or(("0", "0"));
-    hour.parse::<i64>().unwrap_or(0) * 60 + minute.parse::<i64>().unwrap_or(0)
 }
 
 /// The schedule in words and its next runs, or what is wrong with it.
@@ -197,8 +155,11 @@ fn values(task: &Task) -> Values {
         .set_all("tag_ids", ids(&task.tag_ids))
 }
 
-fn defaults(query: &Form) -> Values {
+/// As the API has it for what is not said.
+fn defaults(query: &Form, now: Timestamp) -> Values {
     let values = Values::default()
+        .set("day_of_week", schedule::weekday_number(now).to_string())
+        .set("day_of_month", schedule::day_of_month(now).to_string())
         .set("type", TaskKind::Files.as_str())
         .set("frequency", Frequency::Daily.as_str())
         .set("time_to_run_at", "03:00")
@@ -459,7 +420,7 @@ fn more_group(
 }
 
 pub(crate) async fn show_new(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
-    let values = defaults(&person.query);
+    let values = defaults(&person.query, person.reader.now);
     let shown = preview(&person.reader, &of_values(&values));
     Ok(form_page(&ui, &person, For::New, &values, shown, &Errors::default()).await?.show(StatusCode::OK))
 }
@@ -571,6 +532,8 @@ pub(crate) async fn show_copy(State(ui): State<Arc<Ui>>, person: SignedIn, Path(
 
 #[cfg(test)]
 mod tests {
+    use holdfast_core::clock;
+
     use super::*;
 
     fn reader(code: &str) -> Reader {

@@ -20,7 +20,8 @@ use holdfast_store::tasks::{StandingRow, TaskFilter, TaskRow};
 
 use super::overview::{Square, squares};
 use super::runs::{Live, RunLine};
-use super::task_form::{schedule_words, source_words};
+use super::schedule::schedule_words;
+use super::task_form::source_words;
 use crate::Ui;
 use crate::chart;
 use crate::fields::Fields;

@@ -1,4 +1,5 @@
 use holdfast_core::clock::{Clock as _, SystemClock};
+use holdfast_testkit::FaultProxy;
 use serde_json::json;
 
 use crate::stage::{EMAIL, PASSWORD, Stage, read};
@@ -213,6 +214,8 @@ async fn nobody_sees_what_is_anothers() {
         stage.browser.wait_for_text("Not allowed").await;
         assert!(!stage.browser.text().await.contains("web"), "{path}");
     }
+    let problems = stage.browser.problems().await;
+    assert!(problems.iter().all(|problem| problem.contains("status of 403")), "{problems:?}");
 }
 
 /// With JavaScript off, links and forms alone do everything.
@@ -250,4 +253,43 @@ async fn without_a_script_everything_still_works() {
     let task = client.get(&format!("/api/backup-tasks/{}", first + 1)).await.data(200);
     assert_eq!((&task["label"], &task["tag_ids"]), (&json!("no script"), &json!([1, 2])));
     assert_eq!((&task["source"]["path"], &task["has_encryption_password"]), (&json!(site), &json!(true)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_is_watched_while_it_goes_and_cancelled() {
+    let stage = Stage::signed_in().await;
+    let client = stage.client();
+    stage.authorize(&client).await;
+    // A narrow line, so that there is something to watch.
+    let proxy = FaultProxy::start(stage.ssh.port());
+    proxy.throttle(300_000);
+    std::fs::write(stage.site().join("large"), holdfast_testkit::random(1, 8_000_000)).unwrap();
+    let mut server = stage.server_body();
+    server["port"] = json!(proxy.port());
+    let server = client.post("/api/remote-servers", server).await.id(201);
+    let destination = client.post("/api/backup-destinations", json!({"label": "disk", "type": "local"})).await.id(201);
+    let body = json!({
+        "remote_server_id": server, "backup_destination_id": destination, "label": "slow", "type": "files",
+        "source_path": stage.site(), "frequency": "hourly",
+    });
+    let task = client.post("/api/backup-tasks", body).await.id(201);
+    let browser = &stage.browser;
+    stage.open(&format!("/tasks/{task}")).await;
+    browser.click("#run").await;
+    browser.wait_for("document.querySelector('progress[value]')").await;
+    browser.wait_for_text("of about").await;
+    browser.wait_for_text("Backing up").await;
+    let first = browser.evaluate("document.querySelector('progress').value").await.as_f64().unwrap();
+    // The bar moves without a reload, and whoever holds the focus keeps it.
+    browser.evaluate("document.querySelector('.live button').focus()").await;
+    browser.evaluate("window.isSamePage = true").await;
+    browser.wait_for(&format!("document.querySelector('progress').value > {first}")).await;
+    assert_eq!(
+        browser.evaluate("document.activeElement === document.querySelector('.live button')").await,
+        json!(true)
+    );
+    assert_eq!(browser.evaluate("window.isSamePage === true").await, json!(true));
+    browser.press("Cancel").await;
+    browser.wait_for_text("Cancelled").await;
+    assert_eq!(browser.problems().await, Vec::<String>::new());
 }

@@ -1,0 +1,48 @@
+//! A schedule in words, with the reader's own time where it differs.
+
+use holdfast_core::clock;
+use holdfast_core::schedule::{Frequency, Schedule, TimeOfDay};
+
+use crate::human::Reader;
+
+/// When a task runs, in words; with the reader's own time where it differs.
+pub(crate) fn schedule_words(reader: &Reader, schedule: &Schedule) -> String {
+    let t = reader.t;
+    if let Some(cron) = &schedule.cron {
+        let text = t.with("schedule-cron", "cron", cron.as_str());
+        // The library describes expressions in English alone.
+        return if t.code() == "en" { format!("{} ({text})", cron.describe()) } else { text };
+    }
+    let time = schedule.time.unwrap_or(TimeOfDay::MIDNIGHT);
+    let utc = time.to_string();
+    let words = match schedule.frequency {
+        Frequency::Hourly => return t.with("schedule-hourly", "minute", utc.split(':').next_back().unwrap_or("00")),
+        Frequency::Daily | Frequency::Custom => t.with("schedule-daily", "time", utc),
+        Frequency::Weekly => {
+            let weekday = t.say(&format!("weekday-{}", schedule.day_of_week));
+            t.with2("schedule-weekly", "weekday", weekday, "time", utc)
+        }
+        Frequency::Monthly => t.with2("schedule-monthly", "day", schedule.day_of_month, "time", utc),
+    };
+    let offset = clock::offset_secs(reader.now, &reader.zone);
+    if offset == 0 {
+        return words;
+    }
+    let there = time.shifted(offset).to_string();
+    // Its day may be another one there.
+    let minutes: i64 = utc_minutes(time) + i64::from(offset).div_euclid(60);
+    let local = match (schedule.frequency, minutes.div_euclid(24 * 60)) {
+        (Frequency::Weekly, days) if days != 0 => {
+            let weekday = t.say(&format!("weekday-{}", (schedule.day_of_week + days).rem_euclid(7)));
+            t.with2("schedule-local-weekday", "weekday", weekday, "time", there)
+        }
+        _ => t.with("schedule-local", "time", there),
+    };
+    format!("{words} ({local})")
+}
+
+fn utc_minutes(time: TimeOfDay) -> i64 {
+    let text = time.to_string();
+    let (hour, minute) = text.split_once(':').unwrap_or(("0", "0"));
+    hour.parse::<i64>().unwrap_or(0) * 60 + minute.parse::<i64>().unwrap_or(0)
+}
