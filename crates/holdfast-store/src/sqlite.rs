@@ -74,6 +74,8 @@ struct State {
     connection: Option<SqliteConnection>,
     /// `BEGIN IMMEDIATE` was sent and neither committed nor rolled back.
     outer_open: bool,
+    /// `BEGIN IMMEDIATE` is on its way.
+    is_beginning: bool,
     /// A writer is at work, or went away without committing.
     savepoint_open: bool,
     /// Writers whose work is in the outer transaction and waits for its commit.
@@ -82,8 +84,13 @@ struct State {
 
 impl Writer {
     fn start(connection: SqliteConnection) -> Self {
-        let state =
-            State { connection: Some(connection), outer_open: false, savepoint_open: false, waiting: Vec::new() };
+        let state = State {
+            connection: Some(connection),
+            outer_open: false,
+            is_beginning: false,
+            savepoint_open: false,
+            waiting: Vec::new(),
+        };
         let writer = Self { state: Arc::new(Mutex::new(state)), commit_wanted: Arc::new(Notify::new()) };
         tokio::spawn(commit_when_wanted(Arc::downgrade(&writer.state), writer.commit_wanted.clone()));
         writer
@@ -130,7 +137,14 @@ impl State {
     async fn begin(&mut self) -> Result<(), StoreError> {
         self.undo_abandoned_work().await;
         if !self.outer_open {
-            self.send("BEGIN IMMEDIATE").await?;
+            // Whoever began before was ended in the middle, as at the end of a runtime: nobody knows how far it came.
+            if self.is_beginning && self.send("ROLLBACK").await.is_ok() {
+                tracing::debug!("a transaction that nobody has is rolled back");
+            }
+            self.is_beginning = true;
+            let begun = self.send("BEGIN IMMEDIATE").await;
+            self.is_beginning = false;
+            begun?;
             self.outer_open = true;
         }
         self.send("SAVEPOINT work").await?;

@@ -25,7 +25,7 @@ impl Stage {
         let installation = Installation::new(Engine::Sqlite).await;
         // Tests sign in more often than people do.
         let service = installation.serve(&[("HOLDFAST_SIGN_INS_PER_MINUTE", "1000")]);
-        let files = tempfile::tempdir().unwrap();
+        let files = tempfile::Builder::new().prefix("www-").rand_bytes(4).tempdir().unwrap();
         let site = files.path().join("site");
         std::fs::create_dir_all(site.join("pictures")).unwrap();
         std::fs::write(site.join("index.html"), "<h1>Hello</h1>").unwrap();
