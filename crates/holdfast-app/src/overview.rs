@@ -7,10 +7,12 @@ use holdfast_core::standing::Standing;
 use holdfast_store::days::{self, DayRow};
 use holdfast_store::tasks::{self, StandingRow, TaskRow};
 use holdfast_store::upcoming::{self, UpcomingRow};
-use holdfast_store::{Tx, backups, live};
+use holdfast_store::{Tx, backups, live, settings};
 
 use crate::{App, Caller, Result};
 
+/// The setting that holds until when days were counted, in microseconds.
+pub const TALLIED_AT: &str = "tallied_at";
 /// Days that the overview looks back.
 pub const DAYS: usize = 30;
 /// Tasks that it shows one by one: those that need somebody first, then those that run next.
@@ -142,7 +144,7 @@ async fn load_days(tx: &mut Tx, user: UserId, now: Timestamp, zone: &Zone, store
         let is_today = number + 1 == starts.len();
         let row = known.iter().find(|row| row.day == *day);
         let figures = match row {
-            _ if is_today => days::count(tx, user, *start, clock::after_all()).await?,
+            _ if is_today => count_today(tx, user, *start, row).await?,
             Some(row) => row.figures,
             None => days::Figures::default(),
         };
@@ -153,7 +155,16 @@ async fn load_days(tx: &mut Tx, user: UserId, now: Timestamp, zone: &Zone, store
     Ok(rows)
 }
 
-/// The days from `since` on, counted from the runs themselves. What is stored is known of today alone.
+/// What was written down of today, and what ended since: a busy user's day has tens of thousands of runs.
+async fn count_today(tx: &mut Tx, user: UserId, start: Timestamp, row: Option<&DayRow>) -> Result<days::Figures> {
+    let tallied = settings::find(tx, TALLIED_AT).await?.and_then(|text| text.parse().ok()).map(clock::from_micros);
+    match (row, tallied.filter(|at| *at > start)) {
+        (Some(row), Some(at)) => Ok(row.figures + days::count(tx, user, at, clock::after_all()).await?),
+        _ => Ok(days::count(tx, user, start, clock::after_all()).await?),
+    }
+}
+
+/// The days from `since` to `now`, counted from the runs themselves. What is stored is known of today alone.
 pub async fn count_days(
     tx: &mut Tx,
     user: UserId,
@@ -166,7 +177,7 @@ pub async fn count_days(
     let mut rows = Vec::with_capacity(starts.len());
     for (number, (day, start)) in starts.iter().enumerate() {
         let until = starts.get(number + 1).map(|(_, start)| *start);
-        let figures = days::count(tx, user, *start, until.unwrap_or_else(clock::after_all)).await?;
+        let figures = days::count(tx, user, *start, until.unwrap_or(now)).await?;
         let stored_bytes = until.is_none().then_some(stored);
         rows.push(DayRow { day: day.clone(), figures, stored_bytes });
     }

@@ -116,15 +116,28 @@ pub struct BackupFilter {
 }
 
 pub async fn list(tx: &mut Tx, listing: &Listing, filter: &BackupFilter) -> Result<Page<BackupRow>> {
+    let status = filter.status.map(Verification::as_str);
+    // A statement of its own, so that the task's few backups are found without looking at all the others.
+    if let Some(task) = filter.task {
+        return list_page!(
+            tx,
+            listing,
+            "backups" as "b",
+            " AND ($2 IS NULL OR $2 = '') AND b.task_id = $5 AND ($6 IS NULL OR b.verification = $6)
+              AND ($7 OR b.deleted_at IS NULL) AND (NOT $8 OR b.verification IN ('corrupt', 'missing'))",
+            task,
+            status,
+            filter.with_deleted,
+            filter.is_damaged
+        );
+    }
     list_page!(
         tx,
         listing,
         "backups" as "b",
-        " AND ($2 IS NULL OR $2 = '') AND ($5 IS NULL OR b.task_id = $5) AND ($6 IS NULL OR b.verification = $6)
-          AND ($7 OR b.deleted_at IS NULL)
-          AND (NOT $8 OR b.verification IN ('corrupt', 'missing'))",
-        filter.task,
-        filter.status.map(Verification::as_str),
+        " AND ($2 IS NULL OR $2 = '') AND ($5 IS NULL OR b.verification = $5) AND ($6 OR b.deleted_at IS NULL)
+          AND (NOT $7 OR b.verification IN ('corrupt', 'missing'))",
+        status,
         filter.with_deleted,
         filter.is_damaged
     )

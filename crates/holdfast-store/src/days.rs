@@ -15,6 +15,19 @@ pub struct Figures {
     pub busy_micros: i64,
 }
 
+impl std::ops::Add for Figures {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            successful: self.successful + other.successful,
+            failed: self.failed + other.failed,
+            cancelled: self.cancelled + other.cancelled,
+            busy_micros: self.busy_micros + other.busy_micros,
+        }
+    }
+}
+
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct DayRow {
     /// `YYYY-MM-DD` in the user's zone.

@@ -86,7 +86,7 @@ async fn seed(url: &str, key: &Path) {
         true => format!(
             "(WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {count}) SELECT n FROM s) s"
         ),
-        false => format!("generate_series(1, {count}) AS s(n)"),
+        false => format!("generate_series(CAST(1 AS BIGINT), {count}) AS s(n)"),
     };
     // A run every 2.6 seconds for a month; one in fifty failed.
     let statements = [

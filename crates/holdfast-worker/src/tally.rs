@@ -1,14 +1,13 @@
 //! Counts what happened day by day, so that nobody has to go through a million runs to see a month.
 
-use holdfast_app::{App, Result, overview};
+use holdfast_app::overview::{self, TALLIED_AT};
+use holdfast_app::{App, Result};
 use holdfast_core::clock;
 use holdfast_core::ids::UserId;
 use holdfast_store::{days, settings};
 
 use crate::scheduler::later;
 
-/// When this was done last, in microseconds.
-const TALLIED_AT: &str = "tallied_at";
 /// What ended while somebody else was counting is counted with the next.
 const OVERLAP_SECS: i64 = 300;
 /// After a longer silence this many days are counted anew.
