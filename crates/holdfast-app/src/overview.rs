@@ -5,7 +5,8 @@ use holdfast_core::clock::{self, Zone};
 use holdfast_core::ids::UserId;
 use holdfast_core::standing::Standing;
 use holdfast_store::days::{self, DayRow};
-use holdfast_store::tasks::{self, StandingRow, TaskRow};
+use holdfast_store::standings::{self, StandingRow};
+use holdfast_store::tasks::{self, TaskRow};
 use holdfast_store::upcoming::{self, UpcomingRow};
 use holdfast_store::{Tx, backups, live, settings};
 
@@ -65,7 +66,7 @@ pub struct Overview {
 pub async fn show(app: &App, caller: &Caller) -> Result<Overview> {
     let now = app.now();
     let mut tx = app.store.read().await?;
-    let standings = tasks::count_standings(&mut tx, caller.user).await?;
+    let standings = standings::count(&mut tx, caller.user).await?;
     let mut counts: Vec<Count> = Vec::new();
     for row in &standings {
         match counts.iter_mut().find(|count| count.standing == row.standing()) {
@@ -74,7 +75,7 @@ pub async fn show(app: &App, caller: &Caller) -> Result<Overview> {
         }
     }
     let next = upcoming::list(&mut tx, caller.user, CARDS).await?;
-    let mut ids = tasks::list_wanting(&mut tx, caller.user, CARDS).await?;
+    let mut ids = standings::list_wanting(&mut tx, caller.user, CARDS).await?;
     for row in &next {
         if ids.len() < CARDS as usize && !ids.contains(&row.id) {
             ids.push(row.id);
@@ -97,36 +98,53 @@ pub async fn show(app: &App, caller: &Caller) -> Result<Overview> {
 }
 
 async fn load_cards(tx: &mut Tx, ids: &[i64], now: Timestamp, zone: &Zone) -> Result<Vec<Card>> {
-    let standings = tasks::list_standings(tx, ids).await?;
+    let standings = standings::list(tx, ids).await?;
+    let days = Days::of(now, zone);
+    let ends = days::list_ends(tx, ids, days.first()).await?;
+    let sizes = backups::list_sizes(tx, ids, SIZES).await?;
     let mut cards = Vec::with_capacity(ids.len());
     for task in tasks::list_by_id(tx, ids).await? {
         let Some(standing) = standings.iter().find(|row| row.id == task.id).cloned() else { continue };
-        let days = load_results(tx, task.id, now, zone).await?;
-        let sizes = backups::list_sizes(tx, task.id, SIZES).await?;
-        cards.push(Card { task, standing, days, sizes });
+        let own_ends = ends.iter().filter(|(of, ..)| *of == task.id).map(|(_, status, at)| (status.as_str(), at.0));
+        let own_sizes = sizes.iter().filter(|(of, _)| *of == task.id).map(|(_, size)| *size);
+        cards.push(Card { days: days.results(own_ends), sizes: own_sizes.collect(), standing, task });
     }
     Ok(cards)
 }
 
 /// How each of the last days of a task went.
 pub async fn task_days(app: &App, caller: &Caller, task: i64) -> Result<Vec<DayResult>> {
-    load_results(&mut app.store.read().await?, task, app.now(), &caller.zone).await
+    let days = Days::of(app.now(), &caller.zone);
+    let ends = days::list_ends(&mut app.store.read().await?, &[task], days.first()).await?;
+    Ok(days.results(ends.iter().map(|(_, status, at)| (status.as_str(), at.0))))
 }
 
-async fn load_results(tx: &mut Tx, task: i64, now: Timestamp, zone: &Zone) -> Result<Vec<DayResult>> {
-    let starts = day_starts(now, zone);
-    let first = starts.first().map_or(now, |(_, start)| *start);
-    let mut results = vec![DayResult::Nothing; starts.len()];
-    for (status, at) in days::list_ends(tx, task, first).await? {
-        let place = starts.partition_point(|(_, start)| *start <= at.0).saturating_sub(1);
-        results[place] = match (results[place], status.as_str()) {
-            (DayResult::Nothing, "successful") => DayResult::Good,
-            (DayResult::Nothing, "failed") => DayResult::Bad,
-            (DayResult::Good, "failed") | (DayResult::Bad, "successful") => DayResult::Mixed,
-            (result, _) => result,
-        };
+/// The first instants of the last days, the oldest first.
+struct Days(Vec<Timestamp>);
+
+impl Days {
+    fn of(now: Timestamp, zone: &Zone) -> Self {
+        Self(day_starts(now, zone).into_iter().map(|(_, start)| start).collect())
     }
-    Ok(results)
+
+    fn first(&self) -> Timestamp {
+        self.0.first().copied().unwrap_or_default()
+    }
+
+    /// How each day went, of the ends of a task's runs.
+    fn results<'a>(&self, ends: impl Iterator<Item = (&'a str, Timestamp)>) -> Vec<DayResult> {
+        let mut results = vec![DayResult::Nothing; self.0.len()];
+        for (status, at) in ends {
+            let place = self.0.partition_point(|start| *start <= at).saturating_sub(1);
+            results[place] = match (results[place], status) {
+                (DayResult::Nothing, "successful") => DayResult::Good,
+                (DayResult::Nothing, "failed") => DayResult::Bad,
+                (DayResult::Good, "failed") | (DayResult::Bad, "successful") => DayResult::Mixed,
+                (result, _) => result,
+            };
+        }
+        results
+    }
 }
 
 /// The last days with their first instants, the oldest first.

@@ -7,8 +7,10 @@ use holdfast_core::page::Page;
 use holdfast_core::run::{RunStatus, Trigger};
 use holdfast_core::task::{TaskDraft, TaskInput};
 use holdfast_core::{Secret, Timestamp, random, rules};
+use holdfast_store::due;
 use holdfast_store::runs::{self, NewRun, RunRow, Subject};
-use holdfast_store::tasks::{self, Attachable, StandingRow, TaskFilter, TaskRow};
+use holdfast_store::standings::{self, StandingRow};
+use holdfast_store::tasks::{self, Attachable, TaskFilter, TaskRow};
 use holdfast_store::upcoming::{self, UpcomingRow};
 use holdfast_store::{Listing, Tx, backups};
 
@@ -41,7 +43,7 @@ pub async fn show(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
 /// How these tasks stand.
 pub async fn list_standings(app: &App, items: &[Task]) -> Result<Vec<StandingRow>> {
     let ids: Vec<i64> = items.iter().map(|task| task.row.id).collect();
-    Ok(tasks::list_standings(&mut app.store.read().await?, &ids).await?)
+    Ok(standings::list(&mut app.store.read().await?, &ids).await?)
 }
 
 /// What these tasks of the caller's are called.
@@ -208,7 +210,7 @@ async fn queue(app: &App, mut tx: Tx, row: &TaskRow, trigger: Trigger) -> Result
     }
     let task = TaskId(row.id);
     // In place of a second try it is one: its end is told, whatever it is.
-    let attempt = if tasks::drop_retry(&mut tx, task).await? { 2 } else { 1 };
+    let attempt = if due::drop_retry(&mut tx, task).await? { 2 } else { 1 };
     let new = NewRun { attempt, ..NewRun::asked_for(UserId(row.user_id), Subject::Backup(task), trigger) };
     if runs::insert(&mut tx, &new, app.now()).await?.is_none() {
         return Err(AppError::Conflict("This backup task is already running.".into()));

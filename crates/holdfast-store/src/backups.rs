@@ -6,7 +6,9 @@ use holdfast_core::page::Page;
 use holdfast_core::retention::Stored;
 use holdfast_core::secret::SecretChange;
 use holdfast_core::{Secret, Timestamp};
+use sqlx::QueryBuilder;
 
+use crate::engine::push_ids;
 use crate::{At, Listing, Result, StoreError, Tx};
 
 packed_row! {
@@ -334,14 +336,18 @@ pub async fn count_needs(tx: &mut Tx, user: UserId) -> Result<Needs> {
     Ok(found.unwrap_or_default())
 }
 
-/// Sizes of a task's newest backups, the oldest first; also of those that are gone.
-pub async fn list_sizes(tx: &mut Tx, task: i64, limit: i64) -> Result<Vec<i64>> {
-    let rows = fetch_all!(
-        tx,
-        (i64,),
-        "SELECT size_bytes FROM backups WHERE task_id = $1 ORDER BY id DESC LIMIT $2",
-        task,
-        limit
-    )?;
-    Ok(rows.into_iter().rev().map(|(size,)| size).collect())
+/// Tasks with the sizes of their newest backups, the oldest first; also of those that are gone.
+pub async fn list_sizes(tx: &mut Tx, tasks: &[i64], limit: i64) -> Result<Vec<(i64, i64)>> {
+    if tasks.is_empty() {
+        return Ok(Vec::new());
+    }
+    on!(tx, conn => {
+        let mut query = QueryBuilder::<Db>::new(
+            "SELECT task_id, size_bytes FROM (SELECT id, task_id, size_bytes,
+                 ROW_NUMBER() OVER (PARTITION BY task_id ORDER BY id DESC) AS place FROM backups WHERE task_id IN (",
+        );
+        push_ids(&mut query, tasks);
+        query.push(")) AS b WHERE place <= ").push_bind(limit).push(" ORDER BY id");
+        query.build_query_as::<(i64, i64)>().fetch_all(conn).await
+    })
 }

@@ -2,7 +2,9 @@
 
 use holdfast_core::Timestamp;
 use holdfast_core::ids::UserId;
+use sqlx::QueryBuilder;
 
+use crate::engine::push_ids;
 use crate::{At, Result, Tx};
 
 /// What happened between two instants.
@@ -110,14 +112,18 @@ pub async fn list_active(tx: &mut Tx, since: Timestamp) -> Result<Vec<(i64, Stri
     )
 }
 
-/// How the runs of one task ended: one of each kind of end in each quarter of an hour, which is what zones differ by.
-pub async fn list_ends(tx: &mut Tx, task: i64, since: Timestamp) -> Result<Vec<(String, At)>> {
-    fetch_all!(
-        tx,
-        (String, At),
-        "SELECT status, MIN(finished_at) FROM runs WHERE task_id = $1 AND finished_at IS NOT NULL AND finished_at >= $2
-         GROUP BY status, finished_at / 900000000 ORDER BY 2",
-        task,
-        At(since)
-    )
+/// How the runs of these tasks ended: one of each kind of end in each quarter of an hour, which is what zones differ by.
+pub async fn list_ends(tx: &mut Tx, tasks: &[i64], since: Timestamp) -> Result<Vec<(i64, String, At)>> {
+    if tasks.is_empty() {
+        return Ok(Vec::new());
+    }
+    on!(tx, conn => {
+        let mut query = QueryBuilder::<Db>::new(
+            "SELECT task_id, status, MIN(finished_at) FROM runs WHERE finished_at IS NOT NULL AND finished_at >= ",
+        );
+        query.push_bind(At(since)).push(" AND task_id IN (");
+        push_ids(&mut query, tasks);
+        query.push(") GROUP BY task_id, status, finished_at / 900000000 ORDER BY 3");
+        query.build_query_as::<(i64, String, At)>().fetch_all(conn).await
+    })
 }

@@ -327,3 +327,14 @@ impl Drop for Tx {
         }
     }
 }
+
+/// The ids of an `IN (…)`, which is never empty.
+pub(crate) fn push_ids<Db: sqlx::Database>(query: &mut sqlx::QueryBuilder<Db>, ids: &[i64])
+where
+    i64: for<'q> sqlx::Encode<'q, Db> + sqlx::Type<Db>,
+{
+    let mut list = query.separated(", ");
+    for id in ids {
+        list.push_bind(*id);
+    }
+}

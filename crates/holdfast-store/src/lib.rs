@@ -16,15 +16,20 @@ mod pool;
 mod sealing;
 mod sqlite;
 
+#[macro_use]
+pub mod standings;
+
 pub mod audit;
 pub mod backups;
 pub mod days;
 pub mod destinations;
+pub mod due;
 pub mod identities;
 pub mod live;
 pub mod master_key;
 pub mod notices;
 pub mod probes;
+pub mod queue;
 pub mod restores;
 pub mod runs;
 pub mod servers;

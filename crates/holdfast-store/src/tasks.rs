@@ -7,20 +7,13 @@ use holdfast_core::rules::search_form;
 use holdfast_core::run::{FailureCode, RunStatus, TaskStatus};
 use holdfast_core::schedule::{Cron, Frequency, Schedule, TimeOfDay};
 use holdfast_core::secret::SecretChange;
-use holdfast_core::standing::{Facts, Standing};
+use holdfast_core::standing::Standing;
 use holdfast_core::task::{DatabaseEngine, Source, Storage, TaskDraft, TaskKind, TaskSettings};
 use holdfast_core::{Secret, Timestamp};
 use sqlx::QueryBuilder;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, push_ids};
 use crate::{At, Listing, Result, StoreError, Tx};
-
-// A task is running while it has a live run; that is looked up, not stored, so that it cannot be wrong.
-macro_rules! is_live {
-    () => {
-        "EXISTS (SELECT 1 FROM runs r WHERE r.task_id = t.id AND r.status IN ('queued', 'running'))"
-    };
-}
 
 // The same as the core's standing, for the database to choose by; a test compares the two.
 macro_rules! standing {
@@ -108,7 +101,7 @@ impl TaskRow {
     }
 }
 
-fn read_schedule(
+pub(crate) fn read_schedule(
     frequency: &str,
     time: Option<&str>,
     day_of_week: i64,
@@ -194,10 +187,7 @@ pub async fn list_tag_ids(tx: &mut Tx, tasks: &[i64]) -> Result<Vec<(i64, i64)>>
 async fn list_attached(tx: &mut Tx, select: &'static str, tasks: &[i64]) -> Result<Vec<(i64, i64)>> {
     on!(tx, conn => {
         let mut query = QueryBuilder::<Db>::new(select);
-        let mut ids = query.separated(", ");
-        for id in tasks {
-            ids.push_bind(*id);
-        }
+        push_ids(&mut query, tasks);
         query.push(") ORDER BY 1, 2");
         query.build_query_as::<(i64, i64)>().fetch_all(conn).await
     })
@@ -372,10 +362,7 @@ pub async fn count_owned(tx: &mut Tx, table: Attachable, owner: UserId, ids: &[i
     let count = on!(tx, conn => {
         let mut query = QueryBuilder::<Db>::new(select);
         query.push_bind(owner.0).push(" AND id IN (");
-        let mut list = query.separated(", ");
-        for id in ids {
-            list.push_bind(*id);
-        }
+        push_ids(&mut query, ids);
         query.push(")");
         query.build_query_scalar::<i64>().fetch_one(conn).await
     })?;
@@ -400,101 +387,6 @@ pub enum Attachable {
     Destination,
     Stream,
     Tag,
-}
-
-/// A task whose slot has come.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct DueRow {
-    pub id: i64,
-    pub user_id: i64,
-    pub next_run_at: At,
-    frequency: String,
-    time_to_run_at: Option<String>,
-    day_of_week: i64,
-    day_of_month: i64,
-    custom_cron: Option<String>,
-}
-
-impl DueRow {
-    pub fn schedule(&self) -> Result<Schedule> {
-        let cron = self.custom_cron.as_deref();
-        read_schedule(&self.frequency, self.time_to_run_at.as_deref(), self.day_of_week, self.day_of_month, cron)
-    }
-}
-
-/// Tasks whose slot has come, soonest first. Of several processes that ask, each gets others.
-pub async fn list_due(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<DueRow>> {
-    const SQL: &str =
-        "SELECT id, user_id, next_run_at, frequency, time_to_run_at, day_of_week, day_of_month, custom_cron
-         FROM backup_tasks WHERE next_run_at <= $1 ORDER BY next_run_at, id LIMIT $2";
-    const SHARED: &str =
-        "SELECT id, user_id, next_run_at, frequency, time_to_run_at, day_of_week, day_of_month, custom_cron
-         FROM backup_tasks WHERE next_run_at <= $1 ORDER BY next_run_at, id LIMIT $2 FOR UPDATE SKIP LOCKED";
-    let sql = if tx.is_sqlite() { SQL } else { SHARED };
-    fetch_all!(tx, DueRow, sql, At(now), limit)
-}
-
-/// A task that is to be tried once more.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct RetryRow {
-    pub id: i64,
-    pub user_id: i64,
-    /// Who asked for the run that failed; nobody when its log is gone.
-    pub requested_by: Option<String>,
-    pub retry_run_id: Option<i64>,
-}
-
-/// Tasks whose second try has come.
-pub async fn list_retries(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<RetryRow>> {
-    const SQL: &str = "SELECT t.id, t.user_id,
-             (SELECT r.requested_by FROM runs r WHERE r.id = t.retry_run_id) AS requested_by, t.retry_run_id
-         FROM backup_tasks t WHERE t.retry_at <= $1 ORDER BY t.retry_at, t.id LIMIT $2";
-    const SHARED: &str = "SELECT t.id, t.user_id,
-             (SELECT r.requested_by FROM runs r WHERE r.id = t.retry_run_id) AS requested_by, t.retry_run_id
-         FROM backup_tasks t WHERE t.retry_at <= $1 ORDER BY t.retry_at, t.id LIMIT $2 FOR UPDATE OF t SKIP LOCKED";
-    let sql = if tx.is_sqlite() { SQL } else { SHARED };
-    fetch_all!(tx, RetryRow, sql, At(now), limit)
-}
-
-/// Has a task tried once more later, unless it is paused.
-pub async fn plan_retry(tx: &mut Tx, id: TaskId, failed: RunId, at: Timestamp) -> Result<bool> {
-    let planned = execute!(
-        tx,
-        "UPDATE backup_tasks SET retry_at = $1, retry_run_id = $2 WHERE id = $3 AND paused_at IS NULL",
-        At(at),
-        failed.0,
-        id.0
-    )?;
-    Ok(planned == 1)
-}
-
-/// A run that starts otherwise makes a second try needless. False when there was none, or another took it.
-pub async fn drop_retry(tx: &mut Tx, id: TaskId) -> Result<bool> {
-    let sql = "UPDATE backup_tasks SET retry_at = NULL WHERE id = $1 AND retry_at IS NOT NULL";
-    Ok(execute!(tx, sql, id.0)? == 1)
-}
-
-/// Counts a worker that this task's run lost, and gives how many that are in a row.
-pub async fn count_loss(tx: &mut Tx, id: TaskId) -> Result<i64> {
-    let row = fetch_optional!(
-        tx,
-        (i64,),
-        "UPDATE backup_tasks SET losses = losses + 1 WHERE id = $1 RETURNING losses",
-        id.0
-    )?;
-    Ok(row.map_or(0, |(losses,)| losses))
-}
-
-/// Moves a due task to its next slot, unless another scheduler did or the schedule was edited meanwhile.
-pub async fn advance(tx: &mut Tx, due: &DueRow, next_run_at: Option<Timestamp>) -> Result<bool> {
-    let moved = execute!(
-        tx,
-        "UPDATE backup_tasks SET next_run_at = $1 WHERE id = $2 AND next_run_at = $3",
-        next_run_at.map(At),
-        due.id,
-        due.next_run_at
-    )?;
-    Ok(moved == 1)
 }
 
 /// Notes the end of the task's last run. One that somebody cancelled says nothing about how the task stands.
@@ -538,12 +430,6 @@ pub async fn update_proven(tx: &mut Tx, backup: BackupId) -> Result<()> {
     Ok(())
 }
 
-/// The task's run came to an end by itself: what was lost before does not count any more.
-pub async fn forget_losses(tx: &mut Tx, id: TaskId) -> Result<()> {
-    execute!(tx, "UPDATE backup_tasks SET losses = 0 WHERE id = $1 AND losses > 0", id.0)?;
-    Ok(())
-}
-
 /// What these tasks of a user's are called.
 pub async fn list_labels(tx: &mut Tx, owner: UserId, tasks: &[i64]) -> Result<Vec<(i64, String)>> {
     if tasks.is_empty() {
@@ -552,115 +438,27 @@ pub async fn list_labels(tx: &mut Tx, owner: UserId, tasks: &[i64]) -> Result<Ve
     on!(tx, conn => {
         let mut query = QueryBuilder::<Db>::new("SELECT id, label FROM backup_tasks WHERE user_id = ");
         query.push_bind(owner.0).push(" AND id IN (");
-        let mut ids = query.separated(", ");
-        for id in tasks {
-            ids.push_bind(*id);
-        }
+        push_ids(&mut query, tasks);
         query.push(")");
         query.build_query_as::<(i64, String)>().fetch_all(conn).await
     })
 }
 
-/// How a task stands, and since when.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct StandingRow {
-    pub id: i64,
-    pub last_run_id: Option<i64>,
-    pub last_status: Option<String>,
-    pub last_error_code: Option<String>,
-    pub last_warnings: i64,
-    pub last_success_at: Option<At>,
-    pub overdue_since: Option<At>,
-    pub paused_at: Option<At>,
-    pub proven_at: Option<At>,
-    pub is_live: bool,
-}
-
-impl StandingRow {
-    pub fn standing(&self) -> Standing {
-        Standing::of(Facts {
-            is_running: self.is_live,
-            is_paused: self.paused_at.is_some(),
-            is_overdue: self.overdue_since.is_some(),
-            has_failed: self.last_status.as_deref().map(|status| status == RunStatus::Failed.as_str()),
-            has_warnings: self.last_warnings > 0,
-        })
-    }
-}
-
-/// How these tasks stand.
-pub async fn list_standings(tx: &mut Tx, tasks: &[i64]) -> Result<Vec<StandingRow>> {
-    if tasks.is_empty() {
+/// The tasks with these ids, in the order of these.
+pub async fn list_by_id(tx: &mut Tx, ids: &[i64]) -> Result<Vec<TaskRow>> {
+    if ids.is_empty() {
         return Ok(Vec::new());
     }
-    on!(tx, conn => {
-        let mut query = QueryBuilder::<Db>::new(concat!(
-            "SELECT t.id, t.last_run_id, t.last_status, t.last_error_code, t.last_warnings, t.last_success_at,
-                 t.overdue_since, t.paused_at, t.proven_at, ", is_live!(), " AS is_live
-             FROM backup_tasks t WHERE t.id IN ("
-        ));
-        let mut ids = query.separated(", ");
-        for id in tasks {
-            ids.push_bind(*id);
-        }
+    let lines = on!(tx, conn => {
+        let mut query = QueryBuilder::<Db>::new(concat!("SELECT ", packed_line!(), " FROM backup_tasks t WHERE t.id IN ("));
+        push_ids(&mut query, ids);
         query.push(")");
-        query.build_query_as::<StandingRow>().fetch_all(conn).await
-    })
-}
-
-/// So many of a user's tasks stand like this. Whether they run is not looked at.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct StandingCount {
-    last_status: Option<String>,
-    is_overdue: bool,
-    is_paused: bool,
-    has_warnings: bool,
-    pub count: i64,
-    pub proven: i64,
-}
-
-impl StandingCount {
-    pub fn standing(&self) -> Standing {
-        Standing::of(Facts {
-            is_running: false,
-            is_paused: self.is_paused,
-            is_overdue: self.is_overdue,
-            has_failed: self.last_status.as_deref().map(|status| status == RunStatus::Failed.as_str()),
-            has_warnings: self.has_warnings,
-        })
+        query.build_query_as::<(String,)>().fetch_all(conn).await
+    })?;
+    let mut rows = Vec::with_capacity(lines.len());
+    for (line,) in &lines {
+        rows.push(crate::packed::unpack::<TaskRow>(line)?);
     }
-}
-
-pub async fn count_standings(tx: &mut Tx, owner: UserId) -> Result<Vec<StandingCount>> {
-    fetch_all!(
-        tx,
-        StandingCount,
-        "SELECT last_status, (overdue_since IS NOT NULL) AS is_overdue, (paused_at IS NOT NULL) AS is_paused,
-             (last_warnings > 0) AS has_warnings, COUNT(*) AS count, COUNT(proven_at) AS proven
-         FROM backup_tasks WHERE user_id = $1 GROUP BY 1, 2, 3, 4",
-        owner.0
-    )
-}
-
-/// Tasks that somebody has to do something about.
-pub async fn list_wanting(tx: &mut Tx, owner: UserId, limit: i64) -> Result<Vec<i64>> {
-    let rows = fetch_all!(
-        tx,
-        (i64,),
-        "SELECT id FROM backup_tasks
-         WHERE user_id = $1 AND paused_at IS NULL AND (last_status = 'failed' OR overdue_since IS NOT NULL)
-         ORDER BY id LIMIT $2",
-        owner.0,
-        limit
-    )?;
-    Ok(rows.into_iter().map(|(id,)| id).collect())
-}
-
-/// The tasks with these ids, by id.
-pub async fn list_by_id(tx: &mut Tx, ids: &[i64]) -> Result<Vec<TaskRow>> {
-    let mut rows = Vec::with_capacity(ids.len());
-    for id in ids {
-        rows.extend(find(tx, TaskId(*id)).await?);
-    }
+    rows.sort_unstable_by_key(|row| ids.iter().position(|id| *id == row.id));
     Ok(rows)
 }

@@ -25,8 +25,8 @@ use tokio_util::sync::CancellationToken;
 use tower_http::compression::CompressionLayer;
 
 use crate::pages::{
-    account, administration, audit, backups, destinations, identity, notices, overview, probe, restore, runs, search,
-    security, servers, sign_in, streams, tags, task_form, tasks,
+    account, administration, audit, backups, destinations, identity, kept, notices, overview, probe, restore, runs,
+    search, security, servers, sign_in, streams, tags, task_form, tasks,
 };
 
 /// What every page reaches.
@@ -146,29 +146,21 @@ fn backup_pages() -> Router<Arc<Ui>> {
 
 fn resource_pages() -> Router<Arc<Ui>> {
     Router::new()
+        .merge(kept::routes::<servers::Server>())
+        .merge(kept::routes::<destinations::Destination>())
+        .merge(kept::routes::<streams::Stream>())
+        .merge(kept::routes::<tags::Tag>())
         .route("/servers", get(servers::list))
-        .route("/servers/new", get(servers::show_new).post(servers::create))
         .route("/servers/{id}", get(servers::show))
-        .route("/servers/{id}/edit", get(servers::show_edit).post(servers::update))
         .route("/servers/{id}/check", post(servers::check))
         .route("/servers/{id}/accept-key", post(servers::accept_key))
         .route("/servers/{id}/browse", get(probe::show_browse))
-        .route("/servers/{id}/delete", get(servers::show_delete).post(servers::delete))
         .route("/destinations", get(destinations::list))
-        .route("/destinations/new", get(destinations::show_new).post(destinations::create))
         .route("/destinations/{id}", get(destinations::show))
-        .route("/destinations/{id}/edit", get(destinations::show_edit).post(destinations::update))
         .route("/destinations/{id}/check", post(destinations::check))
-        .route("/destinations/{id}/delete", get(destinations::show_delete).post(destinations::delete))
         .route("/notifications", get(streams::list))
-        .route("/notifications/new", get(streams::show_new).post(streams::create))
-        .route("/notifications/{id}/edit", get(streams::show_edit).post(streams::update))
         .route("/notifications/{id}/test", post(streams::test))
-        .route("/notifications/{id}/delete", get(streams::show_delete).post(streams::delete))
         .route("/tags", get(tags::list))
-        .route("/tags/new", get(tags::show_new).post(tags::create))
-        .route("/tags/{id}/edit", get(tags::show_edit).post(tags::update))
-        .route("/tags/{id}/delete", post(tags::delete))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ pub(crate) mod audit;
 pub(crate) mod backups;
 pub(crate) mod destinations;
 pub(crate) mod identity;
+pub(crate) mod kept;
 pub(crate) mod notices;
 pub(crate) mod overview;
 pub(crate) mod probe;

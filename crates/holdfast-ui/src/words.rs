@@ -271,6 +271,9 @@ mod tests {
         let markers = [".say(\"", ".with(\"", ".with2(\""];
         uses(&root.join("templates"), ".html", &markers, &mut used);
         uses(&root.join("src"), ".rs", &markers, &mut used);
+        let constants =
+            [" LIST: &'static str = \"", " ADD: &'static str = \"", "_MEANS: Option<&'static str> = Some(\""];
+        uses(&root.join("src"), ".rs", &constants, &mut used);
         used.extend(RULES.iter().map(|(_, key)| (*key).to_owned()));
         used.retain(|key| key.contains('-') && !key.contains([' ', '{']));
         assert_eq!(used.difference(&english).collect::<Vec<_>>(), Vec::<&String>::new(), "asked for, but not there");

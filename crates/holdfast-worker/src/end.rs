@@ -15,7 +15,7 @@ use holdfast_engine::{
 };
 use holdfast_store::backups::{self, NewBackup};
 use holdfast_store::runs::{self, RunRow};
-use holdfast_store::{At, StoreError, Tx, audit, destinations, probes, servers, streams, tasks, uploads};
+use holdfast_store::{At, StoreError, Tx, audit, destinations, due, probes, servers, streams, tasks, uploads};
 
 use crate::Settings;
 use crate::execute::{Executor, of_app};
@@ -117,12 +117,12 @@ impl FollowUp<'_> {
         let run = RunId(self.run.id);
         tasks::update_last_run(tx, task, run, (status, self.code), self.warnings, now).await?;
         if self.is_loss {
-            let losses = tasks::count_loss(tx, task).await?;
+            let losses = due::count_loss(tx, task).await?;
             if losses >= MOST_LOSSES {
                 return self.pause(tx, task, now).await;
             }
         } else {
-            tasks::forget_losses(tx, task).await?;
+            due::forget_losses(tx, task).await?;
         }
         let is_first = self.run.attempt == 1 && !settings.retry_after.is_zero();
         if is_first
@@ -132,7 +132,7 @@ impl FollowUp<'_> {
             // Those that lost a worker together are not tried together: one of them may be to blame.
             let apart = if self.is_loss { 1 + task.0.rem_euclid(8) } else { 1 };
             let seconds = i64::try_from(settings.retry_after.as_secs()).unwrap_or(3600) * apart;
-            if tasks::plan_retry(tx, task, RunId(self.run.id), later(now, seconds)).await? {
+            if due::plan_retry(tx, task, RunId(self.run.id), later(now, seconds)).await? {
                 self.line(tx, &format!("This will be tried once more in {seconds} seconds."), now).await?;
                 return Ok(Next::Retry);
             }

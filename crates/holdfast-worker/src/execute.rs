@@ -11,7 +11,8 @@ use holdfast_core::random;
 use holdfast_core::run::{FailureCode, RunKind};
 use holdfast_engine::{Context, Engine, EngineError, Journal};
 use holdfast_notify::Courier;
-use holdfast_store::runs::{self, Room, RunRow};
+use holdfast_store::queue::{self, Room};
+use holdfast_store::runs::{self, RunRow};
 use holdfast_store::{StoreError, backups, probes, restores, streams, tasks, uploads, users};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -56,7 +57,7 @@ impl Executor {
         let now = self.app.now();
         let until = lease_until(now, &self.settings);
         let mut tx = self.app.store.begin().await?;
-        let claimed = runs::claim(&mut tx, worker, room, self.settings.at_once, until, now).await?;
+        let claimed = queue::claim(&mut tx, worker, room, self.settings.at_once, until, now).await?;
         tx.commit().await?;
         Ok(claimed)
     }
@@ -253,7 +254,7 @@ impl Executor {
         if let Some(task) = run.task_id {
             tasks::find_locked(&mut tx, TaskId(task)).await?;
         }
-        let Some(epoch) = runs::fail_lost(&mut tx, lost, now).await? else { return Ok(()) };
+        let Some(epoch) = queue::fail_lost(&mut tx, lost, now).await? else { return Ok(()) };
         runs::append_line(&mut tx, lost.run, epoch, LOST, now).await?;
         let follow_up =
             FollowUp { run: &run, epoch, code: Some(FailureCode::WorkerLost), is_loss: true, warnings: run.warnings };

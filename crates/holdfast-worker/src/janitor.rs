@@ -4,7 +4,7 @@
 use holdfast_app::Result;
 use holdfast_core::run::Trigger;
 use holdfast_store::runs::{self, NewRun, Subject};
-use holdfast_store::{At, audit, backups, notices, sessions, tokens};
+use holdfast_store::{At, audit, backups, notices, queue, sessions, tokens};
 
 use crate::execute::Executor;
 use crate::scheduler::later;
@@ -60,7 +60,7 @@ async fn read_again(executor: &Executor) -> Result<()> {
     let now = app.now();
     let mut tx = app.store.read().await?;
     let room = READS_AT_ONCE - runs::count_verifying(&mut tx).await?;
-    if room <= 0 || runs::has_queued(&mut tx).await? {
+    if room <= 0 || queue::has_queued(&mut tx).await? {
         return Ok(());
     }
     let before = later(now, -(days * DAY_SECS * 9 / 10));

@@ -25,7 +25,7 @@ use holdfast_core::lease::Watch;
 use holdfast_core::{Timestamp, random};
 use holdfast_engine::Engine;
 use holdfast_notify::Courier;
-use holdfast_store::runs::{self, Room};
+use holdfast_store::queue::{self, Room};
 use holdfast_store::workers;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -221,7 +221,7 @@ impl Worker {
             long: self.executor.settings.runs_at_once.saturating_sub(under_way.long.len()),
             short: SHORT_RUNS_AT_ONCE.saturating_sub(under_way.short.len()),
         };
-        if !runs::has_queued(&mut self.app().store.read().await?).await? {
+        if !queue::has_queued(&mut self.app().store.read().await?).await? {
             return Ok(());
         }
         for run in self.executor.claim(&self.name, room).await? {
@@ -293,10 +293,10 @@ impl Worker {
     }
 
     /// Gives what there was to do, and how many runs were queued.
-    async fn do_chores(&self) -> Result<(runs::Waiting, usize)> {
+    async fn do_chores(&self) -> Result<(queue::Waiting, usize)> {
         let app = self.app();
         let now = app.now();
-        let waiting = runs::find_waiting(&mut app.store.read().await?, now).await?;
+        let waiting = queue::find_waiting(&mut app.store.read().await?, now).await?;
         for lost in self.find_lost(waiting).await? {
             self.executor.fail_lost(&lost).await?;
         }
@@ -313,17 +313,17 @@ impl Worker {
     }
 
     /// Runs whose workers have been silent for a lease, as far as this worker watched.
-    async fn find_lost(&self, waiting: runs::Waiting) -> Result<Vec<holdfast_core::lease::Beat>> {
+    async fn find_lost(&self, waiting: queue::Waiting) -> Result<Vec<holdfast_core::lease::Beat>> {
         let app = self.app();
         let running =
-            if waiting.has_running_run { runs::list_beats(&mut app.store.read().await?).await? } else { Vec::new() };
+            if waiting.has_running_run { queue::list_beats(&mut app.store.read().await?).await? } else { Vec::new() };
         let mut watch = self.watch.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         Ok(watch.look(&running, self.executor.settings.lease, app.now()))
     }
 
     /// Removes what is not wanted any more, and sums up weeks. Destinations may be slow to answer, and weeks long, so
     /// nothing else waits for this.
-    async fn clear_away(executor: &Executor, waiting: runs::Waiting) -> Result<()> {
+    async fn clear_away(executor: &Executor, waiting: queue::Waiting) -> Result<()> {
         if waiting.has_summary {
             weekly::write_due(executor).await?;
         }
@@ -338,7 +338,7 @@ impl Worker {
     }
 
     /// Starts to clear away, unless that is under way.
-    fn start_clearing(&self, clearing: &mut JoinSet<()>, waiting: runs::Waiting) {
+    fn start_clearing(&self, clearing: &mut JoinSet<()>, waiting: queue::Waiting) {
         while clearing.try_join_next().is_some() {}
         if clearing.is_empty() && (waiting.has_removal || waiting.has_upload || waiting.has_summary) {
             let executor = self.executor.clone();

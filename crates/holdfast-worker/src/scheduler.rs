@@ -6,8 +6,8 @@ use holdfast_core::ids::{RunId, TaskId, UserId};
 use holdfast_core::run::{FailureCode, RunStatus, Trigger};
 use holdfast_core::slots::{self, Due};
 use holdfast_core::{Timestamp, clock};
+use holdfast_store::due::{self, DueRow};
 use holdfast_store::runs::{self, NewRun, Subject};
-use holdfast_store::tasks::{self, DueRow};
 use holdfast_store::{StoreError, Tx};
 
 use crate::herald::Herald;
@@ -25,13 +25,13 @@ pub(crate) async fn tick(app: &App, herald: &Herald, now: Timestamp) -> Result<u
     let mut queued = 0;
     for _ in 0..BATCHES {
         let mut tx = app.store.begin().await?;
-        let due = tasks::list_due(&mut tx, now, BATCH).await?;
+        let due = due::list(&mut tx, now, BATCH).await?;
         for task in &due {
             queued += usize::from(advance(&mut tx, herald, task, now).await?);
         }
-        let retries = tasks::list_retries(&mut tx, now, BATCH).await?;
+        let retries = due::list_retries(&mut tx, now, BATCH).await?;
         for task in &retries {
-            if !tasks::drop_retry(&mut tx, TaskId(task.id)).await? {
+            if !due::drop_retry(&mut tx, TaskId(task.id)).await? {
                 continue;
             }
             let trigger = task.requested_by.as_deref().and_then(Trigger::parse).unwrap_or(Trigger::Schedule);
@@ -58,11 +58,11 @@ async fn advance(tx: &mut Tx, herald: &Herald, task: &DueRow, now: Timestamp) ->
     let Ok(schedule) = task.schedule().inspect_err(|error| {
         tracing::error!(task = task.id, %error, "this task has no next run any more");
     }) else {
-        tasks::advance(tx, task, None).await?;
+        due::advance(tx, task, None).await?;
         return Ok(false);
     };
     let Due { run, missed, missed_since, next } = slots::due(&schedule, task.next_run_at.0, now);
-    if !tasks::advance(tx, task, next).await? {
+    if !due::advance(tx, task, next).await? {
         return Ok(false);
     }
     let mut last_missed = None;
@@ -80,7 +80,7 @@ async fn advance(tx: &mut Tx, herald: &Herald, task: &DueRow, now: Timestamp) ->
     }
     let Some((slot, trigger)) = run else { return Ok(false) };
     // In place of a second try it is one: its end is told, whatever it is.
-    let attempt = if tasks::drop_retry(tx, id).await? { 2 } else { 1 };
+    let attempt = if due::drop_retry(tx, id).await? { 2 } else { 1 };
     let new = NewRun { slot: Some(slot), attempt, ..NewRun::asked_for(owner, Subject::Backup(id), trigger) };
     if runs::insert(tx, &new, now).await?.is_some() {
         return Ok(true);

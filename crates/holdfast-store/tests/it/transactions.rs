@@ -4,7 +4,8 @@ use holdfast_core::ids::{RunId, TaskId};
 use holdfast_core::queue::AtOnce;
 use holdfast_core::run::{RunStatus, Trigger};
 use holdfast_core::tag::TagDraft;
-use holdfast_store::runs::{self, NewRun, Room, Subject};
+use holdfast_store::queue::{self, Room};
+use holdfast_store::runs::{self, NewRun, Subject};
 use holdfast_store::{StoreError, tags, users};
 use holdfast_testkit::{TestApp, on_both_engines};
 
@@ -102,8 +103,8 @@ on_both_engines! {
                     let now = app.now();
                     let until = now + std::time::Duration::from_secs(60);
                     let (name, limits) = (format!("worker {number}"), AtOnce { per_server: 2, per_user: 4 });
-                    let claimed = runs::claim(&mut tx, &name, Room { long: 1, short: 1 + number % 3 }, limits, until, now).await.unwrap();
-                    let waiting = runs::find_waiting(&mut tx, now).await.unwrap().has_queued_run;
+                    let claimed = queue::claim(&mut tx, &name, Room { long: 1, short: 1 + number % 3 }, limits, until, now).await.unwrap();
+                    let waiting = queue::find_waiting(&mut tx, now).await.unwrap().has_queued_run;
                     tx.commit().await.unwrap();
                     mine.extend(claimed.iter().map(|run| run.id));
                     if claimed.is_empty() && !waiting {
@@ -127,7 +128,7 @@ on_both_engines! {
         let mut tx = app.app.store.begin().await.unwrap();
         let now = app.app.now();
         let limits = AtOnce { per_server: 1, per_user: 1 };
-        let run = runs::claim(&mut tx, "lost", Room { long: 1, short: 0 }, limits, now, now).await.unwrap().remove(0);
+        let run = queue::claim(&mut tx, "lost", Room { long: 1, short: 0 }, limits, now, now).await.unwrap().remove(0);
         tx.commit().await.unwrap();
         app.pass_secs(62).await;
         let log = user.client.get(&format!("/api/backup-tasks/{task}/latest-log")).await.data(200);

@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect};
-use holdfast_app::{AppError, Resource, destinations, overview};
+use holdfast_app::{App, Caller, Resource, destinations, overview};
 use holdfast_core::destination::{DestinationInput, DestinationKind};
 use holdfast_core::ids::DestinationId;
 use holdfast_core::input::{Errors, Field};
@@ -19,7 +19,8 @@ use crate::fields::{Fields, Group, Values};
 use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::Markup;
-use crate::page::{PageError, PageResult, done, render};
+use crate::page::{PageError, PageResult, render};
+use crate::pages::kept::{self, Kept, List, Outcome};
 use crate::session::SignedIn;
 use crate::view::{FormPage, Pager, advice, listing, state};
 use crate::words::Words;
@@ -28,7 +29,7 @@ use crate::words::Words;
 #[template(path = "destinations.html")]
 struct DestinationsPage {
     frame: Frame,
-    search: String,
+    list: List,
     destinations: Vec<Line>,
     pager: Pager,
 }
@@ -58,11 +59,6 @@ struct DestinationPage {
     checked: Option<Markup>,
 }
 
-fn parse(id: &str) -> Result<DestinationId, PageError> {
-    let id: i64 = id.parse().map_err(|_| AppError::NotFound(Resource::BackupDestination))?;
-    Ok(DestinationId(id))
-}
-
 fn reach(t: Words, row: &DestinationRow) -> Markup {
     let (class, word) = match row.status.as_str() {
         "reachable" => ("good", t.say("reach-reachable")),
@@ -82,7 +78,6 @@ fn kind_word(t: Words, kind: &str) -> String {
 
 pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
     let page = destinations::list(&ui.app, &listing(&person.caller, &person.query, false)).await?;
-    let pager = Pager::of(&person.reader, &page, "/destinations", &person.query);
     let t = person.t();
     let line = |row: DestinationRow| Line {
         id: row.id,
@@ -94,15 +89,15 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     };
     let page = DestinationsPage {
         frame: person.frame(&ui, Place::Destinations).await?,
-        search: person.query.text("search"),
+        list: List::of::<Destination>(&person, page.items.is_empty()),
+        pager: Pager::of(&person.reader, &page, Destination::HOME, &person.query),
         destinations: page.items.into_iter().map(line).collect(),
-        pager,
     };
     Ok(render(StatusCode::OK, &page))
 }
 
 pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
-    let row = destinations::show(&ui.app, &person.caller, parse(&id)?).await?;
+    let row = destinations::show(&ui.app, &person.caller, kept::parse::<Destination>(&id).map(DestinationId)?).await?;
     let t = person.t();
     let live = overview::live_runs(&ui.app, &person.caller).await?;
     let is_check = |kind: &str| RunKind::parse(kind) == Some(RunKind::CheckDestination);
@@ -142,155 +137,119 @@ fn input(form: &Form, is_new: bool) -> DestinationInput {
     }
 }
 
-fn values(row: &DestinationRow) -> Values {
-    Values::default()
-        .set("label", &row.label)
-        .set("type", &row.kind)
-        .set("s3_bucket_name", row.s3_bucket.clone().unwrap_or_default())
-        .set("s3_region", row.s3_region.clone().unwrap_or_default())
-        .set("custom_s3_endpoint", row.s3_endpoint.clone().unwrap_or_default())
-        .switch("path_style_endpoint", row.s3_path_style)
-}
+/// What is special about destinations among all that people keep.
+pub(crate) struct Destination;
 
-async fn form_page(
-    ui: &Ui,
-    person: &SignedIn,
-    row: Option<&DestinationRow>,
-    values: &Values,
-    errors: &Errors,
-) -> Result<FormPage, PageError> {
-    let t = person.t();
-    let fields = Fields { t, values, errors };
-    let kinds = DestinationKind::ALL.iter().map(|kind| (kind.as_str().to_owned(), kind_word(t, kind.as_str())));
-    let keep = if row.is_some_and(|row| row.s3_bucket.is_some()) { t.say("form-secret-stays") } else { String::new() };
-    let groups = vec![
-        Group::new(
-            String::new(),
-            vec![
-                fields.line("label", t.say("form-name")).required().limit(limits::TEXT_CHARS).focus(),
-                fields.select("type", t.say("destination-kind"), kinds).hint(t.say("destination-kind-hint")),
-            ],
-        ),
-        Group::new(
-            t.say("destination-bucket-title"),
-            vec![
-                fields.line("s3_bucket_name", t.say("destination-bucket")).limit(limits::TEXT_CHARS),
-                fields
-                    .line("s3_region", t.say("destination-region"))
-                    .placeholder("us-east-1")
-                    .limit(limits::TEXT_CHARS),
-                fields.password("s3_access_key", t.say("destination-access-key"), "off").hint(keep.clone()),
-                fields.password("s3_secret_key", t.say("destination-secret-key"), "off").hint(keep),
-            ],
-        )
-        .when("type=s3,custom_s3"),
-        Group::new(
-            t.say("destination-endpoint-title"),
-            vec![
-                fields
-                    .of_type("url", "custom_s3_endpoint", t.say("destination-endpoint"))
-                    .placeholder("https://s3.example.org")
-                    .limit(limits::URL_CHARS),
-                fields
-                    .switch("path_style_endpoint", t.say("destination-path-style"))
-                    .hint(t.say("destination-path-style-hint")),
-            ],
-        )
-        .when("type=custom_s3"),
-    ];
-    let (title, action, up) = match row {
-        Some(row) => {
-            let address = format!("/destinations/{}", row.id);
-            (t.say("destination-edit"), format!("{address}/edit"), (address, row.label.clone()))
-        }
-        None => {
-            let up = ("/destinations".to_owned(), t.say("nav-destinations"));
-            (t.say("destination-add"), "/destinations/new".to_owned(), up)
-        }
-    };
-    Ok(FormPage {
-        frame: person.frame(ui, Place::Destinations).await?,
-        title,
-        action,
-        groups,
-        submit: if row.is_some() { t.say("form-save") } else { t.say("destination-add-and-check") },
-        up: Some(up),
-        ..FormPage::default()
-    })
-}
+impl Kept for Destination {
+    type Row = DestinationRow;
+    const HOME: &'static str = "/destinations";
+    const LIST: &'static str = "nav-destinations";
+    const PLACE: Place = Place::Destinations;
+    const RESOURCE: Resource = Resource::BackupDestination;
+    const ADD: &'static str = "destination-add";
+    const ADDED: &'static str = "destination-added";
+    const DELETE_MEANS: Option<&'static str> = Some("destination-delete-means");
 
-pub(crate) async fn show_new(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
-    let values = Values::default().set("type", "local").switch("path_style_endpoint", true);
-    Ok(form_page(&ui, &person, None, &values, &Errors::default()).await?.show(StatusCode::OK))
-}
-
-pub(crate) async fn create(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
-    match destinations::create(&ui.app, &person.caller, &input(&form, true)).await {
-        Ok(row) => {
-            super::unless_busy(destinations::request_check(&ui.app, &person.caller, DestinationId(row.id)).await)?;
-            Ok(done(&format!("/destinations/{}", row.id), "destination-added"))
-        }
-        Err(AppError::Invalid(errors)) => {
-            let page = form_page(&ui, &person, None, &Values::of(&form), &errors).await?;
-            Ok(page.show(StatusCode::UNPROCESSABLE_ENTITY))
-        }
-        Err(error) => Err(error.into()),
+    fn blank() -> Values {
+        Values::default().set("type", "local").switch("path_style_endpoint", true)
     }
-}
 
-pub(crate) async fn show_edit(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
-    let row = destinations::show(&ui.app, &person.caller, parse(&id)?).await?;
-    Ok(form_page(&ui, &person, Some(&row), &values(&row), &Errors::default()).await?.show(StatusCode::OK))
-}
+    fn values(row: &DestinationRow) -> Values {
+        Values::default()
+            .set("label", &row.label)
+            .set("type", &row.kind)
+            .set("s3_bucket_name", row.s3_bucket.clone().unwrap_or_default())
+            .set("s3_region", row.s3_region.clone().unwrap_or_default())
+            .set("custom_s3_endpoint", row.s3_endpoint.clone().unwrap_or_default())
+            .switch("path_style_endpoint", row.s3_path_style)
+    }
 
-pub(crate) async fn update(
-    State(ui): State<Arc<Ui>>,
-    person: SignedIn,
-    Path(id): Path<String>,
-    form: Form,
-) -> PageResult {
-    let id = parse(&id)?;
-    match destinations::update(&ui.app, &person.caller, id, &input(&form, false)).await {
-        Ok(_) => Ok(done(&format!("/destinations/{id}"), "saved")),
-        Err(AppError::Invalid(errors)) => {
-            let row = destinations::show(&ui.app, &person.caller, id).await?;
-            let page = form_page(&ui, &person, Some(&row), &Values::of(&form), &errors).await?;
-            Ok(page.show(StatusCode::UNPROCESSABLE_ENTITY))
-        }
-        Err(error) => Err(error.into()),
+    fn id(row: &DestinationRow) -> i64 {
+        row.id
+    }
+
+    fn label(row: &DestinationRow) -> &str {
+        &row.label
+    }
+
+    async fn form(
+        _: &Ui,
+        person: &SignedIn,
+        row: Option<&DestinationRow>,
+        values: &Values,
+        errors: &Errors,
+    ) -> Result<FormPage, PageError> {
+        let t = person.t();
+        let fields = Fields { t, values, errors };
+        let kinds = DestinationKind::ALL.iter().map(|kind| (kind.as_str().to_owned(), kind_word(t, kind.as_str())));
+        let keep =
+            if row.is_some_and(|row| row.s3_bucket.is_some()) { t.say("form-secret-stays") } else { String::new() };
+        let groups = vec![
+            Group::new(
+                String::new(),
+                vec![
+                    fields.line("label", t.say("form-name")).required().limit(limits::TEXT_CHARS).focus(),
+                    fields.select("type", t.say("destination-kind"), kinds).hint(t.say("destination-kind-hint")),
+                ],
+            ),
+            Group::new(
+                t.say("destination-bucket-title"),
+                vec![
+                    fields.line("s3_bucket_name", t.say("destination-bucket")).limit(limits::TEXT_CHARS),
+                    fields
+                        .line("s3_region", t.say("destination-region"))
+                        .placeholder("us-east-1")
+                        .limit(limits::TEXT_CHARS),
+                    fields.password("s3_access_key", t.say("destination-access-key"), "off").hint(keep.clone()),
+                    fields.password("s3_secret_key", t.say("destination-secret-key"), "off").hint(keep),
+                ],
+            )
+            .when("type=s3,custom_s3"),
+            Group::new(
+                t.say("destination-endpoint-title"),
+                vec![
+                    fields
+                        .of_type("url", "custom_s3_endpoint", t.say("destination-endpoint"))
+                        .placeholder("https://s3.example.org")
+                        .limit(limits::URL_CHARS),
+                    fields
+                        .switch("path_style_endpoint", t.say("destination-path-style"))
+                        .hint(t.say("destination-path-style-hint")),
+                ],
+            )
+            .when("type=custom_s3"),
+        ];
+        Ok(FormPage {
+            title: if row.is_some() { t.say("destination-edit") } else { t.say("destination-add") },
+            groups,
+            submit: if row.is_some() { t.say("form-save") } else { t.say("destination-add-and-check") },
+            ..FormPage::default()
+        })
+    }
+
+    async fn find(app: &App, caller: &Caller, id: i64) -> Outcome<DestinationRow> {
+        destinations::show(app, caller, DestinationId(id)).await
+    }
+
+    async fn create(app: &App, caller: &Caller, form: &Form) -> Outcome<DestinationRow> {
+        let row = destinations::create(app, caller, &input(form, true)).await?;
+        super::unless_busy(destinations::request_check(app, caller, DestinationId(row.id)).await)?;
+        Ok(row)
+    }
+
+    async fn update(app: &App, caller: &Caller, id: i64, form: &Form) -> Outcome<DestinationRow> {
+        destinations::update(app, caller, DestinationId(id), &input(form, false)).await
+    }
+
+    async fn delete(app: &App, caller: &Caller, id: i64) -> Outcome<()> {
+        destinations::delete(app, caller, DestinationId(id)).await
     }
 }
 
 pub(crate) async fn check(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
-    let id = parse(&id)?;
+    let id = kept::parse::<Destination>(&id).map(DestinationId)?;
     destinations::request_check(&ui.app, &person.caller, id).await?;
     Ok(Redirect::to(&format!("/destinations/{id}")).into_response())
-}
-
-pub(crate) async fn show_delete(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
-    let row = destinations::show(&ui.app, &person.caller, parse(&id)?).await?;
-    let page = delete_page(&ui, &person, &row, &Errors::default()).await?;
-    Ok(page.show(StatusCode::OK))
-}
-
-async fn delete_page(ui: &Ui, person: &SignedIn, row: &DestinationRow, errors: &Errors) -> Result<FormPage, PageError> {
-    let frame = person.frame(ui, Place::Destinations).await?;
-    let means = person.t().say("destination-delete-means");
-    Ok(super::delete_page(frame, &row.label, &format!("/destinations/{}", row.id), means, Vec::new(), errors))
-}
-
-pub(crate) async fn delete(
-    State(ui): State<Arc<Ui>>,
-    person: SignedIn,
-    Path(id): Path<String>,
-    form: Form,
-) -> PageResult {
-    let row = destinations::show(&ui.app, &person.caller, parse(&id)?).await?;
-    if let Some(errors) = super::wrong_name(&form, &row.label) {
-        return Ok(delete_page(&ui, &person, &row, &errors).await?.show(StatusCode::UNPROCESSABLE_ENTITY));
-    }
-    destinations::delete(&ui.app, &person.caller, DestinationId(row.id)).await?;
-    Ok(done("/destinations", "deleted"))
 }
 
 #[cfg(test)]
@@ -303,9 +262,9 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         state: state("good", "reachable"),
         checked: None,
     };
-    let list = |destinations| DestinationsPage {
+    let list = |destinations: Vec<Line>| DestinationsPage {
         frame: frame.clone(),
-        search: hostile.into(),
+        list: List::sample::<Destination>(hostile, destinations.is_empty()),
         destinations,
         pager: Pager::default(),
     };

@@ -14,7 +14,7 @@ use holdfast_store::Listing;
 use holdfast_store::days::DayRow;
 
 use super::runs::RunLine;
-use super::task_form::source_words;
+use super::tasks;
 use crate::Ui;
 use crate::chart::{self, Point};
 use crate::frame::{Frame, Place};
@@ -23,7 +23,7 @@ use crate::page::{PageResult, render};
 use crate::session::SignedIn;
 #[cfg(test)]
 use crate::view::state;
-use crate::view::{advice, everything, standing};
+use crate::view::{everything, standing};
 
 #[derive(Template)]
 #[template(path = "overview.html")]
@@ -77,15 +77,9 @@ struct Day {
     average: String,
 }
 
+/// A task, and its last days and sizes.
 struct Line {
-    id: i64,
-    label: String,
-    source: String,
-    state: Markup,
-    reason: String,
-    last_success: Option<Markup>,
-    proven: Option<Markup>,
-    next: Option<Markup>,
+    task: tasks::Line,
     squares: Vec<Square>,
     spark: Markup,
     growth: String,
@@ -124,24 +118,15 @@ fn average(reader: &Reader, row: &DayRow) -> String {
 }
 
 fn line(reader: &Reader, card: &Card) -> Line {
-    let (t, stand) = (reader.t, card.standing.standing());
-    let code = card.standing.last_error_code.clone().unwrap_or_default();
     let growth = match (card.sizes.first(), card.sizes.last()) {
         (Some(first), Some(last)) if *first > 0 && card.sizes.len() > 1 => {
             let percent = (last - first) * 100 / first;
-            t.with("overview-growth", "percent", format!("{percent:+}"))
+            reader.t.with("overview-growth", "percent", format!("{percent:+}"))
         }
         _ => String::new(),
     };
     Line {
-        id: card.task.id,
-        label: card.task.label.clone(),
-        source: source_words(t, &card.task),
-        state: standing(t, stand),
-        reason: if stand == Standing::Failed { advice(t, &code) } else { String::new() },
-        last_success: card.standing.last_success_at.map(|at| reader.when(at.0)),
-        proven: card.standing.proven_at.map(|at| reader.when(at.0)),
-        next: card.task.next_run_at.map(|at| reader.when(at.0)),
+        task: tasks::line(reader, &card.task, Some(&card.standing), Vec::new()),
         squares: squares(reader, &card.days),
         spark: chart::spark(&card.sizes),
         growth,
@@ -312,14 +297,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
 pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
     let time = || Some(Markup("<time>now</time>".into()));
     let line = Line {
-        id: 1,
-        label: hostile.into(),
-        source: hostile.into(),
-        state: state("failed", "failed"),
-        reason: "Do this.".into(),
-        last_success: time(),
-        proven: None,
-        next: time(),
+        task: tasks::line_sample(hostile),
         squares: squares(&Reader::default(), &[DayResult::Bad, DayResult::Good]),
         spark: chart::spark(&[1, 2]),
         growth: "+3 %".into(),

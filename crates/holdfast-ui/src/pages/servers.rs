@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect};
-use holdfast_app::{AppError, Resource, overview, servers, ssh_key};
+use holdfast_app::{App, Caller, Resource, overview, servers, ssh_key};
 use holdfast_core::ids::ServerId;
 use holdfast_core::input::{Errors, Field};
 use holdfast_core::limits;
@@ -20,6 +20,7 @@ use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::Markup;
 use crate::page::{PageError, PageResult, done, render};
+use crate::pages::kept::{self, Kept, List, Outcome};
 use crate::session::SignedIn;
 use crate::view::{FormPage, Pager, advice, everything, listing, state};
 use crate::words::Words;
@@ -28,7 +29,7 @@ use crate::words::Words;
 #[template(path = "servers.html")]
 struct ServersPage {
     frame: Frame,
-    search: String,
+    list: List,
     servers: Vec<Line>,
     pager: Pager,
     install_command: String,
@@ -62,11 +63,6 @@ struct ServerPage {
     tools: Vec<(String, String)>,
 }
 
-pub(crate) fn parse(id: &str) -> Result<ServerId, PageError> {
-    let id: i64 = id.parse().map_err(|_| AppError::NotFound(Resource::RemoteServer))?;
-    Ok(ServerId(id))
-}
-
 pub(crate) fn address(row: &ServerRow) -> String {
     let port = if row.port == DEFAULT_PORT { String::new() } else { format!(":{}", row.port) };
     format!("{}@{}{port}", row.username, row.host)
@@ -83,7 +79,6 @@ fn connectivity(t: Words, row: &ServerRow) -> Markup {
 
 pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
     let page = servers::list(&ui.app, &listing(&person.caller, &person.query, false)).await?;
-    let pager = Pager::of(&person.reader, &page, "/servers", &person.query);
     let line = |row: ServerRow| Line {
         id: row.id,
         address: address(&row),
@@ -93,16 +88,16 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     };
     let page = ServersPage {
         frame: person.frame(&ui, Place::Servers).await?,
-        search: person.query.text("search"),
+        list: List::of::<Server>(&person, page.items.is_empty()),
+        pager: Pager::of(&person.reader, &page, Server::HOME, &person.query),
         servers: page.items.into_iter().map(line).collect(),
-        pager,
         install_command: ssh_key::show(&ui.app, &person.caller).await?.install_command,
     };
     Ok(render(StatusCode::OK, &page))
 }
 
 pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
-    let row = servers::show(&ui.app, &person.caller, parse(&id)?).await?;
+    let row = servers::show(&ui.app, &person.caller, kept::parse::<Server>(&id).map(ServerId)?).await?;
     let (t, reader) = (person.t(), &person.reader);
     let live = overview::live_runs(&ui.app, &person.caller).await?;
     let is_check = |kind: &str| RunKind::parse(kind) == Some(RunKind::CheckServer);
@@ -147,124 +142,117 @@ fn input(form: &Form) -> ServerInput {
     }
 }
 
-fn values(row: &ServerRow) -> Values {
-    Values::default()
-        .set("label", &row.label)
-        .set("ip_address", &row.host)
-        .set("username", &row.username)
-        .set("port", row.port.to_string())
-        .set("database_username", row.database_username.clone().unwrap_or_default())
-        .set("jump_server_id", row.jump_server_id.map(|id| id.to_string()).unwrap_or_default())
-}
+/// What is special about servers among all that people keep.
+pub(crate) struct Server;
 
-async fn form_page(
-    ui: &Ui,
-    person: &SignedIn,
-    row: Option<&ServerRow>,
-    values: &Values,
-    errors: &Errors,
-) -> Result<FormPage, PageError> {
-    let t = person.t();
-    let fields = Fields { t, values, errors };
-    let others = servers::list(&ui.app, &everything(&person.caller)).await?;
-    let jumps = others
-        .items
-        .into_iter()
-        .filter(|other| other.jump_server_id.is_none() && row.is_none_or(|row| row.id != other.id));
-    let jumps = std::iter::once((String::new(), t.say("server-no-jump")))
-        .chain(jumps.map(|other| (other.id.to_string(), other.label)));
-    let mut database = vec![
-        fields.line("database_username", t.say("server-database-user")).limit(limits::TEXT_CHARS),
-        fields
-            .password("database_password", t.say("server-database-password"), "new-password")
-            .hint(t.say("server-database-hint")),
-    ];
-    if row.is_some_and(|row| row.has_database_password) {
-        database.push(fields.switch("remove_database_password", t.say("server-database-remove")));
+impl Kept for Server {
+    type Row = ServerRow;
+    const HOME: &'static str = "/servers";
+    const LIST: &'static str = "nav-servers";
+    const PLACE: Place = Place::Servers;
+    const RESOURCE: Resource = Resource::RemoteServer;
+    const ADD: &'static str = "server-add";
+    const ADDED: &'static str = "server-added";
+    const DELETE_MEANS: Option<&'static str> = Some("server-delete-means");
+
+    fn blank() -> Values {
+        Values::default().set("port", DEFAULT_PORT.to_string())
     }
-    let groups = vec![
-        Group::new(
-            String::new(),
-            vec![
-                fields.line("label", t.say("form-name")).required().limit(limits::TEXT_CHARS).focus(),
-                fields
-                    .line("ip_address", t.say("server-host"))
-                    .hint(t.say("server-host-hint"))
-                    .required()
-                    .limit(limits::TEXT_CHARS),
-                fields.of_type("number", "port", t.say("server-port")).range(1, 65535),
-                fields
-                    .line("username", t.say("server-user"))
-                    .hint(t.say("server-user-hint"))
-                    .required()
-                    .limit(limits::TEXT_CHARS),
-            ],
-        ),
-        Group::new(t.say("server-database"), database).folded(),
-        Group::new(t.say("server-way"), vec![fields.select("jump_server_id", t.say("server-jump"), jumps)]).folded(),
-    ];
-    let (title, action, up) = match row {
-        Some(row) => {
-            let address = format!("/servers/{}", row.id);
-            (t.say("server-edit"), format!("{address}/edit"), (address, row.label.clone()))
-        }
-        None => (t.say("server-add"), "/servers/new".to_owned(), ("/servers".to_owned(), t.say("nav-servers"))),
-    };
-    Ok(FormPage {
-        frame: person.frame(ui, Place::Servers).await?,
-        title,
-        action,
-        groups,
-        submit: if row.is_some() { t.say("form-save") } else { t.say("server-add-and-check") },
-        up: Some(up),
-        ..FormPage::default()
-    })
-}
 
-pub(crate) async fn show_new(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
-    let values = Values::default().set("port", DEFAULT_PORT.to_string());
-    Ok(form_page(&ui, &person, None, &values, &Errors::default()).await?.show(StatusCode::OK))
-}
-
-pub(crate) async fn create(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
-    match servers::create(&ui.app, &person.caller, &input(&form)).await {
-        Ok(row) => {
-            super::unless_busy(servers::request_check(&ui.app, &person.caller, ServerId(row.id)).await)?;
-            Ok(done(&format!("/servers/{}", row.id), "server-added"))
-        }
-        Err(AppError::Invalid(errors)) => {
-            let page = form_page(&ui, &person, None, &Values::of(&form), &errors).await?;
-            Ok(page.show(StatusCode::UNPROCESSABLE_ENTITY))
-        }
-        Err(error) => Err(error.into()),
+    fn values(row: &ServerRow) -> Values {
+        Values::default()
+            .set("label", &row.label)
+            .set("ip_address", &row.host)
+            .set("username", &row.username)
+            .set("port", row.port.to_string())
+            .set("database_username", row.database_username.clone().unwrap_or_default())
+            .set("jump_server_id", row.jump_server_id.map(|id| id.to_string()).unwrap_or_default())
     }
-}
 
-pub(crate) async fn show_edit(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
-    let row = servers::show(&ui.app, &person.caller, parse(&id)?).await?;
-    Ok(form_page(&ui, &person, Some(&row), &values(&row), &Errors::default()).await?.show(StatusCode::OK))
-}
+    fn id(row: &ServerRow) -> i64 {
+        row.id
+    }
 
-pub(crate) async fn update(
-    State(ui): State<Arc<Ui>>,
-    person: SignedIn,
-    Path(id): Path<String>,
-    form: Form,
-) -> PageResult {
-    let id = parse(&id)?;
-    match servers::update(&ui.app, &person.caller, id, &input(&form)).await {
-        Ok(_) => Ok(done(&format!("/servers/{id}"), "saved")),
-        Err(AppError::Invalid(errors)) => {
-            let row = servers::show(&ui.app, &person.caller, id).await?;
-            let page = form_page(&ui, &person, Some(&row), &Values::of(&form), &errors).await?;
-            Ok(page.show(StatusCode::UNPROCESSABLE_ENTITY))
+    fn label(row: &ServerRow) -> &str {
+        &row.label
+    }
+
+    async fn form(
+        ui: &Ui,
+        person: &SignedIn,
+        row: Option<&ServerRow>,
+        values: &Values,
+        errors: &Errors,
+    ) -> Result<FormPage, PageError> {
+        let t = person.t();
+        let fields = Fields { t, values, errors };
+        let others = servers::list(&ui.app, &everything(&person.caller)).await?;
+        let jumps = others
+            .items
+            .into_iter()
+            .filter(|other| other.jump_server_id.is_none() && row.is_none_or(|row| row.id != other.id));
+        let jumps = std::iter::once((String::new(), t.say("server-no-jump")))
+            .chain(jumps.map(|other| (other.id.to_string(), other.label)));
+        let mut database = vec![
+            fields.line("database_username", t.say("server-database-user")).limit(limits::TEXT_CHARS),
+            fields
+                .password("database_password", t.say("server-database-password"), "new-password")
+                .hint(t.say("server-database-hint")),
+        ];
+        if row.is_some_and(|row| row.has_database_password) {
+            database.push(fields.switch("remove_database_password", t.say("server-database-remove")));
         }
-        Err(error) => Err(error.into()),
+        let groups = vec![
+            Group::new(
+                String::new(),
+                vec![
+                    fields.line("label", t.say("form-name")).required().limit(limits::TEXT_CHARS).focus(),
+                    fields
+                        .line("ip_address", t.say("server-host"))
+                        .hint(t.say("server-host-hint"))
+                        .required()
+                        .limit(limits::TEXT_CHARS),
+                    fields.of_type("number", "port", t.say("server-port")).range(1, 65535),
+                    fields
+                        .line("username", t.say("server-user"))
+                        .hint(t.say("server-user-hint"))
+                        .required()
+                        .limit(limits::TEXT_CHARS),
+                ],
+            ),
+            Group::new(t.say("server-database"), database).folded(),
+            Group::new(t.say("server-way"), vec![fields.select("jump_server_id", t.say("server-jump"), jumps)])
+                .folded(),
+        ];
+        Ok(FormPage {
+            title: if row.is_some() { t.say("server-edit") } else { t.say("server-add") },
+            groups,
+            submit: if row.is_some() { t.say("form-save") } else { t.say("server-add-and-check") },
+            ..FormPage::default()
+        })
+    }
+
+    async fn find(app: &App, caller: &Caller, id: i64) -> Outcome<ServerRow> {
+        servers::show(app, caller, ServerId(id)).await
+    }
+
+    async fn create(app: &App, caller: &Caller, form: &Form) -> Outcome<ServerRow> {
+        let row = servers::create(app, caller, &input(form)).await?;
+        super::unless_busy(servers::request_check(app, caller, ServerId(row.id)).await)?;
+        Ok(row)
+    }
+
+    async fn update(app: &App, caller: &Caller, id: i64, form: &Form) -> Outcome<ServerRow> {
+        servers::update(app, caller, ServerId(id), &input(form)).await
+    }
+
+    async fn delete(app: &App, caller: &Caller, id: i64) -> Outcome<()> {
+        servers::delete(app, caller, ServerId(id)).await
     }
 }
 
 pub(crate) async fn check(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
-    let id = parse(&id)?;
+    let id = kept::parse::<Server>(&id).map(ServerId)?;
     servers::request_check(&ui.app, &person.caller, id).await?;
     Ok(Redirect::to(&format!("/servers/{id}")).into_response())
 }
@@ -275,41 +263,10 @@ pub(crate) async fn accept_key(
     Path(id): Path<String>,
     form: Form,
 ) -> PageResult {
-    let id = parse(&id)?;
+    let id = kept::parse::<Server>(&id).map(ServerId)?;
     servers::accept_host_key(&ui.app, &person.caller, id, Some(&form.text("key"))).await?;
     servers::request_check(&ui.app, &person.caller, id).await?;
     Ok(done(&format!("/servers/{id}"), "key-accepted"))
-}
-
-pub(crate) async fn show_delete(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
-    let row = servers::show(&ui.app, &person.caller, parse(&id)?).await?;
-    let t = person.t();
-    let page = super::delete_page(
-        person.frame(&ui, Place::Servers).await?,
-        &row.label,
-        &format!("/servers/{}", row.id),
-        t.say("server-delete-means"),
-        Vec::new(),
-        &Errors::default(),
-    );
-    Ok(page.show(StatusCode::OK))
-}
-
-pub(crate) async fn delete(
-    State(ui): State<Arc<Ui>>,
-    person: SignedIn,
-    Path(id): Path<String>,
-    form: Form,
-) -> PageResult {
-    let row = servers::show(&ui.app, &person.caller, parse(&id)?).await?;
-    if let Some(errors) = super::wrong_name(&form, &row.label) {
-        let means = person.t().say("server-delete-means");
-        let frame = person.frame(&ui, Place::Servers).await?;
-        let page = super::delete_page(frame, &row.label, &format!("/servers/{}", row.id), means, Vec::new(), &errors);
-        return Ok(page.show(StatusCode::UNPROCESSABLE_ENTITY));
-    }
-    servers::delete(&ui.app, &person.caller, ServerId(row.id)).await?;
-    Ok(done("/servers", "deleted"))
 }
 
 #[cfg(test)]
@@ -322,9 +279,9 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         state: state("failed", "offline"),
         seen: Some(Markup("<time>now</time>".into())),
     };
-    let list = |servers| ServersPage {
+    let list = |servers: Vec<Line>| ServersPage {
         frame: frame.clone(),
-        search: hostile.into(),
+        list: List::sample::<Server>(hostile, servers.is_empty()),
         servers,
         pager: Pager::default(),
         install_command: command.clone(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use holdfast_app::{AppError, Resource, streams};
+use holdfast_app::{App, Caller, Resource, streams};
 use holdfast_core::ids::StreamId;
 use holdfast_core::input::{Errors, Field};
 use holdfast_core::limits;
@@ -18,6 +18,7 @@ use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::Markup;
 use crate::page::{PageError, PageResult, done, render};
+use crate::pages::kept::{self, Kept, List, Outcome};
 use crate::session::SignedIn;
 use crate::view::{FormPage, Pager, listing, state};
 use crate::words::Words;
@@ -26,7 +27,7 @@ use crate::words::Words;
 #[template(path = "streams.html")]
 struct StreamsPage {
     frame: Frame,
-    search: String,
+    list: List,
     streams: Vec<Line>,
     pager: Pager,
 }
@@ -40,11 +41,6 @@ struct Line {
     state: Markup,
     answer: String,
     at: Option<Markup>,
-}
-
-fn parse(id: &str) -> Result<StreamId, PageError> {
-    let id: i64 = id.parse().map_err(|_| AppError::NotFound(Resource::NotificationStream))?;
-    Ok(StreamId(id))
 }
 
 fn tells(t: Words, row: &StreamRow) -> String {
@@ -79,8 +75,8 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     let page = streams::list(&ui.app, &listing(&person.caller, &person.query, false)).await?;
     let page = StreamsPage {
         frame: person.frame(&ui, Place::Notifications).await?,
-        search: person.query.text("search"),
-        pager: Pager::of(&person.reader, &page, "/notifications", &person.query),
+        list: List::of::<Stream>(&person, page.items.is_empty()),
+        pager: Pager::of(&person.reader, &page, Stream::HOME, &person.query),
         streams: page.items.into_iter().map(|row| line(&person, row)).collect(),
     };
     Ok(render(StatusCode::OK, &page))
@@ -98,153 +94,124 @@ fn input(form: &Form, is_new: bool) -> StreamInput {
     }
 }
 
-fn values(row: &StreamRow) -> Values {
-    Values::default()
-        .set("label", &row.label)
-        .set("type", &row.kind)
-        .switch("on_success", row.on_success)
-        .switch("on_failure", row.on_failure)
-}
+/// What is special about streams among all that people keep.
+pub(crate) struct Stream;
 
-async fn form_page(
-    ui: &Ui,
-    person: &SignedIn,
-    row: Option<&StreamRow>,
-    values: &Values,
-    errors: &Errors,
-) -> Result<FormPage, PageError> {
-    let t = person.t();
-    let fields = Fields { t, values, errors };
-    let kinds = StreamKind::ALL.iter().map(|kind| (kind.as_str().to_owned(), kind.human().to_owned()));
-    let mut hint = t.say("stream-value-hint");
-    if row.is_some() {
-        hint = format!("{hint} {}", t.say("form-secret-stays"));
-    }
-    let mut value = fields.line("value", t.say("stream-value")).hint(hint).limit(limits::URL_CHARS);
-    if row.is_none() {
-        value = value.required();
-    }
-    let mut pushover = vec![fields.password("pushover_token", t.say("stream-pushover-token"), "off").hint(match row {
-        Some(_) => t.say("stream-pushover-stays"),
-        None => t.say("stream-pushover-hint"),
-    })];
-    if row.is_some() {
-        pushover.push(fields.switch("remove_pushover_token", t.say("stream-pushover-remove")));
-    }
-    let groups = vec![
-        Group::new(
-            String::new(),
-            vec![
-                fields.line("label", t.say("form-name")).required().limit(limits::TEXT_CHARS).focus(),
-                fields.select("type", t.say("stream-kind"), kinds),
-                value,
-            ],
-        ),
-        Group::new(String::new(), pushover).when("type=pushover"),
-        Group::new(
-            t.say("stream-when"),
-            vec![
-                fields.switch("on_failure", t.say("stream-on-failure")),
-                fields.switch("on_success", t.say("stream-on-success")),
-            ],
-        ),
-    ];
-    let (title, action) = match row {
-        Some(row) => (t.say("stream-edit"), format!("/notifications/{}/edit", row.id)),
-        None => (t.say("stream-add"), "/notifications/new".to_owned()),
-    };
-    let after = match row {
-        Some(row) => Markup(format!(
-            "<p class=\"actions\"><a class=\"button danger\" href=\"/notifications/{}/delete\">{}</a></p>",
-            row.id,
-            crate::human::escaped(&t.say("form-delete"))
-        )),
-        None => Markup::default(),
-    };
-    Ok(FormPage {
-        frame: person.frame(ui, Place::Notifications).await?,
-        title,
-        intro: t.say("stream-intro"),
-        action,
-        groups,
-        submit: if row.is_some() { t.say("form-save") } else { t.say("stream-add-and-test") },
-        up: Some(("/notifications".to_owned(), t.say("nav-notifications"))),
-        after,
-        ..FormPage::default()
-    })
-}
+impl Kept for Stream {
+    type Row = StreamRow;
+    const HOME: &'static str = "/notifications";
+    const HAS_PAGES: bool = false;
+    const LIST: &'static str = "nav-notifications";
+    const PLACE: Place = Place::Notifications;
+    const RESOURCE: Resource = Resource::NotificationStream;
+    const ADD: &'static str = "stream-add";
+    const ADDED: &'static str = "stream-added";
+    const DELETE_MEANS: Option<&'static str> = Some("stream-delete-means");
 
-pub(crate) async fn show_new(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
-    let values = Values::default().set("type", "email").switch("on_failure", true);
-    Ok(form_page(&ui, &person, None, &values, &Errors::default()).await?.show(StatusCode::OK))
-}
+    fn blank() -> Values {
+        Values::default().set("type", "email").switch("on_failure", true)
+    }
 
-pub(crate) async fn create(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
-    match streams::create(&ui.app, &person.caller, &input(&form, true)).await {
-        Ok(row) => {
-            super::unless_busy(streams::request_test(&ui.app, &person.caller, StreamId(row.id)).await)?;
-            Ok(done("/notifications", "stream-added"))
+    fn values(row: &StreamRow) -> Values {
+        Values::default()
+            .set("label", &row.label)
+            .set("type", &row.kind)
+            .switch("on_success", row.on_success)
+            .switch("on_failure", row.on_failure)
+    }
+
+    fn id(row: &StreamRow) -> i64 {
+        row.id
+    }
+
+    fn label(row: &StreamRow) -> &str {
+        &row.label
+    }
+
+    async fn form(
+        _: &Ui,
+        person: &SignedIn,
+        row: Option<&StreamRow>,
+        values: &Values,
+        errors: &Errors,
+    ) -> Result<FormPage, PageError> {
+        let t = person.t();
+        let fields = Fields { t, values, errors };
+        let kinds = StreamKind::ALL.iter().map(|kind| (kind.as_str().to_owned(), kind.human().to_owned()));
+        let mut hint = t.say("stream-value-hint");
+        if row.is_some() {
+            hint = format!("{hint} {}", t.say("form-secret-stays"));
         }
-        Err(AppError::Invalid(errors)) => {
-            let page = form_page(&ui, &person, None, &Values::of(&form), &errors).await?;
-            Ok(page.show(StatusCode::UNPROCESSABLE_ENTITY))
+        let mut value = fields.line("value", t.say("stream-value")).hint(hint).limit(limits::URL_CHARS);
+        if row.is_none() {
+            value = value.required();
         }
-        Err(error) => Err(error.into()),
+        let mut pushover =
+            vec![fields.password("pushover_token", t.say("stream-pushover-token"), "off").hint(match row {
+                Some(_) => t.say("stream-pushover-stays"),
+                None => t.say("stream-pushover-hint"),
+            })];
+        if row.is_some() {
+            pushover.push(fields.switch("remove_pushover_token", t.say("stream-pushover-remove")));
+        }
+        let groups = vec![
+            Group::new(
+                String::new(),
+                vec![
+                    fields.line("label", t.say("form-name")).required().limit(limits::TEXT_CHARS).focus(),
+                    fields.select("type", t.say("stream-kind"), kinds),
+                    value,
+                ],
+            ),
+            Group::new(String::new(), pushover).when("type=pushover"),
+            Group::new(
+                t.say("stream-when"),
+                vec![
+                    fields.switch("on_failure", t.say("stream-on-failure")),
+                    fields.switch("on_success", t.say("stream-on-success")),
+                ],
+            ),
+        ];
+        let after = match row {
+            Some(row) => Markup(format!(
+                "<p class=\"actions\"><a class=\"button danger\" href=\"/notifications/{}/delete\">{}</a></p>",
+                row.id,
+                crate::human::escaped(&t.say("form-delete"))
+            )),
+            None => Markup::default(),
+        };
+        Ok(FormPage {
+            title: if row.is_some() { t.say("stream-edit") } else { t.say("stream-add") },
+            intro: t.say("stream-intro"),
+            groups,
+            submit: if row.is_some() { t.say("form-save") } else { t.say("stream-add-and-test") },
+            after,
+            ..FormPage::default()
+        })
     }
-}
 
-pub(crate) async fn show_edit(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
-    let row = streams::show(&ui.app, &person.caller, parse(&id)?).await?;
-    Ok(form_page(&ui, &person, Some(&row), &values(&row), &Errors::default()).await?.show(StatusCode::OK))
-}
+    async fn find(app: &App, caller: &Caller, id: i64) -> Outcome<StreamRow> {
+        streams::show(app, caller, StreamId(id)).await
+    }
 
-pub(crate) async fn update(
-    State(ui): State<Arc<Ui>>,
-    person: SignedIn,
-    Path(id): Path<String>,
-    form: Form,
-) -> PageResult {
-    let id = parse(&id)?;
-    match streams::update(&ui.app, &person.caller, id, &input(&form, false)).await {
-        Ok(_) => Ok(done("/notifications", "saved")),
-        Err(AppError::Invalid(errors)) => {
-            let row = streams::show(&ui.app, &person.caller, id).await?;
-            let page = form_page(&ui, &person, Some(&row), &Values::of(&form), &errors).await?;
-            Ok(page.show(StatusCode::UNPROCESSABLE_ENTITY))
-        }
-        Err(error) => Err(error.into()),
+    async fn create(app: &App, caller: &Caller, form: &Form) -> Outcome<StreamRow> {
+        let row = streams::create(app, caller, &input(form, true)).await?;
+        super::unless_busy(streams::request_test(app, caller, StreamId(row.id)).await)?;
+        Ok(row)
+    }
+
+    async fn update(app: &App, caller: &Caller, id: i64, form: &Form) -> Outcome<StreamRow> {
+        streams::update(app, caller, StreamId(id), &input(form, false)).await
+    }
+
+    async fn delete(app: &App, caller: &Caller, id: i64) -> Outcome<()> {
+        streams::delete(app, caller, StreamId(id)).await
     }
 }
 
 pub(crate) async fn test(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
-    streams::request_test(&ui.app, &person.caller, parse(&id)?).await?;
+    streams::request_test(&ui.app, &person.caller, kept::parse::<Stream>(&id).map(StreamId)?).await?;
     Ok(done("/notifications", "test-sent"))
-}
-
-pub(crate) async fn show_delete(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
-    let row = streams::show(&ui.app, &person.caller, parse(&id)?).await?;
-    Ok(delete_page(&ui, &person, &row, &Errors::default()).await?.show(StatusCode::OK))
-}
-
-async fn delete_page(ui: &Ui, person: &SignedIn, row: &StreamRow, errors: &Errors) -> Result<FormPage, PageError> {
-    let frame = person.frame(ui, Place::Notifications).await?;
-    let means = person.t().say("stream-delete-means");
-    let page = super::delete_page(frame, &row.label, &format!("/notifications/{}", row.id), means, Vec::new(), errors);
-    Ok(FormPage { up: Some(("/notifications".to_owned(), person.t().say("nav-notifications"))), ..page })
-}
-
-pub(crate) async fn delete(
-    State(ui): State<Arc<Ui>>,
-    person: SignedIn,
-    Path(id): Path<String>,
-    form: Form,
-) -> PageResult {
-    let row = streams::show(&ui.app, &person.caller, parse(&id)?).await?;
-    if let Some(errors) = super::wrong_name(&form, &row.label) {
-        return Ok(delete_page(&ui, &person, &row, &errors).await?.show(StatusCode::UNPROCESSABLE_ENTITY));
-    }
-    streams::delete(&ui.app, &person.caller, StreamId(row.id)).await?;
-    Ok(done("/notifications", "deleted"))
 }
 
 #[cfg(test)]
@@ -258,6 +225,11 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         answer: hostile.into(),
         at: Some(Markup("<time>now</time>".into())),
     };
-    let list = |streams| StreamsPage { frame: frame.clone(), search: hostile.into(), streams, pager: Pager::default() };
+    let list = |streams: Vec<Line>| StreamsPage {
+        frame: frame.clone(),
+        list: List::sample::<Stream>(hostile, streams.is_empty()),
+        streams,
+        pager: Pager::default(),
+    };
     vec![list(vec![line]).render().unwrap(), list(Vec::new()).render().unwrap()]
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
-use holdfast_app::{AppError, Resource, tags};
+use holdfast_app::{App, Caller, Resource, tags};
 use holdfast_core::ids::TagId;
 use holdfast_core::input::{Errors, Field};
 use holdfast_core::limits;
@@ -16,7 +16,8 @@ use crate::Ui;
 use crate::fields::{Fields, Group, Values};
 use crate::form::Form;
 use crate::frame::{Frame, Place};
-use crate::page::{PageError, PageResult, done, render};
+use crate::page::{PageError, PageResult, render};
+use crate::pages::kept::{Kept, List, Outcome};
 use crate::session::SignedIn;
 use crate::view::{FormPage, Pager, listing};
 
@@ -27,6 +28,7 @@ const COLOUR: &str = "#0b5cad";
 #[template(path = "tags.html")]
 struct TagsPage {
     frame: Frame,
+    list: List,
     tags: Vec<Line>,
     pager: Pager,
 }
@@ -36,11 +38,6 @@ struct Line {
     label: String,
     description: String,
     colour: Option<String>,
-}
-
-fn parse(id: &str) -> Result<TagId, PageError> {
-    let id: i64 = id.parse().map_err(|_| AppError::NotFound(Resource::Tag))?;
-    Ok(TagId(id))
 }
 
 pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
@@ -53,7 +50,8 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     };
     let page = TagsPage {
         frame: person.frame(&ui, Place::Elsewhere).await?,
-        pager: Pager::of(&person.reader, &page, "/tags", &person.query),
+        list: List::of::<Tag>(&person, page.items.is_empty()),
+        pager: Pager::of(&person.reader, &page, Tag::HOME, &person.query),
         tags: page.items.into_iter().map(line).collect(),
     };
     Ok(render(StatusCode::OK, &page))
@@ -67,63 +65,82 @@ fn input(form: &Form) -> TagInput {
     }
 }
 
-async fn form_page(
-    ui: &Ui,
-    person: &SignedIn,
-    row: Option<&TagRow>,
-    values: &Values,
-    errors: &Errors,
-) -> Result<FormPage, PageError> {
-    let t = person.t();
-    let fields = Fields { t, values, errors };
-    let group = Group::new(
-        String::new(),
-        vec![
-            fields.line("label", t.say("form-name")).required().limit(limits::TEXT_CHARS).focus(),
-            fields.area("description", t.say("form-description")),
-            fields.switch("has_colour", t.say("tag-has-colour")),
-            fields.of_type("color", "colour", t.say("tag-colour")),
-        ],
-    );
-    let (title, action) = match row {
-        Some(row) => (t.say("tag-edit"), format!("/tags/{}/edit", row.id)),
-        None => (t.say("tag-add"), "/tags/new".to_owned()),
-    };
-    Ok(FormPage {
-        frame: person.frame(ui, Place::Elsewhere).await?,
-        title,
-        action,
-        groups: vec![group],
-        submit: t.say("form-save"),
-        up: Some(("/tags".to_owned(), t.say("nav-tags"))),
-        ..FormPage::default()
-    })
-}
+/// What is special about tags among all that people keep.
+pub(crate) struct Tag;
 
-pub(crate) async fn show_new(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
-    let values = Values::default().set("colour", COLOUR);
-    Ok(form_page(&ui, &person, None, &values, &Errors::default()).await?.show(StatusCode::OK))
-}
+impl Kept for Tag {
+    type Row = TagRow;
+    const HOME: &'static str = "/tags";
+    const HAS_PAGES: bool = false;
+    const LIST: &'static str = "nav-tags";
+    const PLACE: Place = Place::Elsewhere;
+    const RESOURCE: Resource = Resource::Tag;
+    const ADD: &'static str = "tag-add";
+    const ADDED: &'static str = "saved";
+    /// A tag is a word.
+    const DELETE_MEANS: Option<&'static str> = None;
 
-pub(crate) async fn create(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
-    match tags::create(&ui.app, &person.caller, &input(&form)).await {
-        Ok(_) => Ok(done("/tags", "saved")),
-        Err(AppError::Invalid(errors)) => {
-            let page = form_page(&ui, &person, None, &Values::of(&form), &errors).await?;
-            Ok(page.show(StatusCode::UNPROCESSABLE_ENTITY))
-        }
-        Err(error) => Err(error.into()),
+    fn blank() -> Values {
+        Values::default().set("colour", COLOUR)
     }
-}
 
-pub(crate) async fn show_edit(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
-    let row = tags::show(&ui.app, &person.caller, parse(&id)?).await?;
-    let values = Values::default()
-        .set("label", &row.label)
-        .set("description", row.description.clone().unwrap_or_default())
-        .set("colour", row.colour.as_deref().map_or_else(|| COLOUR.to_owned(), six_digits))
-        .switch("has_colour", row.colour.is_some());
-    Ok(form_page(&ui, &person, Some(&row), &values, &Errors::default()).await?.show(StatusCode::OK))
+    fn values(row: &TagRow) -> Values {
+        Values::default()
+            .set("label", &row.label)
+            .set("description", row.description.clone().unwrap_or_default())
+            .set("colour", row.colour.as_deref().map_or_else(|| COLOUR.to_owned(), six_digits))
+            .switch("has_colour", row.colour.is_some())
+    }
+
+    fn id(row: &TagRow) -> i64 {
+        row.id
+    }
+
+    fn label(row: &TagRow) -> &str {
+        &row.label
+    }
+
+    async fn form(
+        _: &Ui,
+        person: &SignedIn,
+        row: Option<&TagRow>,
+        values: &Values,
+        errors: &Errors,
+    ) -> Result<FormPage, PageError> {
+        let t = person.t();
+        let fields = Fields { t, values, errors };
+        let group = Group::new(
+            String::new(),
+            vec![
+                fields.line("label", t.say("form-name")).required().limit(limits::TEXT_CHARS).focus(),
+                fields.area("description", t.say("form-description")),
+                fields.switch("has_colour", t.say("tag-has-colour")),
+                fields.of_type("color", "colour", t.say("tag-colour")),
+            ],
+        );
+        Ok(FormPage {
+            title: if row.is_some() { t.say("tag-edit") } else { t.say("tag-add") },
+            groups: vec![group],
+            submit: t.say("form-save"),
+            ..FormPage::default()
+        })
+    }
+
+    async fn find(app: &App, caller: &Caller, id: i64) -> Outcome<TagRow> {
+        tags::show(app, caller, TagId(id)).await
+    }
+
+    async fn create(app: &App, caller: &Caller, form: &Form) -> Outcome<TagRow> {
+        tags::create(app, caller, &input(form)).await
+    }
+
+    async fn update(app: &App, caller: &Caller, id: i64, form: &Form) -> Outcome<TagRow> {
+        tags::update(app, caller, TagId(id), &input(form)).await
+    }
+
+    async fn delete(app: &App, caller: &Caller, id: i64) -> Outcome<()> {
+        tags::delete(app, caller, TagId(id)).await
+    }
 }
 
 /// Fields for colours know only the long form.
@@ -134,33 +151,14 @@ fn six_digits(colour: &str) -> String {
     }
 }
 
-pub(crate) async fn update(
-    State(ui): State<Arc<Ui>>,
-    person: SignedIn,
-    Path(id): Path<String>,
-    form: Form,
-) -> PageResult {
-    let id = parse(&id)?;
-    match tags::update(&ui.app, &person.caller, id, &input(&form)).await {
-        Ok(_) => Ok(done("/tags", "saved")),
-        Err(AppError::Invalid(errors)) => {
-            let row = tags::show(&ui.app, &person.caller, id).await?;
-            let page = form_page(&ui, &person, Some(&row), &Values::of(&form), &errors).await?;
-            Ok(page.show(StatusCode::UNPROCESSABLE_ENTITY))
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// A tag is a word: it goes without further questions.
-pub(crate) async fn delete(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
-    tags::delete(&ui.app, &person.caller, parse(&id)?).await?;
-    Ok(done("/tags", "deleted"))
-}
-
 #[cfg(test)]
 pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
     let line = Line { id: 1, label: hostile.into(), description: hostile.into(), colour: Some(hostile.into()) };
-    let list = |tags| TagsPage { frame: frame.clone(), tags, pager: Pager::default() };
+    let list = |tags: Vec<Line>| TagsPage {
+        frame: frame.clone(),
+        list: List::sample::<Tag>(hostile, tags.is_empty()),
+        tags,
+        pager: Pager::default(),
+    };
     vec![list(vec![line]).render().unwrap(), list(Vec::new()).render().unwrap()]
 }

@@ -16,7 +16,8 @@ use holdfast_core::task::TaskKind;
 use holdfast_store::Listing;
 use holdfast_store::backups::BackupFilter;
 use holdfast_store::runs::LogFilter;
-use holdfast_store::tasks::{StandingRow, TaskFilter, TaskRow};
+use holdfast_store::standings::StandingRow;
+use holdfast_store::tasks::{TaskFilter, TaskRow};
 
 use super::overview::{Square, squares};
 use super::runs::{Live, RunLine};
@@ -53,16 +54,17 @@ struct TasksPage {
     pager: Pager,
 }
 
-struct Line {
-    id: i64,
-    label: String,
-    source: String,
-    state: Markup,
-    reason: String,
-    last_success: Option<Markup>,
-    proven: Option<Markup>,
-    next: Option<Markup>,
-    tags: Vec<String>,
+/// A task where it stands among others.
+pub(crate) struct Line {
+    pub id: i64,
+    pub label: String,
+    pub source: String,
+    pub state: Markup,
+    pub reason: String,
+    pub last_success: Option<Markup>,
+    pub proven: Option<Markup>,
+    pub next: Option<Markup>,
+    pub tags: Vec<String>,
 }
 
 pub(crate) fn parse(id: &str) -> Result<TaskId, PageError> {
@@ -70,19 +72,19 @@ pub(crate) fn parse(id: &str) -> Result<TaskId, PageError> {
     Ok(TaskId(id))
 }
 
-fn line(reader: &Reader, task: &Task, row: Option<&StandingRow>, labels: &[(i64, String)]) -> Line {
+pub(crate) fn line(reader: &Reader, task: &TaskRow, row: Option<&StandingRow>, tags: Vec<String>) -> Line {
     let now = row.map_or(Standing::New, StandingRow::standing);
     let code = row.and_then(|row| row.last_error_code.clone()).unwrap_or_default();
     Line {
-        id: task.row.id,
-        label: task.row.label.clone(),
-        source: source_words(reader.t, &task.row),
+        id: task.id,
+        label: task.label.clone(),
+        source: source_words(reader.t, task),
         state: standing(reader.t, now),
         reason: if now == Standing::Failed { advice(reader.t, &code) } else { String::new() },
         last_success: row.and_then(|row| row.last_success_at).map(|at| reader.when(at.0)),
         proven: row.and_then(|row| row.proven_at).map(|at| reader.when(at.0)),
-        next: task.row.next_run_at.map(|at| reader.when(at.0)),
-        tags: labels.iter().filter(|(id, _)| task.tag_ids.contains(id)).map(|(_, label)| label.clone()).collect(),
+        next: task.next_run_at.map(|at| reader.when(at.0)),
+        tags,
     }
 }
 
@@ -122,7 +124,11 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
         tasks: page
             .items
             .iter()
-            .map(|task| line(&person.reader, task, standings.iter().find(|row| row.id == task.row.id), &labels))
+            .map(|task| {
+                let known = labels.iter().filter(|(id, _)| task.tag_ids.contains(id));
+                let tags = known.map(|(_, label)| label.clone()).collect();
+                line(&person.reader, &task.row, standings.iter().find(|row| row.id == task.row.id), tags)
+            })
             .collect(),
         tags: labels.into_iter().map(|(id, label)| (id, label, filter.tag == Some(id))).collect(),
         total: person.reader.number(page.total),
@@ -383,17 +389,6 @@ pub(crate) fn kind_words(t: crate::words::Words, kind: &str) -> String {
 pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
     use crate::view::state;
     let time = || Some(Markup("<time>now</time>".into()));
-    let line = Line {
-        id: 1,
-        label: hostile.into(),
-        source: hostile.into(),
-        state: state("failed", "failed"),
-        reason: "Do this.".into(),
-        last_success: time(),
-        proven: None,
-        next: time(),
-        tags: vec![hostile.into()],
-    };
     let list = |tasks, has_ground| TasksPage {
         frame: frame.clone(),
         search: hostile.into(),
@@ -438,13 +433,29 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
     };
     let trigger = |url| TriggerPage { frame: frame.clone(), id: 1, label: hostile.into(), url };
     vec![
-        list(vec![line], true).render().unwrap(),
+        list(vec![line_sample(hostile)], true).render().unwrap(),
         list(Vec::new(), false).render().unwrap(),
         task(Some(Live::sample(hostile)), false).render().unwrap(),
         task(None, true).render().unwrap(),
         trigger(None).render().unwrap(),
         trigger(Some("https://example.org/x".into())).render().unwrap(),
     ]
+}
+
+#[cfg(test)]
+pub(crate) fn line_sample(hostile: &str) -> Line {
+    let time = || Some(Markup("<time>now</time>".into()));
+    Line {
+        id: 1,
+        label: hostile.into(),
+        source: hostile.into(),
+        state: crate::view::state("failed", "failed"),
+        reason: "Do this.".into(),
+        last_success: time(),
+        proven: None,
+        next: time(),
+        tags: vec![hostile.into()],
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@ use std::time::Duration;
 use holdfast_core::ids::{BackupId, RunId, UserId};
 use holdfast_core::queue::AtOnce;
 use holdfast_core::run::{RunStatus, Trigger};
-use holdfast_store::runs::{self, NewRun, Room, RunRow, Subject};
+use holdfast_store::queue::{self, Room};
+use holdfast_store::runs::{self, NewRun, RunRow, Subject};
 use holdfast_testkit::{Engine, FaultProxy, Settings, TestApp, TestUser, on_both_engines};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -17,7 +18,7 @@ const PLENTY: AtOnce = AtOnce { per_server: 100, per_user: 100 };
 async fn claim(app: &TestApp, room: usize, limits: AtOnce) -> Vec<RunRow> {
     let mut tx = app.app.store.begin().await.unwrap();
     let now = app.app.now();
-    let claimed = runs::claim(&mut tx, "elsewhere", Room { long: room, short: room }, limits, now, now).await.unwrap();
+    let claimed = queue::claim(&mut tx, "elsewhere", Room { long: room, short: room }, limits, now, now).await.unwrap();
     tx.commit().await.unwrap();
     claimed
 }
@@ -402,6 +403,6 @@ async fn checks_have_places_of_their_own() {
     user.client.act(&format!("/api/remote-servers/{}/check", user.server().await)).await.expect(202);
     let mut tx = app.app.store.begin().await.unwrap();
     let now = app.app.now();
-    let claimed = runs::claim(&mut tx, "full", Room { long: 0, short: 1 }, PLENTY, now, now).await.unwrap();
+    let claimed = queue::claim(&mut tx, "full", Room { long: 0, short: 1 }, PLENTY, now, now).await.unwrap();
     assert_eq!(claimed.iter().map(|run| run.kind.as_str()).collect::<Vec<_>>(), ["check-server"]);
 }

@@ -29,6 +29,7 @@ async fn from_nothing_to_a_restored_file() {
     stage.claim().await;
     browser.wait_for_text("Nothing is backed up yet.").await;
     browser.wait_for_text("From nothing to a first proven backup").await;
+    stage.assert_accessible("the first steps").await;
 
     // A server that does not know the key yet: the page says so, shows the command, and sees when it was run.
     browser.press("Add a server").await;
@@ -39,6 +40,7 @@ async fn from_nothing_to_a_restored_file() {
     browser.press("Add and check").await;
     browser.wait_for_text("Offline").await;
     browser.wait_for_text("Install your public SSH key").await;
+    stage.assert_accessible("a server that is offline").await;
     let command = browser.evaluate("document.getElementById('install-command').innerText").await;
     let key = command.as_str().unwrap().split('\'').nth(1).unwrap().to_owned();
     stage.ssh.authorize(&key);
@@ -126,6 +128,7 @@ async fn signing_in_with_a_second_factor() {
     browser.fill("code", &code(&secret)).await;
     browser.press("Confirm and turn on").await;
     browser.wait_for_text("Recovery codes").await;
+    stage.assert_accessible("recovery codes").await;
     let recovery = browser.evaluate("document.querySelector('#codes li').innerText").await;
     let recovery = recovery.as_str().unwrap().to_owned();
     let sign_out = async || {
@@ -138,6 +141,7 @@ async fn signing_in_with_a_second_factor() {
     // The next code of the authenticator: the one that turned it on is used up.
     stage.sign_in(EMAIL).await;
     browser.wait_for_text("One-time code").await;
+    stage.assert_accessible("the question for a code").await;
     browser.fill("password", PASSWORD).await;
     browser.fill("otp", &code_in(&secret, 30)).await;
     browser.press("Sign in").await;
@@ -279,6 +283,7 @@ async fn a_run_is_watched_while_it_goes_and_cancelled() {
     browser.wait_for("document.querySelector('progress[value]')").await;
     browser.wait_for_text("of about").await;
     browser.wait_for_text("Backing up").await;
+    stage.assert_accessible("a run that goes on").await;
     let first = browser.evaluate("document.querySelector('progress').value").await.as_f64().unwrap();
     // The bar moves without a reload, and whoever holds the focus keeps it.
     browser.evaluate("document.querySelector('.live button').focus()").await;

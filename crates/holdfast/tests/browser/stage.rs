@@ -17,6 +17,7 @@ pub struct Stage {
     pub ssh: SshServer,
     /// What the server has.
     pub files: TempDir,
+    axe: Option<String>,
 }
 
 impl Stage {
@@ -31,7 +32,11 @@ impl Stage {
         std::fs::write(site.join("index.html"), "<h1>Hello</h1>").unwrap();
         std::fs::write(site.join("pictures/cat.txt"), "meow").unwrap();
         std::fs::write(site.join("debug.log"), "noise").unwrap();
-        Self { browser: Chromium::start().await, service, installation, ssh: SshServer::start(), files }
+        let axe = std::env::var("TEST_AXE").ok().map(|path| read(Path::new(&path)));
+        if axe.is_none() {
+            eprintln!("TEST_AXE is not set, so nobody looks at accessibility; cargo xtask test sets it");
+        }
+        Self { browser: Chromium::start().await, service, installation, ssh: SshServer::start(), files, axe }
     }
 
     /// Ada has signed in.
@@ -58,11 +63,30 @@ impl Stage {
     pub async fn claim(&self) {
         let link = self.service.greeting.split_whitespace().find(|word| word.contains("/set-up/")).unwrap();
         self.browser.open(link).await;
+        self.assert_accessible("the first page").await;
         self.browser.fill("name", "Ada Lovelace").await;
         self.browser.fill("email", EMAIL).await;
         self.browser.fill("password", PASSWORD).await;
         self.browser.press("Create my account").await;
         self.browser.wait_for("location.pathname === '/'").await;
+    }
+
+    /// What axe finds on the page that is open, in both themes. Nothing where there is no axe.
+    pub async fn look(&self, name: &str) -> Vec<String> {
+        let mut problems = Vec::new();
+        if let Some(axe) = &self.axe {
+            for is_dark in [false, true] {
+                self.browser.set_dark(is_dark).await;
+                let found = self.browser.accessibility_problems(axe).await;
+                problems.extend(found.iter().map(|problem| format!("{name} (dark: {is_dark}): {problem}")));
+            }
+        }
+        problems
+    }
+
+    /// The page that is open is one for everybody.
+    pub async fn assert_accessible(&self, name: &str) {
+        assert_eq!(self.look(name).await, Vec::<String>::new());
     }
 
     pub async fn sign_in(&self, email: &str) {

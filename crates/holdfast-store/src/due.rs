@@ -1,0 +1,109 @@
+//! When tasks are due: their slots, second tries, and workers lost in a row.
+
+use holdfast_core::Timestamp;
+use holdfast_core::ids::{RunId, TaskId};
+use holdfast_core::schedule::Schedule;
+
+use crate::tasks::read_schedule;
+use crate::{At, Result, Tx};
+
+/// A task whose slot has come.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct DueRow {
+    pub id: i64,
+    pub user_id: i64,
+    pub next_run_at: At,
+    frequency: String,
+    time_to_run_at: Option<String>,
+    day_of_week: i64,
+    day_of_month: i64,
+    custom_cron: Option<String>,
+}
+
+impl DueRow {
+    pub fn schedule(&self) -> Result<Schedule> {
+        let cron = self.custom_cron.as_deref();
+        read_schedule(&self.frequency, self.time_to_run_at.as_deref(), self.day_of_week, self.day_of_month, cron)
+    }
+}
+
+/// Tasks whose slot has come, soonest first. Of several processes that ask, each gets others.
+pub async fn list(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<DueRow>> {
+    const SQL: &str =
+        "SELECT id, user_id, next_run_at, frequency, time_to_run_at, day_of_week, day_of_month, custom_cron
+         FROM backup_tasks WHERE next_run_at <= $1 ORDER BY next_run_at, id LIMIT $2";
+    const SHARED: &str =
+        "SELECT id, user_id, next_run_at, frequency, time_to_run_at, day_of_week, day_of_month, custom_cron
+         FROM backup_tasks WHERE next_run_at <= $1 ORDER BY next_run_at, id LIMIT $2 FOR UPDATE SKIP LOCKED";
+    let sql = if tx.is_sqlite() { SQL } else { SHARED };
+    fetch_all!(tx, DueRow, sql, At(now), limit)
+}
+
+/// A task that is to be tried once more.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct RetryRow {
+    pub id: i64,
+    pub user_id: i64,
+    /// Who asked for the run that failed; nobody when its log is gone.
+    pub requested_by: Option<String>,
+    pub retry_run_id: Option<i64>,
+}
+
+/// Tasks whose second try has come.
+pub async fn list_retries(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<RetryRow>> {
+    const SQL: &str = "SELECT t.id, t.user_id,
+             (SELECT r.requested_by FROM runs r WHERE r.id = t.retry_run_id) AS requested_by, t.retry_run_id
+         FROM backup_tasks t WHERE t.retry_at <= $1 ORDER BY t.retry_at, t.id LIMIT $2";
+    const SHARED: &str = "SELECT t.id, t.user_id,
+             (SELECT r.requested_by FROM runs r WHERE r.id = t.retry_run_id) AS requested_by, t.retry_run_id
+         FROM backup_tasks t WHERE t.retry_at <= $1 ORDER BY t.retry_at, t.id LIMIT $2 FOR UPDATE OF t SKIP LOCKED";
+    let sql = if tx.is_sqlite() { SQL } else { SHARED };
+    fetch_all!(tx, RetryRow, sql, At(now), limit)
+}
+
+/// Has a task tried once more later, unless it is paused.
+pub async fn plan_retry(tx: &mut Tx, id: TaskId, failed: RunId, at: Timestamp) -> Result<bool> {
+    let planned = execute!(
+        tx,
+        "UPDATE backup_tasks SET retry_at = $1, retry_run_id = $2 WHERE id = $3 AND paused_at IS NULL",
+        At(at),
+        failed.0,
+        id.0
+    )?;
+    Ok(planned == 1)
+}
+
+/// A run that starts otherwise makes a second try needless. False when there was none, or another took it.
+pub async fn drop_retry(tx: &mut Tx, id: TaskId) -> Result<bool> {
+    let sql = "UPDATE backup_tasks SET retry_at = NULL WHERE id = $1 AND retry_at IS NOT NULL";
+    Ok(execute!(tx, sql, id.0)? == 1)
+}
+
+/// Counts a worker that this task's run lost, and gives how many that are in a row.
+pub async fn count_loss(tx: &mut Tx, id: TaskId) -> Result<i64> {
+    let row = fetch_optional!(
+        tx,
+        (i64,),
+        "UPDATE backup_tasks SET losses = losses + 1 WHERE id = $1 RETURNING losses",
+        id.0
+    )?;
+    Ok(row.map_or(0, |(losses,)| losses))
+}
+
+/// Moves a due task to its next slot, unless another scheduler did or the schedule was edited meanwhile.
+pub async fn advance(tx: &mut Tx, due: &DueRow, next_run_at: Option<Timestamp>) -> Result<bool> {
+    let moved = execute!(
+        tx,
+        "UPDATE backup_tasks SET next_run_at = $1 WHERE id = $2 AND next_run_at = $3",
+        next_run_at.map(At),
+        due.id,
+        due.next_run_at
+    )?;
+    Ok(moved == 1)
+}
+
+/// The task's run came to an end by itself: what was lost before does not count any more.
+pub async fn forget_losses(tx: &mut Tx, id: TaskId) -> Result<()> {
+    execute!(tx, "UPDATE backup_tasks SET losses = 0 WHERE id = $1 AND losses > 0", id.0)?;
+    Ok(())
+}

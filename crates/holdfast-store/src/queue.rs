@@ -1,0 +1,192 @@
+//! The queue of runs: what waits, who may start, and leases whose workers fell silent.
+
+use holdfast_core::ids::{RunId, ServerId, UserId};
+use holdfast_core::queue::{AtOnce, Chooser, Load};
+use holdfast_core::run::FailureCode;
+use holdfast_core::{Timestamp, lease};
+use sqlx::QueryBuilder;
+
+use crate::engine::push_ids;
+use crate::runs::{self, RunRow};
+use crate::{At, Result, StoreError, Tx};
+
+/// Whom a run keeps busy, as the queue counts it: long ones alone.
+#[derive(Debug, Clone, Copy, sqlx::FromRow)]
+struct LoadRow {
+    id: i64,
+    user_id: i64,
+    load_server_id: Option<i64>,
+    turn: i64,
+}
+
+impl LoadRow {
+    fn load(&self) -> Load {
+        Load { user: UserId(self.user_id), server: self.load_server_id.map(ServerId) }
+    }
+}
+
+/// Whether anything waits; costs next to nothing.
+pub async fn has_queued(tx: &mut Tx) -> Result<bool> {
+    fetch_scalar!(tx, bool, "SELECT EXISTS (SELECT 1 FROM runs WHERE status = 'queued')")
+}
+
+/// Queued runs looked at in one step while runs are chosen.
+const CLAIM_PAGE: i64 = 200;
+const FIRST_PAGE: i64 = 40;
+/// Further down than this nobody looks at once: it bounds how long others wait for their turn to choose.
+const CLAIM_PAGES: usize = 100;
+
+async fn list_short(tx: &mut Tx, room: usize) -> Result<Vec<i64>> {
+    let rows = fetch_all!(
+        tx,
+        (i64,),
+        "SELECT id FROM runs WHERE status = 'queued' AND kind IN ('check-server', 'check-destination', 'test-stream', 'probe')
+         ORDER BY turn, id LIMIT $1",
+        i64::try_from(room).unwrap_or(i64::MAX)
+    )?;
+    Ok(rows.into_iter().map(|(id,)| id).collect())
+}
+
+async fn choose_long(tx: &mut Tx, room: usize, limits: AtOnce) -> Result<Vec<i64>> {
+    let running = fetch_all!(
+        tx,
+        LoadRow,
+        "SELECT id, user_id, load_server_id, turn FROM runs
+         WHERE status = 'running' AND kind IN ('backup', 'restore', 'verify')"
+    )?;
+    let mut chooser = Chooser::new(limits, running.iter().map(LoadRow::load));
+    let (mut chosen, mut after) = (Vec::new(), (i64::MIN, i64::MIN));
+    for number in 0..CLAIM_PAGES {
+        // Nearly always the first few may start.
+        let limit = if number == 0 { FIRST_PAGE } else { CLAIM_PAGE };
+        let page = fetch_all!(
+            tx,
+            LoadRow,
+            "SELECT id, user_id, load_server_id, turn FROM runs
+             WHERE status = 'queued' AND kind IN ('backup', 'restore', 'verify') AND (turn, id) > ($1, $2)
+             ORDER BY turn, id LIMIT $3",
+            after.0,
+            after.1,
+            limit
+        )?;
+        for row in &page {
+            if chosen.len() < room && chooser.may_start(Some(row.load())) {
+                chosen.push(row.id);
+            }
+        }
+        match page.last() {
+            Some(last) if chosen.len() < room && page.len() as i64 == limit => after = (last.turn, last.id),
+            _ => break,
+        }
+    }
+    Ok(chosen)
+}
+
+/// How many more runs a worker can take. Short ones have places of their own: nobody waits hours for a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    pub long: usize,
+    pub short: usize,
+}
+
+/// Takes queued runs, in the order of their turns, as far as there is room and the limits let them start. One worker chooses
+/// at a time, so that limits hold over all of them; the claim itself is one statement that takes only what is queued.
+pub async fn claim(
+    tx: &mut Tx,
+    worker: &str,
+    room: Room,
+    limits: AtOnce,
+    lease_until: Timestamp,
+    now: Timestamp,
+) -> Result<Vec<RunRow>> {
+    if let crate::engine::Engine::Postgres(connection) = tx.engine() {
+        const CLAIMING: i64 = 0x686f_6c64_0001;
+        let locked = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(CLAIMING).execute(connection).await;
+        tx.checked(locked)?;
+    }
+    let mut chosen = list_short(tx, room.short).await?;
+    if room.long > 0 {
+        chosen.extend(choose_long(tx, room.long, limits).await?);
+    }
+    if chosen.is_empty() {
+        return Ok(Vec::new());
+    }
+    let claimed = on!(tx, conn => {
+        let mut query = QueryBuilder::<Db>::new("UPDATE runs SET status = 'running', worker = ");
+        query.push_bind(worker).push(", lease_epoch = lease_epoch + 1, lease_expires_at = ").push_bind(At(lease_until));
+        query.push(", started_at = ").push_bind(At(now)).push(" WHERE status = 'queued' AND id IN (");
+        push_ids(&mut query, &chosen);
+        query.push(") RETURNING id");
+        query.build_query_as::<(i64,)>().fetch_all(conn).await
+    })?;
+    let claimed: Vec<i64> = claimed.into_iter().map(|(id,)| id).collect();
+    runs::list_in_turn(tx, &claimed).await
+}
+
+#[derive(Debug, Clone, Copy, sqlx::FromRow)]
+struct BeatRow {
+    id: i64,
+    lease_epoch: i64,
+    lease_expires_at: i64,
+}
+
+/// Everything that runs, with its worker's last sign.
+pub async fn list_beats(tx: &mut Tx) -> Result<Vec<lease::Beat>> {
+    let sql = "SELECT id, lease_epoch, COALESCE(lease_expires_at, 0) AS lease_expires_at FROM runs
+               WHERE status = 'running'";
+    let rows = fetch_all!(tx, BeatRow, sql)?;
+    Ok(rows
+        .into_iter()
+        .map(|row| lease::Beat { run: RunId(row.id), epoch: row.lease_epoch, sign: row.lease_expires_at })
+        .collect())
+}
+
+/// Takes a run away from a worker that fell silent and ends it. The new epoch, which is given back, shuts the old
+/// worker out; `None` when it gave a sign after all, or somebody else was faster.
+pub async fn fail_lost(tx: &mut Tx, lost: &lease::Beat, now: Timestamp) -> Result<Option<i64>> {
+    let row = fetch_optional!(
+        tx,
+        (i64,),
+        "UPDATE runs SET status = 'failed', error_code = $1, finished_at = $2, lease_epoch = lease_epoch + 1,
+             lease_expires_at = NULL
+         WHERE id = $3 AND status = 'running' AND lease_epoch = $4 AND COALESCE(lease_expires_at, 0) = $5
+         RETURNING lease_epoch",
+        FailureCode::WorkerLost.as_str(),
+        At(now),
+        lost.run.0,
+        lost.epoch,
+        lost.sign
+    )?;
+    Ok(row.map(|(epoch,)| epoch))
+}
+
+/// What there is to do at the moment, from a few index look-ups; costs next to nothing when there is nothing.
+#[derive(Debug, Clone, Copy, sqlx::FromRow)]
+pub struct Waiting {
+    pub has_due_task: bool,
+    pub has_queued_run: bool,
+    pub has_running_run: bool,
+    pub has_removal: bool,
+    pub has_upload: bool,
+    pub has_overdue: bool,
+    pub has_summary: bool,
+}
+
+pub async fn find_waiting(tx: &mut Tx, now: Timestamp) -> Result<Waiting> {
+    let row = fetch_optional!(
+        tx,
+        Waiting,
+        "SELECT EXISTS (SELECT 1 FROM backup_tasks WHERE next_run_at <= $1)
+                 OR EXISTS (SELECT 1 FROM backup_tasks WHERE retry_at <= $1) AS has_due_task,
+             EXISTS (SELECT 1 FROM runs WHERE status = 'queued') AS has_queued_run,
+             EXISTS (SELECT 1 FROM runs WHERE status = 'running') AS has_running_run,
+             EXISTS (SELECT 1 FROM backups WHERE deleted_at IS NOT NULL AND removed_at IS NULL
+                     AND remove_after <= $1) AS has_removal,
+             EXISTS (SELECT 1 FROM uploads u WHERE u.retry_after <= $1 AND NOT EXISTS
+                     (SELECT 1 FROM runs r WHERE r.id = u.run_id AND r.status = 'running')) AS has_upload,
+             EXISTS (SELECT 1 FROM backup_tasks WHERE overdue_at <= $1) AS has_overdue,
+             EXISTS (SELECT 1 FROM users WHERE summary_at <= $1) AS has_summary",
+        At(now)
+    )?;
+    row.ok_or_else(|| StoreError::Broken("a query without a row".to_owned()))
+}

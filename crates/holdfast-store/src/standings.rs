@@ -1,0 +1,112 @@
+//! How tasks stand: fine, failed, overdue, paused, running.
+
+use holdfast_core::ids::UserId;
+use holdfast_core::run::RunStatus;
+use holdfast_core::standing::{Facts, Standing};
+use sqlx::QueryBuilder;
+
+use crate::engine::push_ids;
+use crate::{At, Result, Tx};
+
+// A task is running while it has a live run; that is looked up, not stored, so that it cannot be wrong.
+macro_rules! is_live {
+    () => {
+        "EXISTS (SELECT 1 FROM runs r WHERE r.task_id = t.id AND r.status IN ('queued', 'running'))"
+    };
+}
+
+/// How a task stands, and since when.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct StandingRow {
+    pub id: i64,
+    pub last_run_id: Option<i64>,
+    pub last_status: Option<String>,
+    pub last_error_code: Option<String>,
+    pub last_warnings: i64,
+    pub last_success_at: Option<At>,
+    pub overdue_since: Option<At>,
+    pub paused_at: Option<At>,
+    pub proven_at: Option<At>,
+    pub is_live: bool,
+}
+
+impl StandingRow {
+    pub fn standing(&self) -> Standing {
+        Standing::of(Facts {
+            is_running: self.is_live,
+            is_paused: self.paused_at.is_some(),
+            is_overdue: self.overdue_since.is_some(),
+            has_failed: self.last_status.as_deref().map(|status| status == RunStatus::Failed.as_str()),
+            has_warnings: self.last_warnings > 0,
+        })
+    }
+}
+
+/// How these tasks stand.
+pub async fn list(tx: &mut Tx, tasks: &[i64]) -> Result<Vec<StandingRow>> {
+    if tasks.is_empty() {
+        return Ok(Vec::new());
+    }
+    on!(tx, conn => {
+        let mut query = QueryBuilder::<Db>::new(concat!(
+            "SELECT t.id, t.last_run_id, t.last_status, t.last_error_code, t.last_warnings, t.last_success_at,
+                 t.overdue_since, t.paused_at, t.proven_at, ", is_live!(), " AS is_live
+             FROM backup_tasks t WHERE t.id IN ("
+        ));
+        push_ids(&mut query, tasks);
+        query.push(")");
+        query.build_query_as::<StandingRow>().fetch_all(conn).await
+    })
+}
+
+/// So many of a user's tasks stand like this. Whether they run is not looked at.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct StandingCount {
+    last_status: Option<String>,
+    is_overdue: bool,
+    is_paused: bool,
+    has_warnings: bool,
+    pub count: i64,
+    pub proven: i64,
+}
+
+impl StandingCount {
+    pub fn standing(&self) -> Standing {
+        Standing::of(Facts {
+            is_running: false,
+            is_paused: self.is_paused,
+            is_overdue: self.is_overdue,
+            has_failed: self.last_status.as_deref().map(|status| status == RunStatus::Failed.as_str()),
+            has_warnings: self.has_warnings,
+        })
+    }
+}
+
+pub async fn count(tx: &mut Tx, owner: UserId) -> Result<Vec<StandingCount>> {
+    fetch_all!(
+        tx,
+        StandingCount,
+        // First as the index has them, which needs no sorting of ten thousand rows.
+        "SELECT last_status, is_overdue, is_paused, has_warnings, CAST(SUM(count) AS BIGINT) AS count,
+             CAST(SUM(proven) AS BIGINT) AS proven
+         FROM (SELECT last_status, (overdue_since IS NOT NULL) AS is_overdue, (paused_at IS NOT NULL) AS is_paused,
+                 (last_warnings > 0) AS has_warnings, COUNT(*) AS count, COUNT(proven_at) AS proven
+             FROM backup_tasks WHERE user_id = $1 GROUP BY last_status, overdue_since, paused_at, last_warnings) AS s
+         GROUP BY 1, 2, 3, 4",
+        owner.0
+    )
+}
+
+/// Tasks that somebody has to do something about.
+pub async fn list_wanting(tx: &mut Tx, owner: UserId, limit: i64) -> Result<Vec<i64>> {
+    let rows = fetch_all!(
+        tx,
+        (i64,),
+        "SELECT id FROM backup_tasks
+         WHERE user_id = $1 AND paused_at IS NULL AND (last_status = 'failed' OR overdue_since IS NOT NULL)
+         ORDER BY id LIMIT $2",
+        owner.0,
+        limit
+    )?;
+    Ok(rows.into_iter().map(|(id,)| id).collect())
+}

@@ -1,0 +1,205 @@
+//! What people keep and change with one form: servers, destinations, streams and tags all go through these steps.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use holdfast_app::{App, AppError, Caller, Resource};
+use holdfast_core::input::Errors;
+
+use crate::Ui;
+use crate::fields::Values;
+use crate::form::Form;
+use crate::frame::Place;
+use crate::page::{PageError, PageResult, done};
+use crate::session::SignedIn;
+use crate::view::FormPage;
+
+pub(crate) type Outcome<T> = holdfast_app::Result<T>;
+
+/// One kind of them.
+pub(crate) trait Kept: Sized + 'static {
+    type Row: Send + Sync;
+    /// The address of their list.
+    const HOME: &'static str;
+    /// Whether each has a page beside its form.
+    const HAS_PAGES: bool = true;
+    /// The word for their list.
+    const LIST: &'static str;
+    const PLACE: Place;
+    const RESOURCE: Resource;
+    /// The word for making one.
+    const ADD: &'static str;
+    /// What is said after one was made.
+    const ADDED: &'static str;
+    /// What it means to delete one; nothing when it goes without a question.
+    const DELETE_MEANS: Option<&'static str>;
+
+    /// What the form of a new one begins with.
+    fn blank() -> Values;
+    fn values(row: &Self::Row) -> Values;
+    fn id(row: &Self::Row) -> i64;
+    fn label(row: &Self::Row) -> &str;
+
+    /// Where one is shown: on its own page, or with the others.
+    fn address(id: i64) -> String {
+        if Self::HAS_PAGES { format!("{}/{id}", Self::HOME) } else { Self::HOME.to_owned() }
+    }
+
+    /// The form, but for what is the same for all kinds: where it leads, and the page above.
+    fn form(
+        ui: &Ui,
+        person: &SignedIn,
+        row: Option<&Self::Row>,
+        values: &Values,
+        errors: &Errors,
+    ) -> impl Future<Output = Result<FormPage, PageError>> + Send;
+
+    fn find(app: &App, caller: &Caller, id: i64) -> impl Future<Output = Outcome<Self::Row>> + Send;
+    fn create(app: &App, caller: &Caller, form: &Form) -> impl Future<Output = Outcome<Self::Row>> + Send;
+    fn update(app: &App, caller: &Caller, id: i64, form: &Form) -> impl Future<Output = Outcome<Self::Row>> + Send;
+    fn delete(app: &App, caller: &Caller, id: i64) -> impl Future<Output = Outcome<()>> + Send;
+}
+
+/// What is around the rows of their list.
+pub(crate) struct List {
+    pub title: &'static str,
+    pub home: &'static str,
+    pub add: &'static str,
+    pub search: String,
+    pub is_empty: bool,
+}
+
+impl List {
+    pub(crate) fn of<K: Kept>(person: &SignedIn, is_empty: bool) -> Self {
+        Self { title: K::LIST, home: K::HOME, add: K::ADD, search: person.query.text("search"), is_empty }
+    }
+
+    /// A list that was searched when it holds something, and else one that nobody has put anything into.
+    #[cfg(test)]
+    pub(crate) fn sample<K: Kept>(hostile: &str, is_empty: bool) -> Self {
+        let search = if is_empty { String::new() } else { hostile.to_owned() };
+        Self { title: K::LIST, home: K::HOME, add: K::ADD, search, is_empty }
+    }
+}
+
+/// The pages with which one is made, changed and deleted.
+pub(crate) fn routes<K: Kept>() -> Router<Arc<Ui>> {
+    let deletion = match K::DELETE_MEANS {
+        Some(_) => get(show_delete::<K>).post(delete::<K>),
+        None => post(delete::<K>),
+    };
+    Router::new()
+        .route(&format!("{}/new", K::HOME), get(show_new::<K>).post(create::<K>))
+        .route(&format!("{}/{{id}}/edit", K::HOME), get(show_edit::<K>).post(update::<K>))
+        .route(&format!("{}/{{id}}/delete", K::HOME), deletion)
+}
+
+pub(crate) fn parse<K: Kept>(id: &str) -> Result<i64, PageError> {
+    id.parse().map_err(|_| AppError::NotFound(K::RESOURCE).into())
+}
+
+/// The page above a form: the one of what it changes, or else the list.
+fn above<K: Kept>(person: &SignedIn, row: Option<&K::Row>) -> (String, String) {
+    match row {
+        Some(row) if K::HAS_PAGES => (K::address(K::id(row)), K::label(row).to_owned()),
+        _ => (K::HOME.to_owned(), person.t().say(K::LIST)),
+    }
+}
+
+async fn page<K: Kept>(
+    ui: &Ui,
+    person: &SignedIn,
+    row: Option<&K::Row>,
+    values: &Values,
+    errors: &Errors,
+) -> Result<FormPage, PageError> {
+    let mut page = K::form(ui, person, row, values, errors).await?;
+    page.action = match row {
+        Some(row) => format!("{}/{}/edit", K::HOME, K::id(row)),
+        None => format!("{}/new", K::HOME),
+    };
+    page.up = Some(above::<K>(person, row));
+    page.frame = person.frame(ui, K::PLACE).await?;
+    Ok(page)
+}
+
+/// An answer for a form with mistakes in it: itself again, with what was typed.
+async fn again<K: Kept>(ui: &Ui, person: &SignedIn, row: Option<&K::Row>, form: &Form, errors: &Errors) -> PageResult {
+    let page = page::<K>(ui, person, row, &Values::of(form), errors).await?;
+    Ok(page.show(StatusCode::UNPROCESSABLE_ENTITY))
+}
+
+async fn show_new<K: Kept>(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
+    Ok(page::<K>(&ui, &person, None, &K::blank(), &Errors::default()).await?.show(StatusCode::OK))
+}
+
+async fn create<K: Kept>(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
+    match K::create(&ui.app, &person.caller, &form).await {
+        Ok(row) => Ok(done(&K::address(K::id(&row)), K::ADDED)),
+        Err(AppError::Invalid(errors)) => again::<K>(&ui, &person, None, &form, &errors).await,
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn show_edit<K: Kept>(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
+    let row = K::find(&ui.app, &person.caller, parse::<K>(&id)?).await?;
+    Ok(page::<K>(&ui, &person, Some(&row), &K::values(&row), &Errors::default()).await?.show(StatusCode::OK))
+}
+
+async fn update<K: Kept>(
+    State(ui): State<Arc<Ui>>,
+    person: SignedIn,
+    Path(id): Path<String>,
+    form: Form,
+) -> PageResult {
+    let id = parse::<K>(&id)?;
+    match K::update(&ui.app, &person.caller, id, &form).await {
+        Ok(_) => Ok(done(&K::address(id), "saved")),
+        Err(AppError::Invalid(errors)) => {
+            let row = K::find(&ui.app, &person.caller, id).await?;
+            again::<K>(&ui, &person, Some(&row), &form, &errors).await
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn delete_page<K: Kept>(
+    ui: &Ui,
+    person: &SignedIn,
+    row: &K::Row,
+    means: &str,
+    errors: &Errors,
+) -> Result<FormPage, PageError> {
+    let frame = person.frame(ui, K::PLACE).await?;
+    let address = format!("{}/{}", K::HOME, K::id(row));
+    let mut page = super::delete_page(frame, K::label(row), &address, person.t().say(means), Vec::new(), errors);
+    page.up = Some(above::<K>(person, Some(row)));
+    Ok(page)
+}
+
+async fn show_delete<K: Kept>(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
+    let row = K::find(&ui.app, &person.caller, parse::<K>(&id)?).await?;
+    let means = K::DELETE_MEANS.unwrap_or_default();
+    Ok(delete_page::<K>(&ui, &person, &row, means, &Errors::default()).await?.show(StatusCode::OK))
+}
+
+async fn delete<K: Kept>(
+    State(ui): State<Arc<Ui>>,
+    person: SignedIn,
+    Path(id): Path<String>,
+    form: Form,
+) -> PageResult {
+    let id = parse::<K>(&id)?;
+    if let Some(means) = K::DELETE_MEANS {
+        let row = K::find(&ui.app, &person.caller, id).await?;
+        if let Some(errors) = super::wrong_name(&form, K::label(&row)) {
+            let page = delete_page::<K>(&ui, &person, &row, means, &errors).await?;
+            return Ok(page.show(StatusCode::UNPROCESSABLE_ENTITY));
+        }
+    }
+    K::delete(&ui.app, &person.caller, id).await?;
+    Ok(done(K::HOME, "deleted"))
+}
