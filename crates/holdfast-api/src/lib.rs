@@ -33,7 +33,7 @@ use holdfast_app::App;
 
 pub use context::{ContextSettings, with_context};
 pub use openapi::document;
-pub use operations::MetricsRenderer;
+pub use operations::{MetricsRenderer, operations_router};
 pub use routes::routes;
 pub use table::{Access, Route};
 

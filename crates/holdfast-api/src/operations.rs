@@ -3,21 +3,32 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Extension, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use holdfast_app::AppError;
+use holdfast_app::{Context, health};
+use serde_json::json;
 
 use crate::Api;
 use crate::answer::{Answer, message};
 use crate::error::ApiError;
 
-/// Renders the current metrics in Prometheus' text format.
+/// Renders what this process has counted in Prometheus' text format.
 pub type MetricsRenderer = Arc<dyn Fn() -> String + Send + Sync>;
 
+/// Beside the API, for whoever is on this machine.
 pub(crate) fn router() -> Router<Arc<Api>> {
-    Router::new().route("/healthz", get(alive)).route("/readyz", get(ready)).route("/metrics", get(metrics))
+    probes().route("/metrics", get(metrics_for_neighbours))
+}
+
+/// On an address of its own, for whoever reaches that.
+pub fn operations_router(api: Arc<Api>) -> Router {
+    probes().route("/metrics", get(metrics)).with_state(api)
+}
+
+fn probes() -> Router<Arc<Api>> {
+    Router::new().route("/healthz", get(alive)).route("/readyz", get(ready))
 }
 
 /// The process answers.
@@ -25,15 +36,39 @@ async fn alive() -> Answer {
     message(StatusCode::OK, "alive")
 }
 
-/// The process can do its work: the database answers.
-async fn ready(State(api): State<Arc<Api>>) -> Answer {
-    api.app.store.ping().await.map_err(AppError::from)?;
-    message(StatusCode::OK, "ready")
+/// The process can do its work: database, master key, scheduler, workers.
+async fn ready(State(api): State<Arc<Api>>) -> Response {
+    let checks = health::check(&api.app).await;
+    let is_ready = checks.iter().all(|check| check.problem.is_none());
+    let told = checks.iter().map(|check| (check.name.to_owned(), json!(check.problem.as_deref().unwrap_or("ok"))));
+    let (status, word) =
+        if is_ready { (StatusCode::OK, "ready") } else { (StatusCode::SERVICE_UNAVAILABLE, "not ready") };
+    let body = json!({"message": word, "checks": told.collect::<serde_json::Map<_, _>>()});
+    (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+}
+
+/// Figures say how much there is and how it goes, which is nobody's business on the network: only who sits on this
+/// machine gets them, and nobody through a proxy.
+async fn metrics_for_neighbours(
+    State(api): State<Arc<Api>>,
+    Extension(context): Extension<Context>,
+    request: Request,
+) -> Response {
+    let marks = ["x-forwarded-for", "forwarded", "x-real-ip"];
+    let is_forwarded = marks.iter().any(|name| request.headers().contains_key(*name));
+    if is_forwarded || !context.address.is_some_and(|address| address.is_loopback()) {
+        return ApiError::UnknownPath.into_response();
+    }
+    metrics(State(api)).await
 }
 
 async fn metrics(State(api): State<Arc<Api>>) -> Response {
-    match &api.metrics {
-        Some(render) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], render()).into_response(),
-        None => ApiError::UnknownPath.into_response(),
+    let Some(render) = &api.metrics else { return ApiError::UnknownPath.into_response() };
+    match health::render_figures(&api.app).await {
+        Ok(figures) => {
+            let text = render() + &figures;
+            ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
+        }
+        Err(error) => ApiError::from(error).into_response(),
     }
 }

@@ -47,6 +47,7 @@ pub(crate) struct ServerStatus {
     #[schema(pattern = "^(unknown|online|offline)$")]
     connectivity: String,
     last_connected_at: Option<String>,
+    last_checked_at: Option<String>,
     last_error: Option<String>,
     /// The class of the last error.
     error_code: Option<String>,
@@ -106,6 +107,7 @@ fn shape(row: ServerRow) -> ServerResource {
         status: ServerStatus {
             connectivity: row.connectivity,
             last_connected_at: row.last_connected_at.map(|at| rfc3339(at.0)),
+            last_checked_at: row.last_checked_at.map(|at| rfc3339(at.0)),
             last_error: row.last_error,
             error_code: row.last_error_code,
             latency_ms: row.latency_micros.map(|micros| micros as f64 / 1000.0),

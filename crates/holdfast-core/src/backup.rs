@@ -125,6 +125,11 @@ fn slug(label: &str) -> String {
     if slug.is_empty() { "backup".to_owned() } else { slug.to_owned() }
 }
 
+/// The key of a sealed list of what somebody has; later ones sort behind.
+pub fn catalogue_key(folder: &str, now: Timestamp) -> String {
+    format!("{folder}/{}.sealed", ulid(now))
+}
+
 /// 48 bits of time, 80 random bits, in Crockford's base 32: sorts by time, collides never.
 fn ulid(now: Timestamp) -> String {
     const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";

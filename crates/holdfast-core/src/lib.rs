@@ -6,6 +6,7 @@ mod words;
 pub mod backup;
 pub mod clock;
 pub mod destination;
+pub mod figures;
 pub mod ids;
 pub mod input;
 pub mod lease;

@@ -8,6 +8,7 @@ pub mod destination;
 pub mod egress;
 mod error;
 mod extract;
+pub mod letter;
 mod plan;
 mod probe;
 mod progress;

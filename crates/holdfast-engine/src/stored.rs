@@ -137,6 +137,26 @@ impl Engine {
         store.remove(key).await
     }
 
+    /// Stores a small object, whole or not at all.
+    pub async fn put(&self, destination: &crate::DestinationSpec, key: &str, body: Bytes) -> Result<()> {
+        let (store, _) = self.settings.destination.open(destination).await?;
+        store.put(key, body).await
+    }
+
+    /// Up to `limit` keys at a destination that start with `prefix`.
+    pub async fn list(&self, destination: &crate::DestinationSpec, prefix: &str, limit: usize) -> Result<Vec<String>> {
+        let (store, _) = self.settings.destination.open(destination).await?;
+        store.list(prefix, limit).await
+    }
+
+    /// A small object, whole.
+    pub async fn get(&self, destination: &crate::DestinationSpec, key: &str) -> Result<Bytes> {
+        let (store, _) = self.settings.destination.open(destination).await?;
+        let missing = || EngineError::new(FailureCode::Missing, format!("{key} is not there."));
+        let stat = store.stat(key).await?.ok_or_else(missing)?;
+        store.read(key, 0..stat.size).await
+    }
+
     /// Clears away what an unfinished run may have left: its upload, and an object nobody recorded.
     pub async fn discard(
         &self,

@@ -1,12 +1,13 @@
 //! Every text that people get, from the facts of what happened.
 
 use holdfast_core::clock::{self, Zone};
+use holdfast_core::figures::size;
 use holdfast_core::notice::NoticeKind;
 use holdfast_core::run::FailureCode;
 use holdfast_core::{Timestamp, random};
 
 use crate::message::{Fact, Item, Message, Tone};
-use crate::text::{clean, counted, cut, duration, growth, more, size};
+use crate::text::{clean, counted, cut, duration, growth, more};
 
 /// Reasons may carry what a server said; no channel takes more, and nobody reads it.
 const REASON_CHARS: usize = 900;

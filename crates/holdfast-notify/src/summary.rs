@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::text::{clean, counted, growth, size};
+use holdfast_core::figures::size;
+
+use crate::text::{clean, counted, growth};
 
 /// A week of one user, with everything already in words of their own zone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

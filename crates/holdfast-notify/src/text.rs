@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use holdfast_core::figures::size;
+
 /// Foreign text without what could change how the rest is shown: control characters, and those that turn the direction
 /// of writing. Line breaks stay where `lines` is true.
 pub(crate) fn clean(text: &str, lines: bool) -> String {
@@ -17,21 +19,6 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     }
     let kept: String = text.chars().take(most.saturating_sub(1)).collect();
     format!("{}…", kept.trim_end())
-}
-
-/// `82.2 MB`.
-pub(crate) fn size(bytes: i64) -> String {
-    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
-    if bytes.abs() < 1000 {
-        return format!("{bytes} bytes");
-    }
-    let mut value = bytes as f64 / 1000.0;
-    let mut unit = 0;
-    while value.abs() >= 999.95 && unit + 1 < UNITS.len() {
-        value /= 1000.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS[unit])
 }
 
 /// `+1.2 MB`, `−300 bytes`, or `the same size`.

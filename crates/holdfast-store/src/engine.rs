@@ -147,6 +147,11 @@ impl Store {
         }
     }
 
+    /// Whether the master key is there and opens what is sealed.
+    pub async fn check_master_key(&self) -> Result<()> {
+        sealing::check_current(&mut self.read().await?).await
+    }
+
     /// Answers when the database does.
     pub async fn ping(&self) -> Result<()> {
         let mut tx = self.read().await?;

@@ -21,13 +21,16 @@ pub mod standings;
 
 pub mod audit;
 pub mod backups;
+pub mod catalogue;
 pub mod days;
 pub mod destinations;
 pub mod due;
+pub mod figures;
 pub mod identities;
 pub mod live;
 pub mod master_key;
 pub mod notices;
+pub mod portable;
 pub mod probes;
 pub mod queue;
 pub mod restores;

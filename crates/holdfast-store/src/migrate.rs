@@ -29,6 +29,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(3, "0003_queue.sql"),
     migration!(4, "0004_notices.sql"),
     migration!(5, "0005_pages.sql"),
+    migration!(6, "0006_catalogue.sql"),
 ];
 
 /// Applies what is missing. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on

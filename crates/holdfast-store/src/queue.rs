@@ -170,6 +170,7 @@ pub struct Waiting {
     pub has_upload: bool,
     pub has_overdue: bool,
     pub has_summary: bool,
+    pub has_catalogue: bool,
 }
 
 pub async fn find_waiting(tx: &mut Tx, now: Timestamp) -> Result<Waiting> {
@@ -185,7 +186,9 @@ pub async fn find_waiting(tx: &mut Tx, now: Timestamp) -> Result<Waiting> {
              EXISTS (SELECT 1 FROM uploads u WHERE u.retry_after <= $1 AND NOT EXISTS
                      (SELECT 1 FROM runs r WHERE r.id = u.run_id AND r.status = 'running')) AS has_upload,
              EXISTS (SELECT 1 FROM backup_tasks WHERE overdue_at <= $1) AS has_overdue,
-             EXISTS (SELECT 1 FROM users WHERE summary_at <= $1) AS has_summary",
+             EXISTS (SELECT 1 FROM users WHERE summary_at <= $1) AS has_summary,
+             EXISTS (SELECT 1 FROM catalogue_wishes) OR EXISTS (SELECT 1 FROM backup_destinations
+                     WHERE catalogue_wanted_at IS NOT NULL AND COALESCE(catalogue_next_at, 0) <= $1) AS has_catalogue",
         At(now)
     )?;
     row.ok_or_else(|| StoreError::Broken("a query without a row".to_owned()))

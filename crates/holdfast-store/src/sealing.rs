@@ -93,6 +93,36 @@ impl Tx {
     }
 }
 
+/// What a sealed file begins with.
+const FILE_SIGN: &[u8] = b"holdfast sealed file 1\n";
+/// What a file's key is bound to when it is wrapped.
+const FILE_CONTEXT: &[u8] = b"holdfast file key";
+const WRAPPED_BYTES: usize = NONCE_BYTES + 32 + 16;
+
+impl Tx {
+    /// Seals a file for whoever has the master key: a key of its own, wrapped by that, and what it seals.
+    pub fn seal_file(&self, plain: &[u8]) -> Result<Vec<u8>> {
+        let masters = load_masters(&self.sealer.source)?;
+        let newest = masters.first().ok_or_else(|| StoreError::Broken("there is no master key".to_owned()))?;
+        let key = Key::new(random::bytes());
+        let wrapped = encrypt(newest, &*key, FILE_CONTEXT)?;
+        Ok([FILE_SIGN, &wrapped, &encrypt(&key, plain, FILE_CONTEXT)?].concat())
+    }
+
+    /// Opens a file that was sealed with this master key, or one that it has followed; `None` is another's, or damaged.
+    pub fn open_file(&self, sealed: &[u8]) -> Result<Option<Zeroizing<Vec<u8>>>> {
+        let Some((wrapped, body)) =
+            sealed.strip_prefix(FILE_SIGN).and_then(|rest| rest.split_at_checked(WRAPPED_BYTES))
+        else {
+            return Ok(None);
+        };
+        let masters = load_masters(&self.sealer.source)?;
+        let key = masters.iter().find_map(|master| decrypt(master, wrapped, FILE_CONTEXT));
+        let key = key.and_then(|key| Some(Key::new(key.as_slice().try_into().ok()?)));
+        Ok(key.and_then(|key| decrypt(&key, body, FILE_CONTEXT)))
+    }
+}
+
 /// Does to a sealed column what a request asks for. A secret is bound to its row, so the row must be there.
 macro_rules! write_secret {
     ($tx:expr, $table:literal, $column:literal, $id:expr, $owner:expr, $change:expr) => {{
@@ -179,6 +209,16 @@ async fn data_key(tx: &mut Tx, id: i64) -> Result<Key> {
 fn load_masters(source: &MasterKeySource) -> Result<Vec<Key>> {
     let loaded = source.load().map_err(|error| StoreError::Sealed(error.to_string()))?;
     loaded.ok_or_else(|| StoreError::Sealed(format!("the master key {} is gone", source.describe())))
+}
+
+/// Whether the master key is there now and opens the data key that new secrets are sealed with.
+pub(crate) async fn check_current(tx: &mut Tx) -> Result<()> {
+    let id = current_data_key(tx).await?;
+    let masters = load_masters(&tx.sealer.source)?;
+    let rows = data_key_rows(tx).await?;
+    let opens = rows.iter().any(|row| row.id == id && unwrap_key(&masters, &row.wrapped).is_some());
+    let closed = || StoreError::Sealed(format!("the master key in {} opens nothing", tx.sealer.source.describe()));
+    if opens { Ok(()) } else { Err(closed()) }
 }
 
 /// Refuses a database whose secrets this master key does not open. Reads only.

@@ -25,6 +25,7 @@ packed_row! {
         offered_host_key: Option<String> = "s.offered_host_key",
         connectivity: String = "s.connectivity",
         last_connected_at: Option<At> = "s.last_connected_at",
+        last_checked_at: Option<At> = "s.last_checked_at",
         last_error: Option<String> = "s.last_error",
         last_error_code: Option<String> = "s.last_error_code",
         latency_micros: Option<i64> = "s.latency_micros",
@@ -167,7 +168,7 @@ pub async fn count_restores(tx: &mut Tx, id: ServerId) -> Result<i64> {
 pub async fn update_online(tx: &mut Tx, id: ServerId, latency_micros: Option<i64>, now: Timestamp) -> Result<()> {
     execute!(
         tx,
-        "UPDATE remote_servers SET connectivity = 'online', last_connected_at = $1, last_error = NULL,
+        "UPDATE remote_servers SET connectivity = 'online', last_connected_at = $1, last_checked_at = $1, last_error = NULL,
              last_error_code = NULL, latency_micros = COALESCE($2, latency_micros)
          WHERE id = $3",
         At(now),
@@ -178,12 +179,14 @@ pub async fn update_online(tx: &mut Tx, id: ServerId, latency_micros: Option<i64
 }
 
 /// The server did not let us in, and why.
-pub async fn update_offline(tx: &mut Tx, id: ServerId, code: FailureCode, error: &str) -> Result<()> {
+pub async fn update_offline(tx: &mut Tx, id: ServerId, code: FailureCode, error: &str, now: Timestamp) -> Result<()> {
     execute!(
         tx,
-        "UPDATE remote_servers SET connectivity = 'offline', last_error = $1, last_error_code = $2 WHERE id = $3",
+        "UPDATE remote_servers SET connectivity = 'offline', last_error = $1, last_error_code = $2, last_checked_at = $3
+         WHERE id = $4",
         run::stored_line(error),
         code.as_str(),
+        At(now),
         id.0
     )?;
     Ok(())

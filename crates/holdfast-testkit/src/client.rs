@@ -1,7 +1,13 @@
 //! A caller of the API: one token, plain verbs, replies that explain themselves when a test fails.
 
+use std::time::{Duration, Instant};
+
 use reqwest::Method;
 use serde_json::Value;
+
+/// What a busy machine may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 #[derive(Clone)]
 pub struct Client {
@@ -75,6 +81,28 @@ impl Client {
             request = request.header("content-type", "application/json").body(body);
         }
         self.finish(request).await
+    }
+
+    /// Asks again and again until the answer is what is wanted; panics when it never is.
+    pub async fn wait_for(&self, path: &str, mut is_wanted: impl FnMut(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let answer = self.get(path).await.expect(200);
+            if is_wanted(&answer) {
+                return answer;
+            }
+            assert!(Instant::now() < deadline, "{path} stays {answer}");
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Runs a task now and waits for its success. Gives the log.
+    pub async fn run_task(&self, task: i64) -> Value {
+        self.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
+        let path = format!("/api/backup-tasks/{task}/latest-log");
+        let log = self.wait_for(&path, |log| log["data"]["finished_at"].is_string()).await["data"].clone();
+        assert_eq!(log["status"], "successful", "{log}");
+        log
     }
 
     /// A request of any form, to the same place.

@@ -485,6 +485,15 @@ impl Torture {
         collect(&self.folder.path().join("data/destinations"), &mut found);
         collect(&self.s3.root().join(BUCKET), &mut found);
         found.remove(".holdfast-destination");
+        let names = self
+            .rows("SELECT COALESCE(catalogue_key, ''), COALESCE(catalogue_pending, '') FROM backup_destinations")
+            .await;
+        let names: BTreeSet<String> =
+            names.into_iter().flatten().filter_map(|key| Some(key.rsplit_once('/')?.1.to_owned())).collect();
+        let stray: Vec<&String> =
+            found.iter().filter(|name| name.ends_with(".sealed") && !names.contains(*name)).collect();
+        assert!(stray.is_empty(), "catalogues that nobody knows of: {stray:?}\n{}", self.keep_logs());
+        found.retain(|name| !name.ends_with(".sealed"));
         assert_eq!(found, recorded, "the destinations and the catalogue differ\n{}", self.keep_logs());
         let unfinished = std::fs::read_dir(self.s3.root()).into_iter().flatten().flatten();
         let unfinished = unfinished.filter(|entry| entry.file_name().to_string_lossy().starts_with(".upload-"));

@@ -21,7 +21,7 @@ use crate::Settings;
 use crate::execute::{Executor, of_app};
 use crate::herald::{Ended, Ending};
 use crate::lease::{append_lines, counts, lease_until};
-use crate::scheduler::later;
+use crate::scheduler::{later, seconds};
 
 /// The destination itself is the matter, not what is stored there.
 const LOST_DESTINATION: &[FailureCode] = &[
@@ -209,10 +209,23 @@ impl End<'_> {
                 }
             }
         }
-        metrics::counter!("holdfast_runs_ended_total", "status" => status.as_str()).increment(1);
+        self.count(status);
         let code = self.done.as_ref().err().map(|error| error.code.as_str());
         tracing::info!(run = self.run.id, kind = self.run.kind, status = status.as_str(), code, "run ended");
         None
+    }
+
+    /// For those who watch.
+    fn count(&self, status: RunStatus) {
+        let kind = RunKind::parse(&self.run.kind).map_or("unknown", RunKind::as_str);
+        metrics::counter!("holdfast_runs_ended_total", "kind" => kind, "status" => status.as_str()).increment(1);
+        if let Some(started) = self.run.started_at {
+            let took = seconds(started.0, self.executor.app.now());
+            metrics::histogram!("holdfast_run_duration_seconds", "kind" => kind).record(took);
+        }
+        let moved = self.context.progress.counts();
+        metrics::counter!("holdfast_run_bytes_read_total", "kind" => kind).increment(moved.bytes_read);
+        metrics::counter!("holdfast_run_bytes_stored_total", "kind" => kind).increment(moved.bytes_stored);
     }
 
     fn status(&self) -> RunStatus {
@@ -435,7 +448,7 @@ impl End<'_> {
             Err(error) if UNREACHABLE.contains(&error.code) => {
                 let before = servers::find(tx, server.id).await?;
                 let was_known = before.is_some_and(|row| row.last_error_code.as_deref() == Some(error.code.as_str()));
-                servers::update_offline(tx, server.id, error.code, &error.message).await?;
+                servers::update_offline(tx, server.id, error.code, &error.message, now).await?;
                 // A backup tells of its failure itself.
                 if was_known || RunKind::parse(&self.run.kind) == Some(RunKind::Backup) {
                     return Ok(());

@@ -23,6 +23,7 @@ use crate::herald::{Ended, Herald};
 use crate::lease::{Finished, Lease, lease_until};
 use crate::plans::Planner;
 use crate::postman::stream_channel;
+use crate::scheduler::seconds;
 
 const LOST: &str = "The worker that had this run went away before its end. Nothing counts as backed up by it.";
 const STOPPED: &str = "The service was stopped while this run was going.";
@@ -59,6 +60,9 @@ impl Executor {
         let mut tx = self.app.store.begin().await?;
         let claimed = queue::claim(&mut tx, worker, room, self.settings.at_once, until, now).await?;
         tx.commit().await?;
+        for run in &claimed {
+            metrics::histogram!("holdfast_run_wait_seconds").record(seconds(run.created_at.0, now));
+        }
         Ok(claimed)
     }
 
@@ -266,6 +270,7 @@ impl Executor {
         }
         tx.commit().await?;
         self.app.wake_postman();
+        metrics::counter!("holdfast_leases_lost_total").increment(1);
         tracing::warn!(run = run.id, "the worker of this run went away; the run is ended as failed");
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The control plane: turns due slots into runs, claims runs under a lease, brings each to its end, and tidies up.
 
 mod archives;
+mod catalogue;
 mod end;
 mod execute;
 mod herald;
@@ -321,7 +322,7 @@ impl Worker {
         Ok(watch.look(&running, self.executor.settings.lease, app.now()))
     }
 
-    /// Removes what is not wanted any more, and sums up weeks. Destinations may be slow to answer, and weeks long, so
+    /// Removes what is not wanted any more, sums up weeks and writes catalogues. Destinations may be slow to answer, and weeks long, so
     /// nothing else waits for this.
     async fn clear_away(executor: &Executor, waiting: queue::Waiting) -> Result<()> {
         if waiting.has_summary {
@@ -329,6 +330,9 @@ impl Worker {
         }
         if waiting.has_removal {
             removal::remove_deleted(&executor.app, &executor.engine, &executor.planner).await?;
+        }
+        if waiting.has_catalogue {
+            catalogue::write_due(&executor.app, &executor.engine, &executor.planner).await?;
         }
         if waiting.has_upload {
             let Executor { app, engine, planner, settings, .. } = executor;
@@ -340,7 +344,8 @@ impl Worker {
     /// Starts to clear away, unless that is under way.
     fn start_clearing(&self, clearing: &mut JoinSet<()>, waiting: queue::Waiting) {
         while clearing.try_join_next().is_some() {}
-        if clearing.is_empty() && (waiting.has_removal || waiting.has_upload || waiting.has_summary) {
+        let has_work = waiting.has_removal || waiting.has_upload || waiting.has_summary || waiting.has_catalogue;
+        if clearing.is_empty() && has_work {
             let executor = self.executor.clone();
             clearing.spawn(async move {
                 if let Err(error) = Self::clear_away(&executor, waiting).await {

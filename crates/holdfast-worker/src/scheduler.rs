@@ -83,12 +83,18 @@ async fn advance(tx: &mut Tx, herald: &Herald, task: &DueRow, now: Timestamp) ->
     let attempt = if due::drop_retry(tx, id).await? { 2 } else { 1 };
     let new = NewRun { slot: Some(slot), attempt, ..NewRun::asked_for(owner, Subject::Backup(id), trigger) };
     if runs::insert(tx, &new, now).await?.is_some() {
+        metrics::histogram!("holdfast_slot_late_seconds").record(seconds(slot, now));
         return Ok(true);
     }
     let text = "Skipped: the run before was still going when this one was due.";
     runs::insert_ended(tx, owner, id, slot, (RunStatus::Cancelled, FailureCode::Skipped), text, now).await?;
     tracing::warn!(task = task.id, %slot, "skipped: the run before is still going");
     Ok(false)
+}
+
+/// From one instant to another, for figures.
+pub(crate) fn seconds(from: Timestamp, until: Timestamp) -> f64 {
+    (until.as_microsecond() - from.as_microsecond()).max(0) as f64 / 1e6
 }
 
 /// `seconds` after `now`.

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches};
 
+use crate::commands::apply::Wishes;
+use crate::commands::moving::Place;
+use crate::commands::remote::{BackupAction, Printer, Remote, RunAction, ServerAction, Target, TaskAction};
 use crate::failure::Failure;
 use crate::settings::TABLE;
 
@@ -15,6 +18,11 @@ pub enum Command {
     OpenApi,
     KeyRotate,
     Demo { stay: bool },
+    Export { output: PathBuf, passphrase_file: Option<PathBuf> },
+    Import { file: PathBuf, passphrase_file: Option<PathBuf>, is_paused: bool },
+    Bootstrap { place: Place, is_paused: bool },
+    Apply { file: PathBuf, wishes: Wishes },
+    Remote(Remote, Printer),
     Backup(BackupCommand),
     User(UserCommand),
     Token(TokenCommand),
@@ -63,7 +71,12 @@ pub fn parser() -> clap::Command {
                 .about("Show a backup and its restore on this machine alone, then stay up for a look around")
                 .arg(Arg::new("no-stay").long("no-stay").action(ArgAction::SetTrue).help("End when it has been shown")),
         )
+        .subcommands(moving_parsers())
+        .subcommand(task_parser())
         .subcommand(backup_parser())
+        .subcommand(run_parser())
+        .subcommand(server_parser())
+        .subcommand(apply_parser())
         .subcommand(user_parser())
         .subcommand(token_parser());
     for setting in TABLE {
@@ -89,14 +102,44 @@ fn environment_help() -> String {
     format!("Every setting can also come from the environment:\n  {}", names.collect::<Vec<_>>().join("\n  "))
 }
 
+fn path(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name("PATH").value_parser(clap::value_parser!(PathBuf)).help(help)
+}
+
+fn flag(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+}
+
+fn moving_parsers() -> [clap::Command; 3] {
+    let passphrase = || path("passphrase-file", "A file with the passphrase; without it, it is asked for");
+    let paused = || flag("paused", "Pause all tasks, while another installation still runs them");
+    let file = Arg::new("file").required(true).value_name("FILE").value_parser(clap::value_parser!(PathBuf));
+    let place = Arg::new("place").required(true).value_name("DESTINATION").help("s3://BUCKET, or a folder");
+    [
+        clap::Command::new("export")
+            .about("Write everything but the backups themselves into one file, sealed with a passphrase")
+            .arg(path("output", "Where to; nothing is overwritten").required(true))
+            .arg(passphrase()),
+        clap::Command::new("import")
+            .about("Take in what `export` wrote")
+            .arg(file.help("The export"))
+            .arg(passphrase())
+            .arg(paused()),
+        clap::Command::new("bootstrap")
+            .about("Come back from a destination and the master key alone")
+            .arg(place)
+            .arg(Arg::new("region").long("region").default_value("us-east-1").help("Region of the bucket"))
+            .arg(Arg::new("endpoint").long("endpoint").help("URL of an S3-compatible store"))
+            .arg(flag("path-style", "Name the bucket in the path, as most S3-compatible stores want it"))
+            .arg(paused()),
+    ]
+}
+
 fn required(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).required(true).help(help)
 }
 
 fn backup_parser() -> clap::Command {
-    let path = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name("PATH").value_parser(clap::value_parser!(PathBuf)).help(help)
-    };
     let command = |name: &'static str, about: &'static str| {
         let file = Arg::new("file").required(true).value_name("FILE").value_parser(clap::value_parser!(PathBuf));
         let password = "A file with the password; without it, it is read from standard input";
@@ -105,9 +148,35 @@ fn backup_parser() -> clap::Command {
             .arg(file.help("The backup, as it was stored"))
             .arg(path("password-file", password))
     };
-    clap::Command::new("backup")
-        .about("Open a backup file by hand, without the service and its database")
-        .subcommand_required(true)
+    let id = || number("The backup's number, as `backup list` shows it");
+    remote("backup", "What is stored: list, prove, restore; or open a file by hand, without any service")
+        .subcommand(clap::Command::new("list").about("List stored backups").arg(option("task", "Only of this task")))
+        .subcommand(clap::Command::new("show").about("Show one").arg(id()))
+        .subcommand(
+            clap::Command::new("entries")
+                .about("List what is inside")
+                .arg(id())
+                .arg(option("path", "In this folder").default_value("")),
+        )
+        .subcommand(clap::Command::new("verify").about("Read it back to prove that it restores").arg(id()).arg(wait()))
+        .subcommand(
+            clap::Command::new("restore")
+                .about("Bring it back to a server")
+                .arg(id())
+                .arg(option("server", "Number or label of the server").required(true))
+                .arg(option("path", "Folder on the server, for files"))
+                .arg(option("database", "Database on the server, for dumps"))
+                .arg(option("entry", "Only this file or folder; can be given several times").action(ArgAction::Append))
+                .arg(flag("overwrite", "Replace what is there"))
+                .arg(wait()),
+        )
+        .subcommand(
+            clap::Command::new("download")
+                .about("Fetch it, or one file of it")
+                .arg(id())
+                .arg(option("entry", "This file, as it was"))
+                .arg(path("output", "Where to; nothing is overwritten").required(true)),
+        )
         .subcommand(
             command("decrypt", "Write the tar archive or dump that is inside")
                 .arg(path("output", "Where to; standard output without it")),
@@ -122,6 +191,80 @@ fn backup_parser() -> clap::Command {
                         .help("Only this file or folder; can be given several times"),
                 ),
         )
+}
+
+fn option(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).help(help)
+}
+
+fn wait() -> Arg {
+    flag("wait", "Stay until it has ended; fails when it did")
+}
+
+fn named(what: &'static str) -> Arg {
+    Arg::new("name").required(true).value_name("NAME").help(what)
+}
+
+fn number(help: &'static str) -> Arg {
+    Arg::new("id").required(true).value_name("ID").value_parser(clap::value_parser!(i64)).help(help)
+}
+
+/// A command that talks to a service elsewhere.
+fn remote(name: &'static str, about: &'static str) -> clap::Command {
+    let json = flag("json", "Print what the API gave, for scripts").global(true);
+    clap::Command::new(name)
+        .about(about)
+        .after_help("Set HOLDFAST_URL to the service and HOLDFAST_TOKEN (or HOLDFAST_TOKEN_FILE) to a token of yours.")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .arg(json)
+}
+
+fn task_parser() -> clap::Command {
+    let one = |name: &'static str, about: &'static str| {
+        clap::Command::new(name).about(about).arg(named("Number or label of the task"))
+    };
+    remote("task", "Backup tasks of a service")
+        .subcommand(
+            clap::Command::new("list").about("List tasks").arg(option("search", "Only those with this in the label")),
+        )
+        .subcommand(one("show", "Show one"))
+        .subcommand(one("run", "Back up now").arg(wait()))
+        .subcommand(one("pause", "Stop its schedule"))
+        .subcommand(one("resume", "Let its schedule go on"))
+        .subcommand(one("cancel", "End the run that is under way"))
+        .subcommand(one("log", "Show what the last run said"))
+}
+
+fn run_parser() -> clap::Command {
+    let one =
+        |name: &'static str, about: &'static str| clap::Command::new(name).about(about).arg(number("The run's number"));
+    remote("run", "Runs of a service: restores and verifications, and backups by their number")
+        .subcommand(clap::Command::new("list").about("List restores and verifications"))
+        .subcommand(one("show", "Show one"))
+        .subcommand(one("watch", "Follow one to its end; fails when it did"))
+        .subcommand(one("cancel", "End one"))
+}
+
+fn server_parser() -> clap::Command {
+    let one = |name: &'static str, about: &'static str| {
+        clap::Command::new(name).about(about).arg(named("Number or label of the server"))
+    };
+    remote("server", "Servers that a service backs up")
+        .subcommand(
+            clap::Command::new("list").about("List servers").arg(option("search", "Only those with this in the label")),
+        )
+        .subcommand(one("show", "Show one"))
+        .subcommand(one("check", "Try to reach it").arg(wait()))
+}
+
+fn apply_parser() -> clap::Command {
+    clap::Command::new("apply")
+        .about("Make a service have what a file describes; shows the plan first")
+        .arg(path("file", "The file, in YAML").short('f').required(true))
+        .arg(flag("check", "Only look; exits with 14 when something differs"))
+        .arg(flag("yes", "Do it without asking").short('y'))
+        .arg(flag("secrets", "Send secrets again that the service already has"))
 }
 
 fn user_parser() -> clap::Command {
@@ -182,7 +325,36 @@ pub fn command(matches: &ArgMatches) -> Result<Command, Failure> {
         "openapi" => Command::OpenApi,
         "key" => Command::KeyRotate,
         "demo" => Command::Demo { stay: !matches.get_flag("no-stay") },
-        "backup" => Command::Backup(backup_command(matches)?),
+        "export" => {
+            let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
+            Command::Export { output: path("output").unwrap_or_default(), passphrase_file: path("passphrase-file") }
+        }
+        "import" => {
+            let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
+            let (file, passphrase_file) = (path("file").unwrap_or_default(), path("passphrase-file"));
+            Command::Import { file, passphrase_file, is_paused: matches.get_flag("paused") }
+        }
+        "bootstrap" => Command::Bootstrap {
+            place: Place {
+                place: text(matches, "place"),
+                region: text(matches, "region"),
+                endpoint: optional(matches, "endpoint"),
+                path_style: matches.get_flag("path-style"),
+            },
+            is_paused: matches.get_flag("paused"),
+        },
+        "task" => Command::Remote(Remote::Tasks(task_action(matches)?), printer(matches)),
+        "run" => Command::Remote(Remote::Runs(run_action(matches)?), printer(matches)),
+        "server" => Command::Remote(Remote::Servers(server_action(matches)?), printer(matches)),
+        "apply" => {
+            let file = matches.get_one::<PathBuf>("file").cloned().unwrap_or_default();
+            let has = |name: &str| matches.get_flag(name);
+            Command::Apply { file, wishes: Wishes { check: has("check"), yes: has("yes"), secrets: has("secrets") } }
+        }
+        "backup" => match backup_action(matches) {
+            Some(action) => Command::Remote(Remote::Backups(action), printer(matches)),
+            None => Command::Backup(backup_command(matches)?),
+        },
         "user" => Command::User(user_command(matches)?),
         "token" => Command::Token(token_command(matches)?),
         other => return Err(unknown(other)),
@@ -197,6 +369,87 @@ fn text(matches: &ArgMatches, name: &str) -> String {
     matches.get_one::<String>(name).cloned().unwrap_or_default()
 }
 
+fn optional(matches: &ArgMatches, name: &str) -> Option<String> {
+    matches.get_one::<String>(name).cloned()
+}
+
+fn many(matches: &ArgMatches, name: &str) -> Vec<String> {
+    matches.get_many::<String>(name).into_iter().flatten().cloned().collect()
+}
+
+fn printer(matches: &ArgMatches) -> Printer {
+    let inner = matches.subcommand().is_some_and(|(_, inner)| inner.get_flag("json"));
+    Printer { is_json: inner || matches.get_flag("json") }
+}
+
+fn task_action(matches: &ArgMatches) -> Result<TaskAction, Failure> {
+    let (action, matches) = matches.subcommand().ok_or_else(|| unknown("task"))?;
+    let task = || text(matches, "name");
+    Ok(match action {
+        "list" => TaskAction::List { search: optional(matches, "search") },
+        "show" => TaskAction::Show { task: task() },
+        "run" => TaskAction::Run { task: task(), wait: matches.get_flag("wait") },
+        "pause" => TaskAction::Pause { task: task() },
+        "resume" => TaskAction::Resume { task: task() },
+        "cancel" => TaskAction::Cancel { task: task() },
+        "log" => TaskAction::Log { task: task() },
+        other => return Err(unknown(other)),
+    })
+}
+
+fn id(matches: &ArgMatches) -> i64 {
+    matches.get_one("id").copied().unwrap_or_default()
+}
+
+/// Nothing for the commands that open a file by hand.
+fn backup_action(matches: &ArgMatches) -> Option<BackupAction> {
+    let (action, matches) = matches.subcommand()?;
+    Some(match action {
+        "list" => BackupAction::List { task: optional(matches, "task") },
+        "show" => BackupAction::Show { id: id(matches) },
+        "entries" => BackupAction::Entries { id: id(matches), path: text(matches, "path") },
+        "verify" => BackupAction::Verify { id: id(matches), wait: matches.get_flag("wait") },
+        "restore" => BackupAction::Restore {
+            id: id(matches),
+            target: Target {
+                server: text(matches, "server"),
+                path: optional(matches, "path"),
+                database: optional(matches, "database"),
+                entries: many(matches, "entry"),
+                overwrite: matches.get_flag("overwrite"),
+            },
+            wait: matches.get_flag("wait"),
+        },
+        "download" => BackupAction::Download {
+            id: id(matches),
+            entry: optional(matches, "entry"),
+            output: matches.get_one::<PathBuf>("output").cloned().unwrap_or_default(),
+        },
+        _ => return None,
+    })
+}
+
+fn run_action(matches: &ArgMatches) -> Result<RunAction, Failure> {
+    let (action, matches) = matches.subcommand().ok_or_else(|| unknown("run"))?;
+    Ok(match action {
+        "list" => RunAction::List,
+        "show" => RunAction::Show { id: id(matches) },
+        "watch" => RunAction::Watch { id: id(matches) },
+        "cancel" => RunAction::Cancel { id: id(matches) },
+        other => return Err(unknown(other)),
+    })
+}
+
+fn server_action(matches: &ArgMatches) -> Result<ServerAction, Failure> {
+    let (action, matches) = matches.subcommand().ok_or_else(|| unknown("server"))?;
+    Ok(match action {
+        "list" => ServerAction::List { search: optional(matches, "search") },
+        "show" => ServerAction::Show { server: text(matches, "name") },
+        "check" => ServerAction::Check { server: text(matches, "name"), wait: matches.get_flag("wait") },
+        other => return Err(unknown(other)),
+    })
+}
+
 fn backup_command(matches: &ArgMatches) -> Result<BackupCommand, Failure> {
     let (name, matches) = matches.subcommand().ok_or_else(|| unknown("backup"))?;
     let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
@@ -206,7 +459,7 @@ fn backup_command(matches: &ArgMatches) -> Result<BackupCommand, Failure> {
         "extract" => BackupCommand::Extract {
             file,
             to: path("to").unwrap_or_default(),
-            entries: matches.get_many::<String>("entry").into_iter().flatten().cloned().collect(),
+            entries: many(matches, "entry"),
             password_file,
         },
         other => return Err(unknown(other)),
@@ -236,9 +489,9 @@ fn token_command(matches: &ArgMatches) -> Result<TokenCommand, Failure> {
         "create" => TokenCommand::Create {
             user: text(matches, "user"),
             name: text(matches, "name"),
-            scopes: matches.get_many::<String>("scope").into_iter().flatten().cloned().collect(),
+            scopes: many(matches, "scope"),
             all_scopes: matches.get_flag("all-scopes"),
-            expires_in: matches.get_one::<String>("expires-in").cloned(),
+            expires_in: optional(matches, "expires-in"),
         },
         "list" => TokenCommand::List { user: text(matches, "user") },
         "revoke" => {

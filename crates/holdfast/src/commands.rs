@@ -1,9 +1,15 @@
 //! Commands that do one thing and exit. All are safe beside a running service.
 
+pub mod apply;
+mod ask;
 pub mod backup;
 pub mod demo;
+pub mod moving;
+pub mod remote;
+mod table;
 pub mod token;
 pub mod user;
+mod watch;
 
 use std::os::unix::fs::PermissionsExt as _;
 

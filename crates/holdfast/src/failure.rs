@@ -1,6 +1,7 @@
 //! How a command ends badly: one line for a person, a code for scripts.
 
 use holdfast_app::AppError;
+use holdfast_client::ClientError;
 use holdfast_store::StartError;
 
 #[derive(Debug)]
@@ -15,6 +16,17 @@ const SETTINGS: u8 = 2;
 const MASTER_KEY: u8 = 3;
 const DATABASE: u8 = 4;
 const LISTEN: u8 = 5;
+const PERMISSION: u8 = 6;
+const DISK_FULL: u8 = 7;
+const NEWER_DATABASE: u8 = 8;
+/// A service elsewhere: not reached, not allowed, refused.
+const UNREACHABLE: u8 = 10;
+const DENIED: u8 = 11;
+const REFUSED: u8 = 12;
+/// What was waited for did not succeed.
+const RUN_FAILED: u8 = 13;
+/// What is there is not what the file wants.
+const DIFFERS: u8 = 14;
 
 impl Failure {
     pub fn other(message: impl Into<String>) -> Self {
@@ -25,6 +37,42 @@ impl Failure {
         Self { message: message.into(), code: SETTINGS }
     }
 
+    pub fn master_key(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: MASTER_KEY }
+    }
+
+    pub fn unreachable(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: UNREACHABLE }
+    }
+
+    pub fn run_failed(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: RUN_FAILED }
+    }
+
+    pub fn differs(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: DIFFERS }
+    }
+
+    /// What the system says about a file or folder, and what to do about it.
+    pub fn io(error: &std::io::Error, path: &std::path::Path) -> Self {
+        let shown = path.display();
+        match error.kind() {
+            std::io::ErrorKind::PermissionDenied => {
+                let message = format!("no permission for {shown}; run as its owner");
+                Self { message, code: PERMISSION }
+            }
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                Self { message: format!("the disk is full: {shown} cannot be written; make room"), code: DISK_FULL }
+            }
+            _ => Self::other(format!("{shown}: {error}")),
+        }
+    }
+
+    /// The same, and what else can be done about it.
+    pub fn or_else(self, remedy: &str) -> Self {
+        Self { message: format!("{}; {remedy}", self.message), ..self }
+    }
+
     pub fn listen(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: LISTEN }
     }
@@ -32,9 +80,26 @@ impl Failure {
 
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
+        let message = error.to_string();
         let code = match error {
+            // The system's own words, whoever met them.
+            _ if message.contains("disk is full") || message.contains("No space left") => DISK_FULL,
+            _ if message.contains("Permission denied") || message.contains("readonly database") => PERMISSION,
             StartError::MasterKey(_) => MASTER_KEY,
-            StartError::Database(_) | StartError::NewerDatabase { .. } | StartError::Store(_) => DATABASE,
+            StartError::NewerDatabase { .. } => NEWER_DATABASE,
+            StartError::Database(_) | StartError::Store(_) => DATABASE,
+        };
+        Self { message, code }
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let code = match error {
+            ClientError::Settings(_) => SETTINGS,
+            ClientError::Unreachable { .. } | ClientError::Broken { .. } => UNREACHABLE,
+            ClientError::Denied(_) => DENIED,
+            ClientError::Missing(_) | ClientError::Refused(_) => REFUSED,
         };
         Self { message: error.to_string(), code }
     }

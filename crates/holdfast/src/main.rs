@@ -77,6 +77,15 @@ async fn run(command: Command, settings: Settings) -> Result<(), Failure> {
         Command::OpenApi => commands::openapi(),
         Command::KeyRotate => commands::rotate_key(&settings).await,
         Command::Demo { stay } => Box::pin(commands::demo::demo(settings, stay)).await,
+        Command::Export { output, passphrase_file } => {
+            commands::moving::export(&settings, &output, passphrase_file.as_deref()).await
+        }
+        Command::Import { file, passphrase_file, is_paused } => {
+            commands::moving::import(&settings, &file, passphrase_file.as_deref(), is_paused).await
+        }
+        Command::Bootstrap { place, is_paused } => commands::moving::bootstrap(&settings, &place, is_paused).await,
+        Command::Apply { file, wishes } => commands::apply::run(&settings, &file, wishes).await,
+        Command::Remote(command, printer) => commands::remote::run(&settings, command, printer).await,
         Command::Backup(command) => commands::backup::run(command),
         Command::User(command) => commands::user::run(&settings, command).await,
         Command::Token(command) => commands::token::run(&settings, command).await,

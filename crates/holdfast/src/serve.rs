@@ -49,6 +49,7 @@ impl Service {
         let address = listener.local_addr().map_err(|error| Failure::listen(error.to_string()))?;
         let metrics = install_metrics(stop)?;
         let parts = open_parts(settings, Migrations::Apply).await?;
+        serve_operations(settings, &parts.app, &metrics, stop).await?;
         let base_url = settings.base_url.clone().unwrap_or_else(|| format!("http://{address}"));
         let work = TaskTracker::new();
         for _ in 0..settings.workers {
@@ -58,7 +59,7 @@ impl Service {
             work.spawn(flush_token_use(parts.app.clone(), stop.clone()));
         }
         work.close();
-        let service = router(&parts.app, settings, metrics, stop).into_make_service_with_connect_info::<SocketAddr>();
+        let service = router(&parts.app, settings, &metrics, stop).into_make_service_with_connect_info::<SocketAddr>();
         let stopped = stop.clone();
         let server = axum::serve(listener, service).with_graceful_shutdown(async move { stopped.cancelled().await });
         tracing::info!(%address, "serving");
@@ -94,8 +95,10 @@ impl Service {
 
 pub async fn work(settings: Settings) -> Result<(), Failure> {
     let stop = stop_on_signal()?;
+    let metrics = install_metrics(&stop)?;
     let parts = open_parts(&settings, Migrations::Apply).await?;
     let app = parts.app.clone();
+    serve_operations(&settings, &app, &metrics, &stop).await?;
     println!("Holdfast is working. Stop with Ctrl-C.");
     let running = holdfast_worker::supervise(parts, stop.clone());
     tokio::pin!(running);
@@ -117,9 +120,35 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
     })
 }
 
-fn router(app: &Arc<App>, settings: &Settings, metrics: PrometheusHandle, stop: &CancellationToken) -> Router {
-    let render: MetricsRenderer = Arc::new(move || metrics.render());
-    let api = holdfast_api::router(Arc::new(Api { app: app.clone(), metrics: Some(render) }));
+/// What operators ask for, on an address of its own.
+async fn serve_operations(
+    settings: &Settings,
+    app: &Arc<App>,
+    metrics: &PrometheusHandle,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
+    let Some(address) = settings.metrics_listen else { return Ok(()) };
+    let listener = bind(address).await?;
+    let api = Api { app: app.clone(), metrics: Some(renderer(metrics)) };
+    let router = holdfast_api::operations_router(Arc::new(api));
+    let stopped = stop.clone();
+    let server = axum::serve(listener, router).with_graceful_shutdown(async move { stopped.cancelled().await });
+    tokio::spawn(async move {
+        if let Err(error) = server.await {
+            tracing::error!(%error, "figures are not served any more");
+        }
+    });
+    tracing::info!(%address, "serving figures");
+    Ok(())
+}
+
+fn renderer(metrics: &PrometheusHandle) -> MetricsRenderer {
+    let metrics = metrics.clone();
+    Arc::new(move || metrics.render())
+}
+
+fn router(app: &Arc<App>, settings: &Settings, metrics: &PrometheusHandle, stop: &CancellationToken) -> Router {
+    let api = holdfast_api::router(Arc::new(Api { app: app.clone(), metrics: Some(renderer(metrics)) }));
     let secure_cookies = settings.base_url.as_deref().is_some_and(|url| url.starts_with("https:"));
     let ui = holdfast_ui::router(Arc::new(Ui::new(app.clone(), secure_cookies, stop.clone())));
     let context =
@@ -196,12 +225,18 @@ pub fn stop_on_signal() -> Result<CancellationToken, Failure> {
 
 fn install_metrics(stop: &CancellationToken) -> Result<PrometheusHandle, Failure> {
     const SECONDS: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
+    const WAITS: &[f64] = &[0.1, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0];
+    const RUNS: &[f64] = &[1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 4.0 * 3600.0, 12.0 * 3600.0];
     let explain = |error: metrics_exporter_prometheus::BuildError| Failure::other(format!("metrics: {error}"));
     let handle = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), SECONDS)
+        .set_buckets_for_metric(Matcher::Full("holdfast_http_request_seconds".to_owned()), SECONDS)
+        .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("_late_seconds".to_owned()), WAITS))
+        .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("_wait_seconds".to_owned()), WAITS))
+        .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("_duration_seconds".to_owned()), RUNS))
         .map_err(explain)?
         .install_recorder()
         .map_err(explain)?;
+    describe_metrics();
     let (upkeep, stop) = (handle.clone(), stop.clone());
     tokio::spawn(async move {
         while !stop.is_cancelled() {
@@ -212,4 +247,22 @@ fn install_metrics(stop: &CancellationToken) -> Result<PrometheusHandle, Failure
         }
     });
     Ok(handle)
+}
+
+/// What this process counts; what the database knows is described where it is rendered.
+fn describe_metrics() {
+    use metrics::{describe_counter, describe_histogram};
+    describe_counter!("holdfast_http_requests_total", "Requests answered.");
+    describe_histogram!("holdfast_http_request_seconds", "How long answers took.");
+    describe_counter!("holdfast_runs_queued_total", "Runs that the schedule queued.");
+    describe_histogram!("holdfast_slot_late_seconds", "From a slot to its run in the queue.");
+    describe_histogram!("holdfast_run_wait_seconds", "From the queue to a worker.");
+    describe_counter!("holdfast_runs_ended_total", "Runs that ended, by kind and status.");
+    describe_histogram!("holdfast_run_duration_seconds", "From start to end of a run.");
+    describe_counter!("holdfast_run_bytes_read_total", "Bytes that runs read.");
+    describe_counter!("holdfast_run_bytes_stored_total", "Bytes that runs stored.");
+    describe_counter!("holdfast_leases_lost_total", "Runs whose worker fell silent.");
+    describe_counter!("holdfast_tasks_paused_after_losses_total", "Tasks paused since their workers were lost.");
+    describe_counter!("holdfast_backups_damaged_total", "Backups found damaged or missing.");
+    describe_counter!("holdfast_notices_total", "Messages that left, by result.");
 }

@@ -87,10 +87,19 @@ pub const TABLE: &[Setting] = &[
         "Bytes per second that a run moves to or from its destination; 0 is no limit",
     ),
     plain("HOLDFAST_DESTINATION_RETRY_SECS", "120", "How long a destination that fails in passing is tried again"),
+    secret("HOLDFAST_S3_ACCESS_KEY", "Access key of the bucket that `holdfast bootstrap` looks into"),
+    secret("HOLDFAST_S3_SECRET_KEY", "Secret key of that bucket"),
     plain("HOLDFAST_RATE_PER_SECOND", "50", "API requests per second and token, on average"),
     plain("HOLDFAST_RATE_BURST", "500", "API requests of a token at once"),
     plain("HOLDFAST_RUNS_PER_MINUTE", "30", "Runs and checks that a token may ask for per minute"),
     plain("HOLDFAST_SIGN_INS_PER_MINUTE", "5", "Sign-in tries per minute, e-mail and address"),
+    plain(
+        "HOLDFAST_METRICS_LISTEN",
+        "",
+        "Address and port for /healthz, /readyz and /metrics alone, for `worker` and for collectors elsewhere",
+    ),
+    plain("HOLDFAST_URL", "", "The service that `task`, `backup`, `run`, `server` and `apply` talk to"),
+    secret("HOLDFAST_TOKEN", "Token for that service, from its account page"),
     plain("HOLDFAST_SHUTDOWN_SECS", "30", "How long work may take to end after SIGTERM"),
     plain("HOLDFAST_LOG", "info", "Which log lines are written, e.g. debug, or info,holdfast_api=debug"),
     plain("HOLDFAST_LOG_FORMAT", "text", "text or json"),
@@ -102,6 +111,7 @@ pub const TABLE: &[Setting] = &[
 pub struct Settings {
     pub data_dir: PathBuf,
     pub listen: SocketAddr,
+    pub metrics_listen: Option<SocketAddr>,
     pub base_url: Option<String>,
     pub database_url: Secret,
     pub database_connections: u32,
@@ -114,6 +124,11 @@ pub struct Settings {
     pub notify: holdfast_notify::Settings,
     pub identity: holdfast_identity::Settings,
     pub limits: Limits,
+    /// The service elsewhere that commands talk to.
+    pub url: Option<String>,
+    pub token: Option<Secret>,
+    /// Of the bucket that is bootstrapped from.
+    pub s3_keys: Option<(Secret, Secret)>,
     pub log: String,
     pub log_json: bool,
     pub device_auth_enabled: bool,
@@ -237,6 +252,11 @@ impl Settings {
             listen: given
                 .parse("HOLDFAST_LISTEN", "an address and port like 127.0.0.1:8080", |text| text.parse().ok())?
                 .expect("has a default"),
+            metrics_listen: given.parse(
+                "HOLDFAST_METRICS_LISTEN",
+                "an address and port like 127.0.0.1:9090",
+                |text| text.parse().ok(),
+            )?,
             base_url: given.parse("HOLDFAST_BASE_URL", "an http or https URL", |text| {
                 network::is_endpoint_url(text).then(|| text.trim_end_matches('/').to_owned())
             })?,
@@ -250,6 +270,9 @@ impl Settings {
             notify: notify(&given)?,
             identity: identity(&given)?,
             engine: engine(&given)?,
+            s3_keys: s3_keys(&given)?,
+            url: given.text("HOLDFAST_URL")?,
+            token: given.text("HOLDFAST_TOKEN")?.map(Secret::new),
             limits: Limits {
                 requests: second(
                     given.number("HOLDFAST_RATE_PER_SECOND", 1, 1_000_000)?,
@@ -394,6 +417,14 @@ fn master_key(given: &Given<'_>, data_dir: &Path) -> Result<MasterKeySource, Fai
         }
         (Some(text), None) => Ok(MasterKeySource::Given(Secret::new(text.clone()))),
         (None, path) => Ok(MasterKeySource::File(path.unwrap_or_else(|| data_dir.join("master.key")))),
+    }
+}
+
+fn s3_keys(given: &Given<'_>) -> Result<Option<(Secret, Secret)>, Failure> {
+    match (given.text("HOLDFAST_S3_ACCESS_KEY")?, given.text("HOLDFAST_S3_SECRET_KEY")?) {
+        (Some(access), Some(secret)) => Ok(Some((Secret::new(access), Secret::new(secret)))),
+        (None, None) => Ok(None),
+        _ => Err(Failure::settings("HOLDFAST_S3_ACCESS_KEY and HOLDFAST_S3_SECRET_KEY are wanted together")),
     }
 }
 

@@ -9,6 +9,7 @@ use holdfast_core::clock::{SharedClock, SystemClock};
 use holdfast_engine::Engine;
 use holdfast_identity::Providers;
 use holdfast_notify::Courier;
+use holdfast_store::master_key::MasterKeySource;
 use holdfast_store::{Migrations, Options, Store};
 use holdfast_worker::{CourierMailer, Parts, StoredArchives};
 
@@ -51,13 +52,17 @@ pub fn store_options(settings: &Settings, migrations: Migrations) -> Options {
     }
 }
 
+/// Whether there is a master key to open things with.
+pub fn has_master_key(settings: &Settings) -> bool {
+    match &settings.master_key {
+        MasterKeySource::File(path) => path.exists(),
+        MasterKeySource::Given(_) => true,
+    }
+}
+
 /// The folder holds keys and backups: it is for its owner alone.
 fn create_data_dir(settings: &Settings) -> Result<(), Failure> {
     let path = &settings.data_dir;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| {
-        Failure::other(format!(
-            "cannot create the data folder {}: {error}; choose another with --data-dir",
-            path.display()
-        ))
-    })
+    let created = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    created.map_err(|error| Failure::io(&error, path).or_else("choose another data folder with --data-dir"))
 }

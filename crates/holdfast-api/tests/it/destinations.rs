@@ -81,8 +81,9 @@ on_both_engines! {
         assert_eq!(destination["status"], "reachable", "{destination}");
         assert_eq!(destination["last_error"], json!(null));
         let folder = app.destinations().join(user.id.to_string()).join(destination["id"].to_string());
-        let left: Vec<_> = std::fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.file_name()).collect();
-        assert_eq!(left, [".holdfast-destination"], "the probe is gone");
+        let mut left: Vec<_> = std::fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        left.sort();
+        assert_eq!(left, [".holdfast-destination", "holdfast-catalogue"], "the probe is gone");
 
         // What is mounted there now is not what was used before.
         std::fs::remove_dir_all(&folder).unwrap();

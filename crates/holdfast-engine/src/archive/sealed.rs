@@ -28,7 +28,7 @@ impl KeyTurn {
     }
 
     /// Writes the header; what is written from here on is encrypted.
-    pub(super) fn seal<W: Write>(&self, output: W, password: &Secret) -> io::Result<StreamWriter<W>> {
+    pub(crate) fn seal<W: Write>(&self, output: W, password: &Secret) -> io::Result<StreamWriter<W>> {
         let mut recipient = scrypt::Recipient::new(SecretString::from(password.reveal().to_owned()));
         recipient.set_work_factor(WORK_FACTOR);
         let recipients = std::iter::once(&recipient as &dyn age::Recipient);
@@ -37,7 +37,7 @@ impl KeyTurn {
     }
 
     /// Reads the header; what is read from here on is authentic or an error.
-    pub(super) fn open<R: Read>(&self, input: R, password: &Secret) -> Result<StreamReader<R>> {
+    pub(crate) fn open<R: Read>(&self, input: R, password: &Secret) -> Result<StreamReader<R>> {
         let mut identity = scrypt::Identity::new(SecretString::from(password.reveal().to_owned()));
         identity.set_max_work_factor(MAX_WORK_FACTOR);
         let opened = Decryptor::new(input)

@@ -44,6 +44,18 @@ impl Local {
         .await
     }
 
+    /// The marker that a folder carries: it is of one that was used before.
+    pub fn find_marker(folder: &Path) -> Result<String> {
+        let text = std::fs::read_to_string(folder.join(MARKER)).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => EngineError::new(
+                FailureCode::DestinationUnmounted,
+                format!("{} is no folder that Holdfast has kept backups in.", folder.display()),
+            ),
+            _ => failed(&error, "cannot read the folder's marker"),
+        })?;
+        Ok(text.trim().to_owned())
+    }
+
     async fn with<T: Send + 'static>(&self, work: impl FnOnce(&Inner) -> Result<T> + Send + 'static) -> Result<T> {
         let inner = self.0.clone();
         blocking(move || work(&inner)).await

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use holdfast_core::clock::{SharedClock, SystemClock};
@@ -64,6 +64,25 @@ async fn no_sealed_column_is_forgotten_by_the_rotation() {
     found.sort();
     known.sort();
     assert_eq!(found, known);
+}
+
+/// Whoever adds a table or a column decides whether it moves with its owner.
+#[tokio::test]
+async fn every_column_is_carried_to_other_installations_or_left_behind_on_purpose() {
+    let app = TestApp::start(Engine::Sqlite).await;
+    let (shape, _) = sqlite_shape(&app.options.url).await;
+    let mut known: BTreeMap<String, BTreeSet<String>> = holdfast_store::portable::columns()
+        .into_iter()
+        .map(|(table, columns)| (table.to_owned(), columns.into_iter().map(str::to_owned).collect()))
+        .collect();
+    for (table, columns) in shape {
+        if holdfast_store::portable::LEFT.contains(&table.as_str()) || table == "schema_migrations" {
+            continue;
+        }
+        let columns: BTreeSet<String> = columns.keys().cloned().collect();
+        assert_eq!(known.remove(&table), Some(columns), "{table}");
+    }
+    assert!(known.is_empty(), "{known:?}");
 }
 
 on_both_engines! {

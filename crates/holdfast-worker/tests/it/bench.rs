@@ -126,7 +126,7 @@ impl Bench {
         self.stored_folder().join(backup["key"].as_str().unwrap())
     }
 
-    /// Everything at the destination, hidden or not, but the marker.
+    /// Everything at the destination, hidden or not, but the marker and the catalogue.
     pub fn stored_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         collect(&self.stored_folder(), &mut names);
@@ -139,7 +139,9 @@ impl Bench {
 fn collect(folder: &Path, names: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.path().is_dir() {
-            collect(&entry.path(), names);
+            if entry.file_name() != "holdfast-catalogue" {
+                collect(&entry.path(), names);
+            }
         } else {
             names.push(entry.file_name().to_string_lossy().into_owned());
         }

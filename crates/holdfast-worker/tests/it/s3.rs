@@ -43,16 +43,23 @@ async fn checked_by(user: &TestUser, app: &TestApp, destination: i64) -> Value {
     user.client.get(&path).await.data(200)
 }
 
-/// Everything in the bucket's folder, as names; what the server keeps for itself does not count.
+/// Everything in the bucket's folder, as names; what the server keeps for itself does not count, nor the catalogue.
 fn objects(s3: &S3Server) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(s3.root().join(BUCKET))
         .unwrap()
         .flatten()
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|name| !name.starts_with('.'))
+        .filter(|name| !name.starts_with('.') && name != "holdfast-catalogue")
         .collect();
     names.sort();
     names
+}
+
+/// Names of sealed lists in the bucket.
+fn catalogues(s3: &S3Server) -> Vec<String> {
+    let owners = std::fs::read_dir(s3.root().join(BUCKET).join("holdfast-catalogue")).into_iter().flatten().flatten();
+    let files = owners.flat_map(|owner| std::fs::read_dir(owner.path()).into_iter().flatten().flatten());
+    files.map(|file| file.file_name().to_string_lossy().into_owned()).filter(|name| !name.starts_with('.')).collect()
 }
 
 /// Large enough for several parts, and not to be compressed.
@@ -262,4 +269,37 @@ async fn clock_skew_and_denials_fail_at_once() {
         assert_failed(&bench.run(task).await, class);
         assert_eq!(count.load(Ordering::SeqCst), 1, "tried once");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_catalogue_follows_every_change_and_its_failure_is_no_failure_of_a_backup() {
+    let (bench, s3) = bench(TestApp::start(holdfast_testkit::Engine::Sqlite).await, true).await;
+    s3.set_hook(|method, path, _| {
+        let is_catalogue = path.contains("holdfast-catalogue") && method == http::Method::PUT;
+        is_catalogue.then_some(Fault::Status(403, "AccessDenied"))
+    });
+    let task = bench.task(json!({})).await;
+    bench.back_up(task).await;
+    bench.app.run_until_idle().await;
+    let destination = bench.destination;
+    let state = async || {
+        let mut tx = bench.app.app.store.read().await.unwrap();
+        holdfast_store::catalogue::find(&mut tx, destination).await.unwrap().unwrap()
+    };
+    let (written, error) = state().await;
+    assert!(written.is_none() && error.is_some(), "{error:?}");
+    assert!(catalogues(&s3).is_empty());
+    s3.clear_hook();
+    bench.app.clock.advance_secs(20 * 60);
+    bench.app.run_until_idle().await;
+    let first = catalogues(&s3);
+    assert_eq!((first.len(), state().await.1), (1, None));
+    // Nothing changes, nothing is written.
+    bench.app.clock.advance_secs(3600);
+    bench.app.run_until_idle().await;
+    assert_eq!(catalogues(&s3), first);
+    bench.user.client.post("/api/tags", json!({"label": "new"})).await.expect(201);
+    bench.app.run_until_idle().await;
+    let second = catalogues(&s3);
+    assert!(second.len() == 1 && second != first, "the newer one stands in for the older: {second:?}");
 }

@@ -1,11 +1,12 @@
 //! `holdfast backup decrypt|extract`: opening a backup file by hand. Needs no database, no service and no settings.
 
-use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::io::{IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
 
 use holdfast_core::Secret;
 use holdfast_engine::{EngineError, decrypt, extract};
 
+use super::ask;
 use crate::cli::BackupCommand;
 use crate::failure::Failure;
 
@@ -66,20 +67,5 @@ fn password(file: &Path, password_file: Option<&Path>) -> Result<Option<Secret>,
     if !is_encrypted {
         return Ok(None);
     }
-    let text = match password_file {
-        Some(path) => {
-            std::fs::read_to_string(path).map_err(|error| Failure::settings(format!("{}: {error}", path.display())))?
-        }
-        None => {
-            if std::io::stdin().is_terminal() {
-                eprint!("Password of the backup: ");
-                std::io::stderr().flush().map_err(|error| Failure::other(error.to_string()))?;
-            }
-            let mut line = String::new();
-            let read = std::io::stdin().read_line(&mut line);
-            read.map_err(|error| Failure::other(format!("cannot read the password: {error}")))?;
-            line
-        }
-    };
-    Ok(Some(Secret::new(text.strip_suffix('\n').unwrap_or(&text).trim_end_matches('\r'))))
+    ask::secret("Password of the backup", password_file).map(Some)
 }

@@ -124,8 +124,7 @@ impl Stage {
             "source_path": self.site(), "frequency": "daily", "time_to_run_at": "03:00", "excluded_paths": ["*.log"],
         });
         let task = client.post("/api/backup-tasks", body).await.id(201);
-        client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
-        self.wait_until_ready(client, task).await;
+        client.run_task(task).await;
         task
     }
 

@@ -2,6 +2,8 @@
 
 /// Accounts and tokens from the command line, beside a running service.
 mod commands;
+/// Moving to another installation, and coming back from a bucket alone.
+mod moving;
 /// The service as a process.
 mod process;
 /// Recovery by hand, as the page on it says, and the demo.

@@ -1,7 +1,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use holdfast_testkit::{
     Client, Engine, Fingerprint, Ignore, MariaDbServer, PostgresServer, SampleTree, SshServer, assert_same,
@@ -56,17 +55,7 @@ impl Place {
             "label": "recover", "frequency": "daily", "time_to_run_at": "03:00"});
         body.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
         let task = self.client.post("/api/backup-tasks", body).await.id(201);
-        self.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
-        let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
-            let log = self.client.get(&format!("/api/backup-tasks/{task}/latest-log")).await.data(200);
-            if log["finished_at"].is_string() {
-                assert_eq!(log["status"], "successful", "{log}");
-                break;
-            }
-            assert!(Instant::now() < deadline, "{log}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        self.client.run_task(task).await;
         let backup =
             self.client.get(&format!("/api/backups?backup_task_id={task}")).await.expect(200)["data"][0].clone();
         let folder = self.installation.data_dir().join("destinations").join(backup["user_id"].to_string());

@@ -1,0 +1,121 @@
+//! Moving and coming back: everything a user or an installation has, as one document that another installation takes in.
+
+use holdfast_core::destination::DestinationKind;
+use holdfast_core::ids::UserId;
+use holdfast_store::portable::{self, Contents, Taken};
+use holdfast_store::{ssh_keys, users};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use crate::{App, AppError, Origin, Result, ssh_key};
+
+/// What this program writes, and the newest that it reads.
+const FORMAT: u32 = 1;
+/// Catalogues stand in a folder of this name at every destination.
+pub const FOLDER: &str = "holdfast-catalogue";
+
+/// Rows with their secrets opened: never stored or sent but sealed.
+#[derive(Serialize, Deserialize)]
+pub struct Document {
+    holdfast: u32,
+    pub made_by: String,
+    pub made_at: String,
+    contents: Contents,
+}
+
+impl Document {
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec(self).map_err(|error| AppError::Internal(error.to_string()))
+    }
+
+    /// Refuses what a newer program wrote, and what is no document of ours.
+    pub fn of(bytes: &[u8]) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Version {
+            holdfast: u32,
+        }
+        let version: Version = serde_json::from_slice(bytes)
+            .map_err(|_| AppError::Conflict("This is no document of Holdfast's.".to_owned()))?;
+        if version.holdfast > FORMAT {
+            let text = "This was written by a newer Holdfast; use that version, or a newer one, to read it.";
+            return Err(AppError::Conflict(text.to_owned()));
+        }
+        serde_json::from_slice(bytes).map_err(|error| AppError::Conflict(format!("This document is damaged: {error}")))
+    }
+
+    pub fn emails(&self) -> Vec<String> {
+        let users = self.contents.get("users").into_iter().flatten();
+        users.filter_map(|user| user.get("email")?.as_str()).map(str::to_owned).collect()
+    }
+
+    pub fn count(&self, table: &str) -> usize {
+        self.contents.get(table).map_or(0, Vec::len)
+    }
+
+    /// Keys of what is stored at a destination, as its id was.
+    pub fn stored_at(&self, destination: i64) -> Vec<&str> {
+        let backups = self.contents.get("backups").into_iter().flatten();
+        let own = backups.filter(|backup| backup.get("destination_id").and_then(Value::as_i64) == Some(destination));
+        own.filter(|backup| backup.get("deleted_at").is_none_or(Value::is_null))
+            .filter_map(|backup| backup.get("object_key")?.as_str())
+            .collect()
+    }
+
+    pub fn destinations(&self) -> Vec<Destination> {
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+        let rows = self.contents.get("backup_destinations").into_iter().flatten();
+        rows.filter_map(|row| {
+            let is_local = text(row.get("kind")) == DestinationKind::Local.as_str();
+            let (bucket, marker) = (text(row.get("s3_bucket")), text(row.get("marker")));
+            Some(Destination { id: row.get("id")?.as_i64()?, is_local, bucket, marker })
+        })
+        .collect()
+    }
+}
+
+/// A destination of a document, by what it can be told from others.
+pub struct Destination {
+    /// As it was.
+    pub id: i64,
+    pub is_local: bool,
+    pub bucket: String,
+    pub marker: String,
+}
+
+/// Everything of a user's, or of everybody's.
+pub async fn export(app: &App, owner: Option<UserId>) -> Result<Document> {
+    let mut tx = app.store.read().await?;
+    Ok(Document {
+        holdfast: FORMAT,
+        made_by: env!("CARGO_PKG_VERSION").to_owned(),
+        made_at: app.now().to_string(),
+        contents: portable::read(&mut tx, owner).await?,
+    })
+}
+
+/// Takes everything in, or nothing. Nobody who is here already is touched.
+pub async fn import(app: &App, origin: &Origin, document: &Document, is_paused: bool) -> Result<Taken> {
+    let mut tx = app.store.begin().await?;
+    for email in document.emails() {
+        if users::find_by_email(&mut tx, &email).await?.is_some() {
+            return Err(AppError::Conflict(format!(
+                "There is an account for {email} here already. Import into an installation that does not have it."
+            )));
+        }
+    }
+    let taken = portable::write(&mut tx, &document.contents, is_paused.then(|| app.now())).await?;
+    let detail = format!("{} accounts, written {} by {}", taken.users.len(), document.made_at, document.made_by);
+    app.audit_as(&mut tx, None, origin, "installation.imported", &detail).await?;
+    tx.commit().await?;
+    Ok(taken)
+}
+
+/// The folder of a user's catalogues. It stays the same wherever they move, and says nothing about them.
+pub async fn folder(app: &App, owner: UserId) -> Result<String> {
+    ssh_key::private(app, owner).await?;
+    let public = ssh_keys::find_public(&mut app.store.read().await?, owner).await?.unwrap_or_default();
+    let digest = Sha256::digest(&public);
+    let tag: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{FOLDER}/{tag}"))
+}

@@ -1,0 +1,645 @@
+//! Settings kept in a file: what it wants is compared with what the service has, told as a plan, and done when asked for.
+//! Fields are those of the API; what the API names by id, the file names by label. What the file does not name stays.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use crate::call::Result;
+use crate::{Client, ClientError};
+
+/// Things of one kind that a service is asked for; nobody keeps more in a file.
+const MOST: usize = 10_000;
+/// A file that is longer was not written by anybody.
+const FILE_BYTES: u64 = 4 << 20;
+
+type Fields = Map<String, Value>;
+
+/// How the file names something else.
+struct Link {
+    /// In the file.
+    field: &'static str,
+    /// In the API.
+    id_field: &'static str,
+    kind: &'static str,
+    is_many: bool,
+}
+
+/// One kind of thing that the file can hold.
+struct Kind {
+    /// Its list in the file.
+    name: &'static str,
+    /// One of them, for people.
+    one: &'static str,
+    path: &'static str,
+    fields: &'static [&'static str],
+    links: &'static [Link],
+    secrets: &'static [&'static str],
+    /// What the service has, in the API's words for what it takes.
+    read: fn(&Value) -> Fields,
+    /// Whether the service has a secret of this name; it never shows one.
+    has_secret: fn(&Value, &str) -> bool,
+}
+
+const fn link(field: &'static str, id_field: &'static str, kind: &'static str, is_many: bool) -> Link {
+    Link { field, id_field, kind, is_many }
+}
+
+/// In the order in which they can be made.
+const KINDS: &[Kind] = &[
+    Kind {
+        name: "tags",
+        one: "tag",
+        path: "/api/tags",
+        fields: &["label", "description", "colour"],
+        links: &[],
+        secrets: &[],
+        read: |found| pick(found, &[("label", "/label"), ("description", "/description"), ("colour", "/colour")]),
+        has_secret: |_, _| false,
+    },
+    Kind {
+        name: "notification_streams",
+        one: "stream",
+        path: "/api/notification-streams",
+        fields: &["label", "type", "notifications"],
+        links: &[],
+        secrets: &["value", "pushover_token"],
+        read: |found| pick(found, &[("label", "/label"), ("type", "/type"), ("notifications", "/notifications")]),
+        has_secret: |_, _| true,
+    },
+    Kind {
+        name: "remote_servers",
+        one: "server",
+        path: "/api/remote-servers",
+        fields: &["label", "host", "port", "username", "database_username"],
+        links: &[link("jump_server", "jump_server_id", "remote_servers", false)],
+        secrets: &["database_password"],
+        read: |found| {
+            let places = [
+                ("label", "/label"),
+                ("host", "/connection/host"),
+                ("port", "/connection/port"),
+                ("username", "/connection/username"),
+                ("database_username", "/connection/database_username"),
+                ("jump_server_id", "/connection/jump_server_id"),
+            ];
+            pick(found, &places)
+        },
+        has_secret: |found, _| found["connection"]["is_database_password_set"] == true,
+    },
+    Kind {
+        name: "backup_destinations",
+        one: "destination",
+        path: "/api/backup-destinations",
+        fields: &["label", "type", "s3_bucket_name", "s3_region", "custom_s3_endpoint", "path_style_endpoint"],
+        links: &[],
+        secrets: &["s3_access_key", "s3_secret_key"],
+        read: |found| {
+            let places = [
+                ("label", "/label"),
+                ("type", "/type"),
+                ("s3_bucket_name", "/s3_bucket_name"),
+                ("s3_region", "/s3_region"),
+                ("custom_s3_endpoint", "/s3_endpoint"),
+                ("path_style_endpoint", "/path_style_endpoint"),
+            ];
+            pick(found, &places)
+        },
+        has_secret: |found, _| !found["s3_bucket_name"].is_null(),
+    },
+    Kind {
+        name: "backup_tasks",
+        one: "task",
+        path: "/api/backup-tasks",
+        fields: &[
+            "label",
+            "description",
+            "type",
+            "source_path",
+            "database_name",
+            "database_engine",
+            "excluded_tables",
+            "excluded_paths",
+            "frequency",
+            "time_to_run_at",
+            "day_of_week",
+            "day_of_month",
+            "custom_cron",
+            "maximum_backups_to_keep",
+            "store_path",
+            "appended_filename",
+            PAUSED,
+        ],
+        links: &[
+            link("remote_server", "remote_server_id", "remote_servers", false),
+            link("backup_destination", "backup_destination_id", "backup_destinations", false),
+            link("notification_streams", "notification_stream_ids", "notification_streams", true),
+            link("tags", "tag_ids", "tags", true),
+        ],
+        secrets: &["encryption_password", "heartbeat_url"],
+        read: |found| {
+            let places = [
+                ("label", "/label"),
+                ("description", "/description"),
+                ("type", "/source/type"),
+                ("source_path", "/source/path"),
+                ("database_name", "/source/database_name"),
+                ("database_engine", "/source/database_engine"),
+                ("excluded_tables", "/source/excluded_tables"),
+                ("excluded_paths", "/source/excluded_paths"),
+                ("frequency", "/schedule/frequency"),
+                ("time_to_run_at", "/schedule/scheduled_utc_time"),
+                ("day_of_week", "/schedule/day_of_week"),
+                ("day_of_month", "/schedule/day_of_month"),
+                ("custom_cron", "/schedule/custom_cron"),
+                ("maximum_backups_to_keep", "/storage/max_backups"),
+                ("store_path", "/storage/path"),
+                ("appended_filename", "/storage/appended_filename"),
+                ("remote_server_id", "/remote_server_id"),
+                ("backup_destination_id", "/backup_destination_id"),
+                ("notification_stream_ids", "/notification_stream_ids"),
+                ("tag_ids", "/tag_ids"),
+            ];
+            let mut fields = pick(found, &places);
+            fields.insert(PAUSED.to_owned(), json!(!found["paused_at"].is_null()));
+            fields
+        },
+        has_secret: |found, name| match name {
+            "heartbeat_url" => found["has_heartbeat_url"] == true,
+            _ => found["has_encryption_password"] == true,
+        },
+    },
+];
+
+/// No field of the API: pausing is something that is done.
+const PAUSED: &str = "paused";
+
+fn pick(found: &Value, places: &[(&str, &str)]) -> Fields {
+    let at = |place: &str| found.pointer(place).cloned().unwrap_or(Value::Null);
+    places.iter().map(|(name, place)| ((*name).to_owned(), at(place))).collect()
+}
+
+fn wrong(text: String) -> ClientError {
+    ClientError::Settings(text)
+}
+
+/// One thing that the file wants.
+struct Item {
+    label: String,
+    fields: Fields,
+    /// Labels, by the file's name for the link.
+    links: BTreeMap<&'static str, Vec<String>>,
+    secrets: BTreeMap<&'static str, String>,
+}
+
+/// What a file wants, checked as far as that goes without the service.
+pub struct Wanted(Vec<(&'static Kind, Vec<Item>)>);
+
+impl Wanted {
+    pub fn read(path: &Path) -> Result<Self> {
+        let unread = |error: std::io::Error| wrong(format!("{}: {error}", path.display()));
+        let size = std::fs::metadata(path).map_err(unread)?.len();
+        if size > FILE_BYTES {
+            return Err(wrong(format!("{} is too large", path.display())));
+        }
+        let text = std::fs::read_to_string(path).map_err(unread)?;
+        let folder = path.parent().map(Path::to_owned).unwrap_or_default();
+        Self::parse(&text, &folder).map_err(|error| wrong(format!("{}: {error}", path.display())))
+    }
+
+    fn parse(text: &str, folder: &Path) -> Result<Self> {
+        let document: Value = serde_saphyr::from_str(text).map_err(|error| {
+            let text = error.to_string();
+            wrong(text.lines().next().unwrap_or_default().to_owned())
+        })?;
+        let Value::Object(mut lists) = document else { return Err(wrong("this holds no lists of things".to_owned())) };
+        let mut wanted = Vec::new();
+        for kind in KINDS {
+            let items = match lists.remove(kind.name) {
+                None | Some(Value::Null) => Vec::new(),
+                Some(Value::Array(items)) => items,
+                Some(_) => return Err(wrong(format!("{} must be a list", kind.name))),
+            };
+            let items: Vec<Item> = items.iter().map(|item| read_item(kind, item, folder)).collect::<Result<_>>()?;
+            for (number, item) in items.iter().enumerate() {
+                if items[..number].iter().any(|other| other.label == item.label) {
+                    return Err(wrong(format!("two {} are called {:?}", kind.name, item.label)));
+                }
+            }
+            wanted.push((kind, items));
+        }
+        match lists.keys().next() {
+            Some(name) => {
+                let known: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
+                Err(wrong(format!("{name} is unknown; there can be {}", known.join(", "))))
+            }
+            None => Ok(Self(wanted)),
+        }
+    }
+}
+
+fn read_item(kind: &'static Kind, item: &Value, folder: &Path) -> Result<Item> {
+    let Value::Object(given) = item else { return Err(wrong(format!("every one of {} has fields", kind.name))) };
+    let label = given.get("label").and_then(Value::as_str).filter(|label| !label.is_empty());
+    let label = label.ok_or_else(|| wrong(format!("every one of {} needs a label", kind.name)))?.to_owned();
+    let odd = |field: &str, what: &str| wrong(format!("{} {label:?}: {field} {what}", kind.one));
+    let mut out =
+        Item { label: label.clone(), fields: Fields::new(), links: BTreeMap::new(), secrets: BTreeMap::new() };
+    for (field, value) in given {
+        if kind.fields.contains(&field.as_str()) {
+            out.fields.insert(field.clone(), value.clone());
+        } else if let Some(link) = kind.links.iter().find(|link| link.field == field) {
+            let labels = match (value, link.is_many) {
+                (Value::Null, _) => Some(Vec::new()),
+                (Value::String(label), false) => Some(vec![label.clone()]),
+                (Value::Array(labels), true) => {
+                    labels.iter().map(|label| label.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
+                }
+                _ => None,
+            };
+            let what = if link.is_many { "must be a list of labels" } else { "must be a label" };
+            out.links.insert(link.field, labels.ok_or_else(|| odd(field, what))?);
+        } else if let Some((name, secret)) =
+            read_secret(kind, field, value, folder).map_err(|what| odd(field, &what))?
+        {
+            out.secrets.insert(name, secret);
+        } else {
+            return Err(odd(field, &format!("is unknown{}", nearest(kind, field))));
+        }
+    }
+    Ok(out)
+}
+
+/// A secret stands in the file itself, in the environment, or in a file of its own.
+fn read_secret(
+    kind: &Kind,
+    field: &str,
+    value: &Value,
+    folder: &Path,
+) -> std::result::Result<Option<(&'static str, String)>, String> {
+    for name in kind.secrets {
+        let Some(rest) = field.strip_prefix(name) else { continue };
+        let text = value.as_str().ok_or("must be text")?;
+        let secret = match rest {
+            "" => text.to_owned(),
+            "_env" => std::env::var(text).map_err(|_| format!("names {text}, which the environment does not have"))?,
+            "_file" => {
+                let path: PathBuf = folder.join(text);
+                let found = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+                found.trim_end_matches(['\r', '\n']).to_owned()
+            }
+            _ => continue,
+        };
+        return Ok(Some((name, secret)));
+    }
+    Ok(None)
+}
+
+fn nearest(kind: &Kind, field: &str) -> String {
+    let known = kind.fields.iter().chain(kind.links.iter().map(|link| &link.field)).chain(kind.secrets);
+    let shared = |other: &str| field.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
+    let best = known.max_by_key(|other| shared(other)).filter(|other| shared(other) > 2);
+    best.map(|best| format!("; did you mean {best}?")).unwrap_or_default()
+}
+
+/// What will be done, or would be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    Create {
+        fields: Vec<String>,
+    },
+    /// Field, what it is, what it will be.
+    Update {
+        fields: Vec<(String, String, String)>,
+    },
+}
+
+struct Step {
+    kind: &'static Kind,
+    label: String,
+    id: Option<i64>,
+    change: Change,
+    body: Fields,
+    links: BTreeMap<&'static str, Vec<String>>,
+    pause: Option<bool>,
+}
+
+/// The way from what is to what is wanted.
+pub struct Plan {
+    steps: Vec<Step>,
+    /// What the service has and the file does not name.
+    pub unnamed: Vec<(&'static str, String)>,
+    pub unchanged: usize,
+    /// Ids by kind and label, as far as they are known.
+    ids: BTreeMap<(&'static str, String), i64>,
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for step in &self.steps {
+            match &step.change {
+                Change::Create { fields } => {
+                    writeln!(out, "+ {} {:?}", step.kind.one, step.label)?;
+                    for field in fields {
+                        writeln!(out, "    {field}")?;
+                    }
+                }
+                Change::Update { fields } => {
+                    writeln!(out, "~ {} {:?}", step.kind.one, step.label)?;
+                    for (field, is, will_be) in fields {
+                        writeln!(out, "    {field}: {is} -> {will_be}")?;
+                    }
+                }
+            }
+        }
+        for (one, label) in &self.unnamed {
+            writeln!(out, "  {one} {label:?} is not in the file and stays as it is")?;
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    /// Compares. With `resend_secrets` those that the service already has are sent again: it cannot be asked what they are.
+    pub async fn make(client: &Client, wanted: Wanted, resend_secrets: bool) -> Result<Self> {
+        let mut plan = Self { steps: Vec::new(), unnamed: Vec::new(), unchanged: 0, ids: BTreeMap::new() };
+        let mut labels: BTreeMap<(&'static str, i64), String> = BTreeMap::new();
+        let mut found = Vec::new();
+        for kind in KINDS {
+            let rows = client.list(kind.path, &[], MOST).await?;
+            for row in &rows {
+                let (Some(id), Some(label)) = (row["id"].as_i64(), row["label"].as_str()) else { continue };
+                labels.insert((kind.name, id), label.to_owned());
+                plan.ids.insert((kind.name, label.to_owned()), id);
+            }
+            found.push(rows);
+        }
+        let known = |kind: &'static str, label: &str, wanted: &Wanted| {
+            plan.ids.contains_key(&(kind, label.to_owned()))
+                || wanted.0.iter().any(|(other, items)| other.name == kind && items.iter().any(|i| i.label == label))
+        };
+        for (kind, items) in &wanted.0 {
+            for item in items {
+                for link in kind.links {
+                    for label in item.links.get(link.field).into_iter().flatten() {
+                        if !known(link.kind, label, &wanted) {
+                            let text = format!(
+                                "{} {:?}: {} names {label:?}, which is nowhere",
+                                kind.one, item.label, link.field
+                            );
+                            return Err(wrong(text));
+                        }
+                    }
+                }
+            }
+        }
+        for ((kind, items), rows) in wanted.0.into_iter().zip(&found) {
+            for row in rows {
+                let label = row["label"].as_str().unwrap_or_default();
+                if items.iter().all(|item| item.label != label) {
+                    plan.unnamed.push((kind.one, label.to_owned()));
+                }
+            }
+            for item in in_order(kind, items) {
+                let mut same = rows.iter().filter(|row| row["label"] == item.label.as_str());
+                match (same.next(), same.next()) {
+                    (Some(_), Some(_)) => {
+                        let text =
+                            format!("the service has several {} called {:?}; rename them first", kind.name, item.label);
+                        return Err(wrong(text));
+                    }
+                    (Some(row), None) => match update(kind, item, row, &labels, resend_secrets) {
+                        Some(step) => plan.steps.push(step),
+                        None => plan.unchanged += 1,
+                    },
+                    (None, _) => plan.steps.push(create(kind, item)),
+                }
+            }
+        }
+        Ok(plan)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// So many are made, and so many changed.
+    pub fn counts(&self) -> (usize, usize) {
+        let made = self.steps.iter().filter(|step| step.id.is_none()).count();
+        (made, self.steps.len() - made)
+    }
+
+    /// Does it, step by step. `tell` hears of each that is done; the first that is refused ends it.
+    pub async fn carry_out(mut self, client: &Client, mut tell: impl FnMut(&str)) -> Result<()> {
+        for step in std::mem::take(&mut self.steps) {
+            let mut body = step.body;
+            for link in step.kind.links {
+                let Some(labels) = step.links.get(link.field) else { continue };
+                let ids: Option<Vec<i64>> =
+                    labels.iter().map(|label| self.ids.get(&(link.kind, label.clone())).copied()).collect();
+                let ids = ids.ok_or_else(|| wrong(format!("{}: {} is gone", step.label, link.field)))?;
+                let value = if link.is_many { json!(ids) } else { json!(ids.first()) };
+                body.insert(link.id_field.to_owned(), value);
+            }
+            let refused = |error: ClientError| match error {
+                ClientError::Refused(text) => {
+                    ClientError::Refused(format!("{} {:?}: {text}", step.kind.one, step.label))
+                }
+                error => error,
+            };
+            let id = match step.id {
+                None => {
+                    let made = client.post(step.kind.path, Some(&Value::Object(body))).await.map_err(refused)?;
+                    let id = made["id"].as_i64().unwrap_or_default();
+                    self.ids.insert((step.kind.name, step.label.clone()), id);
+                    tell(&format!("made {} {:?}", step.kind.one, step.label));
+                    id
+                }
+                Some(id) => {
+                    if !body.is_empty() {
+                        let path = format!("{}/{id}", step.kind.path);
+                        client.put(&path, &Value::Object(body)).await.map_err(refused)?;
+                    }
+                    tell(&format!("changed {} {:?}", step.kind.one, step.label));
+                    id
+                }
+            };
+            if let Some(pause) = step.pause {
+                let verb = if pause { "pause" } else { "resume" };
+                client.post(&format!("{}/{id}/{verb}", step.kind.path), None).await.map_err(refused)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What others of the same kind are reached through comes first.
+fn in_order(kind: &Kind, mut items: Vec<Item>) -> Vec<Item> {
+    if let Some(own) = kind.links.iter().find(|link| link.kind == kind.name) {
+        items.sort_by_key(|item| item.links.get(own.field).is_some_and(|labels| !labels.is_empty()));
+    }
+    items
+}
+
+fn create(kind: &'static Kind, item: Item) -> Step {
+    let mut body = item.fields;
+    let pause = body.remove(PAUSED).filter(|paused| *paused == true).map(|_| true);
+    let mut fields: Vec<String> = body
+        .iter()
+        .filter(|(name, _)| *name != "label")
+        .map(|(name, value)| format!("{name}: {}", shown(value)))
+        .chain(item.links.iter().map(|(name, labels)| format!("{name}: {}", labels.join(", "))))
+        .chain(item.secrets.keys().map(|name| format!("{name}: (secret)")))
+        .collect();
+    if pause.is_some() {
+        fields.push("paused: true".to_owned());
+    }
+    body.extend(item.secrets.into_iter().map(|(name, secret)| (name.to_owned(), Value::String(secret))));
+    Step { kind, label: item.label, id: None, change: Change::Create { fields }, body, links: item.links, pause }
+}
+
+/// What differs, or nothing.
+fn update(
+    kind: &'static Kind,
+    item: Item,
+    row: &Value,
+    labels: &BTreeMap<(&'static str, i64), String>,
+    resend_secrets: bool,
+) -> Option<Step> {
+    let is = (kind.read)(row);
+    let (mut body, mut fields, mut pause) = (Fields::new(), Vec::new(), None);
+    for (name, value) in item.fields {
+        let now = is.get(&name).cloned().unwrap_or(Value::Null);
+        if same(&now, &value) {
+            continue;
+        }
+        fields.push((name.clone(), shown(&now), shown(&value)));
+        if name == PAUSED {
+            pause = value.as_bool();
+        } else {
+            body.insert(name, value);
+        }
+    }
+    let mut links = BTreeMap::new();
+    for link in kind.links {
+        let Some(wanted) = item.links.get(link.field) else { continue };
+        let ids = match is.get(link.id_field) {
+            Some(Value::Array(ids)) => ids.iter().filter_map(Value::as_i64).collect(),
+            Some(id) => id.as_i64().into_iter().collect(),
+            None => Vec::new(),
+        };
+        let mut now: Vec<&str> =
+            ids.iter().filter_map(|id| labels.get(&(link.kind, *id))).map(String::as_str).collect();
+        let mut then: Vec<&str> = wanted.iter().map(String::as_str).collect();
+        now.sort_unstable();
+        then.sort_unstable();
+        if now != then {
+            let words = |labels: &[&str]| if labels.is_empty() { "none".to_owned() } else { labels.join(", ") };
+            fields.push((link.field.to_owned(), words(&now), words(&then)));
+            links.insert(link.field, wanted.clone());
+        }
+    }
+    for (name, secret) in item.secrets {
+        let is_set = (kind.has_secret)(row, name);
+        if !is_set || resend_secrets {
+            let was = if is_set { "(secret)" } else { "none" };
+            fields.push((name.to_owned(), was.to_owned(), "(secret)".to_owned()));
+            body.insert(name.to_owned(), Value::String(secret));
+        }
+    }
+    let id = row["id"].as_i64();
+    let change = Change::Update { fields };
+    matches!(&change, Change::Update { fields } if !fields.is_empty()).then_some(Step {
+        kind,
+        label: item.label,
+        id,
+        change,
+        body,
+        links,
+        pause,
+    })
+}
+
+/// Nothing and empty are the same, and so are paths with and without a last slash.
+fn same(now: &Value, wanted: &Value) -> bool {
+    let plain = |value: &Value| match value {
+        Value::String(text) if text.is_empty() => Value::Null,
+        Value::Array(items) if items.is_empty() => Value::Null,
+        Value::String(text) if text.len() > 1 => Value::String(text.trim_end_matches('/').to_owned()),
+        value => value.clone(),
+    };
+    plain(now) == plain(wanted)
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "none".to_owned(),
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Wanted> {
+        Wanted::parse(text, Path::new("/nonexistent"))
+    }
+
+    fn problem(text: &str) -> String {
+        parse(text).err().map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn mistakes_are_told_before_anything_is_asked() {
+        let cases = [
+            ("- a", "this holds no lists"),
+            ("servers: []", "servers is unknown; there can be tags"),
+            ("tags: {}", "tags must be a list"),
+            ("tags: [x]", "every one of tags has fields"),
+            ("tags: [{colour: red}]", "needs a label"),
+            ("tags: [{label: a}, {label: a}]", "two tags are called \"a\""),
+            (
+                "backup_tasks: [{label: a, source_pth: /x}]",
+                "task \"a\": source_pth is unknown; did you mean source_path?",
+            ),
+            ("backup_tasks: [{label: a, tags: x}]", "tags must be a list of labels"),
+            ("backup_tasks: [{label: a, encryption_password_file: no}]", "/nonexistent/no: No such file"),
+            ("remote_servers: [{label: a, database_password_env: HOLDFAST_NO_SUCH}]", "the environment does not have"),
+            ("tags: [{label: a", "line 1"),
+        ];
+        for (text, expected) in cases {
+            let told = problem(text);
+            assert!(told.contains(expected) && !told.contains('\n'), "{text}: {told}");
+        }
+        assert!(parse("").is_err());
+    }
+
+    #[test]
+    fn what_is_the_same_is_no_change() {
+        let row = json!({"id": 7, "label": "a", "source": {"type": "files", "path": "/srv", "excluded_paths": []},
+            "schedule": {"frequency": "daily", "scheduled_utc_time": "03:00"}, "storage": {"max_backups": 5},
+            "remote_server_id": 1, "tag_ids": [1, 2], "has_encryption_password": true, "paused_at": null});
+        let labels = BTreeMap::from([
+            (("remote_servers", 1), "web".to_owned()),
+            (("tags", 1), "x".to_owned()),
+            (("tags", 2), "y".to_owned()),
+        ]);
+        let kind = KINDS.last().unwrap();
+        let step = |text: &str, resend: bool| {
+            let item = read_item(kind, &serde_saphyr::from_str::<Value>(text).unwrap(), Path::new("")).unwrap();
+            update(kind, item, &row, &labels, resend)
+        };
+        let same = "{label: a, source_path: /srv/, frequency: daily, time_to_run_at: '03:00', tags: [y, x], \
+                    remote_server: web, encryption_password: s, paused: false, excluded_paths: []}";
+        assert!(step(same, false).is_none());
+        let Some(Step { change: Change::Update { fields }, .. }) = step(same, true) else { panic!("secrets are sent") };
+        assert_eq!(fields.len(), 1);
+        let other = step("{label: a, maximum_backups_to_keep: 9, tags: [x], paused: true}", false).unwrap();
+        assert_eq!((other.pause, other.body.len(), other.links.len()), (Some(true), 1, 1));
+        assert!(step("{label: a, heartbeat_url: https://example.org}", false).is_some(), "there is none yet");
+    }
+}

@@ -1,0 +1,121 @@
+//! Which destinations want their sealed list of what is stored written again, and who is at it.
+
+use holdfast_core::Timestamp;
+
+use crate::{At, Result, Tx};
+
+/// Wishes taken at once; what is left comes with the next look.
+const WISHES: i64 = 10_000;
+
+/// Turns what has changed into destinations that want to be written to.
+pub async fn settle_wishes(tx: &mut Tx, now: Timestamp) -> Result<()> {
+    const SQL: &str = "DELETE FROM catalogue_wishes WHERE id IN
+        (SELECT id FROM catalogue_wishes ORDER BY id LIMIT $1) RETURNING user_id";
+    const SHARED: &str = "DELETE FROM catalogue_wishes WHERE id IN
+        (SELECT id FROM catalogue_wishes ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING user_id";
+    let sql = if tx.is_sqlite() { SQL } else { SHARED };
+    let mut users: Vec<i64> = fetch_all!(tx, (i64,), sql, WISHES)?.into_iter().map(|(user,)| user).collect();
+    users.sort_unstable();
+    users.dedup();
+    for user in users {
+        let sql = "UPDATE backup_destinations SET catalogue_wanted_at = $1 WHERE user_id = $2";
+        execute!(tx, sql, At(now), user)?;
+    }
+    Ok(())
+}
+
+/// A destination whose turn it is.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct DueRow {
+    pub id: i64,
+    pub user_id: i64,
+    wanted_at: At,
+    /// What the last one is called there.
+    pub key: Option<String>,
+    /// What one was to be called whose end nobody noted.
+    pub pending: Option<String>,
+}
+
+/// Takes destinations whose turn it is, until `lease`: nobody else writes to them meanwhile.
+pub async fn claim(tx: &mut Tx, limit: i64, lease: Timestamp, now: Timestamp) -> Result<Vec<DueRow>> {
+    const SQL: &str = "UPDATE backup_destinations SET catalogue_next_at = $1 WHERE id IN
+            (SELECT id FROM backup_destinations WHERE catalogue_wanted_at IS NOT NULL
+                 AND COALESCE(catalogue_next_at, 0) <= $2 ORDER BY catalogue_wanted_at LIMIT $3)
+        RETURNING id, user_id, catalogue_wanted_at AS wanted_at, catalogue_key AS key,
+            catalogue_pending AS pending";
+    const SHARED: &str = "UPDATE backup_destinations SET catalogue_next_at = $1 WHERE id IN
+            (SELECT id FROM backup_destinations WHERE catalogue_wanted_at IS NOT NULL
+                 AND COALESCE(catalogue_next_at, 0) <= $2 ORDER BY catalogue_wanted_at LIMIT $3 FOR UPDATE SKIP LOCKED)
+        RETURNING id, user_id, catalogue_wanted_at AS wanted_at, catalogue_key AS key,
+            catalogue_pending AS pending";
+    let sql = if tx.is_sqlite() { SQL } else { SHARED };
+    fetch_all!(tx, DueRow, sql, At(lease), At(now), limit)
+}
+
+/// Notes what is about to be written, so that what a lost worker leaves is found. False when the claim was lost.
+pub async fn note(tx: &mut Tx, due: &DueRow, lease: Timestamp, key: &str) -> Result<bool> {
+    let sql = "UPDATE backup_destinations SET catalogue_pending = $1 WHERE id = $2 AND catalogue_next_at = $3";
+    Ok(execute!(tx, sql, key, due.id, At(lease))? == 1)
+}
+
+/// What was written, and when it may be written again.
+#[derive(Debug)]
+pub struct Written<'a> {
+    pub key: &'a str,
+    pub bytes: i64,
+    pub at: Timestamp,
+    pub next_at: Timestamp,
+}
+
+/// Notes a written catalogue. What has changed since it was begun is wanted still. False when the claim was lost.
+pub async fn finish(tx: &mut Tx, due: &DueRow, lease: Timestamp, written: &Written<'_>) -> Result<bool> {
+    let noted = execute!(
+        tx,
+        "UPDATE backup_destinations SET catalogue_key = $1, catalogue_bytes = $2, catalogue_at = $3,
+             catalogue_next_at = $4, catalogue_error = NULL, catalogue_pending = NULL,
+             catalogue_wanted_at = CASE WHEN catalogue_wanted_at = $5 THEN NULL ELSE catalogue_wanted_at END
+         WHERE id = $6 AND catalogue_next_at = $7",
+        written.key,
+        written.bytes,
+        At(written.at),
+        At(written.next_at),
+        due.wanted_at,
+        due.id,
+        At(lease)
+    )?;
+    Ok(noted == 1)
+}
+
+/// Nothing can be written there yet; the next change wants it again.
+pub async fn put_off(tx: &mut Tx, due: &DueRow, lease: Timestamp) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE backup_destinations SET catalogue_next_at = NULL,
+             catalogue_wanted_at = CASE WHEN catalogue_wanted_at = $1 THEN NULL ELSE catalogue_wanted_at END
+         WHERE id = $2 AND catalogue_next_at = $3",
+        due.wanted_at,
+        due.id,
+        At(lease)
+    )?;
+    Ok(())
+}
+
+/// Notes why it could not be written, and when that is tried again.
+pub async fn fail(tx: &mut Tx, due: &DueRow, lease: Timestamp, error: &str, next_at: Timestamp) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE backup_destinations SET catalogue_error = $1, catalogue_next_at = $2
+         WHERE id = $3 AND catalogue_next_at = $4",
+        error,
+        At(next_at),
+        due.id,
+        At(lease)
+    )?;
+    Ok(())
+}
+
+/// What people see of it: when it was written last, and why it could not be.
+pub async fn find(tx: &mut Tx, destination: i64) -> Result<Option<(Option<At>, Option<String>)>> {
+    let sql = "SELECT catalogue_at, catalogue_error FROM backup_destinations WHERE id = $1";
+    fetch_optional!(tx, (Option<At>, Option<String>), sql, destination)
+}

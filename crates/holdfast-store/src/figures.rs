@@ -1,0 +1,72 @@
+//! How the whole installation does, in figures for those who watch it. Nothing here names a user or what is theirs.
+
+use crate::{At, Result, StoreError, Tx};
+
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct Figures {
+    pub queued: i64,
+    /// Since when the run that waits longest does.
+    pub queued_since: Option<At>,
+    pub running: i64,
+    /// The slot that comes, or came, first.
+    pub next_slot_at: Option<At>,
+    pub tasks: i64,
+    pub tasks_paused: i64,
+    pub tasks_failed: i64,
+    pub tasks_overdue: i64,
+    pub backups: i64,
+    pub stored_bytes: i64,
+    pub backups_damaged: i64,
+    pub backups_unproven: i64,
+    pub servers_offline: i64,
+    pub destinations_unreachable: i64,
+    pub notices_waiting: i64,
+    pub notices_undelivered: i64,
+    /// Destinations whose sealed list is older than what it is about.
+    pub catalogues_waiting: i64,
+}
+
+pub async fn find(tx: &mut Tx) -> Result<Figures> {
+    let row = fetch_optional!(
+        tx,
+        Figures,
+        "SELECT (SELECT COUNT(*) FROM runs WHERE status = 'queued') AS queued,
+             (SELECT MIN(created_at) FROM runs WHERE status = 'queued') AS queued_since,
+             (SELECT COUNT(*) FROM runs WHERE status = 'running') AS running,
+             (SELECT MIN(next_run_at) FROM backup_tasks WHERE next_run_at IS NOT NULL) AS next_slot_at,
+             t.tasks, t.tasks_paused, t.tasks_failed, t.tasks_overdue, b.backups, b.stored_bytes, b.backups_damaged,
+             b.backups_unproven,
+             (SELECT COUNT(*) FROM remote_servers WHERE connectivity = 'offline') AS servers_offline,
+             (SELECT COUNT(*) FROM backup_destinations WHERE status = 'unreachable') AS destinations_unreachable,
+             (SELECT COUNT(*) FROM notices WHERE next_try_at IS NOT NULL) AS notices_waiting,
+             (SELECT COUNT(*) FROM notices WHERE status = 'undelivered') AS notices_undelivered,
+             (SELECT COUNT(*) FROM backup_destinations d WHERE d.catalogue_wanted_at IS NOT NULL
+                 OR EXISTS (SELECT 1 FROM catalogue_wishes w WHERE w.user_id = d.user_id)) AS catalogues_waiting
+         FROM (SELECT COUNT(*) AS tasks, COUNT(paused_at) AS tasks_paused,
+                 COUNT(CASE WHEN paused_at IS NULL AND last_status = 'failed' THEN 1 END) AS tasks_failed,
+                 COUNT(CASE WHEN paused_at IS NULL AND overdue_since IS NOT NULL THEN 1 END) AS tasks_overdue
+             FROM backup_tasks) t
+         CROSS JOIN (SELECT COUNT(*) AS backups, CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT) AS stored_bytes,
+                 COUNT(CASE WHEN verification IN ('corrupt', 'missing') THEN 1 END) AS backups_damaged,
+                 COUNT(CASE WHEN verification = 'unverified' THEN 1 END) AS backups_unproven
+             FROM backups WHERE deleted_at IS NULL) b"
+    )?;
+    row.ok_or_else(|| StoreError::Broken("a query without a row".to_owned()))
+}
+
+/// The slot that comes, or came, first.
+pub async fn find_next_slot(tx: &mut Tx) -> Result<Option<At>> {
+    let sql = "SELECT MIN(next_run_at) FROM backup_tasks WHERE next_run_at IS NOT NULL";
+    Ok(fetch_optional!(tx, (Option<At>,), sql)?.and_then(|(at,)| at))
+}
+
+/// When tasks that are not paused succeeded last.
+pub async fn list_successes(tx: &mut Tx, limit: i64) -> Result<Vec<(i64, At)>> {
+    fetch_all!(
+        tx,
+        (i64, At),
+        "SELECT id, last_success_at FROM backup_tasks WHERE paused_at IS NULL AND last_success_at IS NOT NULL
+         ORDER BY id LIMIT $1",
+        limit
+    )
+}

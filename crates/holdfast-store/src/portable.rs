@@ -1,0 +1,738 @@
+//! Everything a user, or a whole installation, is made of, as rows that another installation can take in. Secrets are
+//! opened: whoever gets these rows seals them again.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use holdfast_core::ids::UserId;
+use holdfast_core::{Secret, Timestamp};
+use serde_json::{Map, Value};
+use sqlx::{QueryBuilder, Row as _};
+
+use crate::sealing::Place;
+use crate::{At, Result, StoreError, Tx};
+
+/// What a column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Int,
+    Bool,
+    /// Bytes, as hexadecimal digits.
+    Bytes,
+    /// A secret, opened.
+    Sealed,
+    /// The id of a row of another table.
+    Ref(&'static str),
+    /// The same, but of this table: filled in when all rows are there.
+    Own,
+}
+
+struct Table {
+    name: &'static str,
+    /// Whether rows have an id by which others name them.
+    has_id: bool,
+    columns: &'static [(&'static str, Kind)],
+    /// Narrows the rows to those that are carried.
+    carried: &'static str,
+    /// Which rows are a user's; none for what belongs to the installation.
+    owned: Option<&'static str>,
+    /// Columns that may name nothing: the row is worth having without.
+    loose: &'static [&'static str],
+    /// Columns that stay behind: what they say is of this installation alone.
+    left: &'static [&'static str],
+}
+
+const OWNED: Option<&str> = Some("user_id = ");
+const OF_TASKS: Option<&str> = Some("task_id IN (SELECT id FROM backup_tasks WHERE user_id = ");
+
+/// In the order in which rows can be written.
+const TABLES: &[Table] = &[
+    Table {
+        name: "users",
+        has_id: true,
+        columns: &[
+            ("name", Kind::Text),
+            ("email", Kind::Text),
+            ("password_hash", Kind::Text),
+            ("timezone", Kind::Text),
+            ("language", Kind::Text),
+            ("is_admin", Kind::Bool),
+            ("weekly_summary_enabled", Kind::Bool),
+            ("totp_sealed", Kind::Sealed),
+            ("totp_last_step", Kind::Int),
+            ("quiet_from", Kind::Text),
+            ("quiet_until", Kind::Text),
+            ("summary_at", Kind::Int),
+            ("created_at", Kind::Int),
+            ("updated_at", Kind::Int),
+        ],
+        carried: "TRUE",
+        owned: Some("id = "),
+        loose: &[],
+        left: &[],
+    },
+    Table {
+        name: "recovery_codes",
+        has_id: false,
+        columns: &[("user_id", Kind::Ref("users")), ("digest", Kind::Bytes)],
+        carried: "TRUE",
+        owned: OWNED,
+        loose: &[],
+        left: &[],
+    },
+    Table {
+        name: "identities",
+        has_id: true,
+        columns: &[
+            ("user_id", Kind::Ref("users")),
+            ("provider", Kind::Text),
+            ("subject", Kind::Text),
+            ("name", Kind::Text),
+            ("created_at", Kind::Int),
+        ],
+        carried: "TRUE",
+        owned: OWNED,
+        loose: &[],
+        left: &[],
+    },
+    Table {
+        name: "api_tokens",
+        has_id: true,
+        columns: &[
+            ("user_id", Kind::Ref("users")),
+            ("name", Kind::Text),
+            ("digest", Kind::Bytes),
+            ("scopes", Kind::Text),
+            ("expires_at", Kind::Int),
+            ("last_used_at", Kind::Int),
+            ("expiry_told_at", Kind::Int),
+            ("created_at", Kind::Int),
+        ],
+        carried: "TRUE",
+        owned: OWNED,
+        loose: &[],
+        left: &[],
+    },
+    Table {
+        name: "ssh_keys",
+        has_id: false,
+        columns: &[
+            ("user_id", Kind::Ref("users")),
+            ("public_key", Kind::Bytes),
+            ("private_sealed", Kind::Sealed),
+            ("created_at", Kind::Int),
+        ],
+        carried: "TRUE",
+        owned: OWNED,
+        loose: &[],
+        left: &[],
+    },
+    Table {
+        name: "remote_servers",
+        has_id: true,
+        columns: &[
+            ("user_id", Kind::Ref("users")),
+            ("label", Kind::Text),
+            ("search_label", Kind::Text),
+            ("host", Kind::Text),
+            ("port", Kind::Int),
+            ("username", Kind::Text),
+            ("database_username", Kind::Text),
+            ("database_password_sealed", Kind::Sealed),
+            ("host_key", Kind::Text),
+            ("offered_host_key", Kind::Text),
+            ("connectivity", Kind::Text),
+            ("last_connected_at", Kind::Int),
+            ("last_checked_at", Kind::Int),
+            ("last_error", Kind::Text),
+            ("last_error_code", Kind::Text),
+            ("latency_micros", Kind::Int),
+            ("tools", Kind::Text),
+            ("jump_server_id", Kind::Own),
+            ("created_at", Kind::Int),
+            ("updated_at", Kind::Int),
+        ],
+        carried: "TRUE",
+        owned: OWNED,
+        loose: &[],
+        left: &[],
+    },
+    Table {
+        name: "backup_destinations",
+        has_id: true,
+        columns: &[
+            ("user_id", Kind::Ref("users")),
+            ("label", Kind::Text),
+            ("search_label", Kind::Text),
+            ("kind", Kind::Text),
+            ("s3_bucket", Kind::Text),
+            ("s3_region", Kind::Text),
+            ("s3_endpoint", Kind::Text),
+            ("s3_path_style", Kind::Bool),
+            ("s3_access_key_sealed", Kind::Sealed),
+            ("s3_secret_key_sealed", Kind::Sealed),
+            ("marker", Kind::Text),
+            ("status", Kind::Text),
+            ("last_checked_at", Kind::Int),
+            ("last_error", Kind::Text),
+            ("last_error_code", Kind::Text),
+            ("created_at", Kind::Int),
+            ("updated_at", Kind::Int),
+        ],
+        carried: "TRUE",
+        owned: OWNED,
+        loose: &[],
+        left: &[
+            "catalogue_wanted_at",
+            "catalogue_next_at",
+            "catalogue_key",
+            "catalogue_pending",
+            "catalogue_at",
+            "catalogue_bytes",
+            "catalogue_error",
+        ],
+    },
+    Table {
+        name: "notification_streams",
+        has_id: true,
+        columns: &[
+            ("user_id", Kind::Ref("users")),
+            ("label", Kind::Text),
+            ("search_label", Kind::Text),
+            ("kind", Kind::Text),
+            ("value_sealed", Kind::Sealed),
+            ("pushover_token_sealed", Kind::Sealed),
+            ("on_success", Kind::Bool),
+            ("on_failure", Kind::Bool),
+            ("last_test_succeeded", Kind::Bool),
+            ("last_test_message", Kind::Text),
+            ("last_tested_at", Kind::Int),
+            ("last_delivery_succeeded", Kind::Bool),
+            ("last_delivery_message", Kind::Text),
+            ("last_delivery_at", Kind::Int),
+            ("created_at", Kind::Int),
+            ("updated_at", Kind::Int),
+        ],
+        carried: "TRUE",
+        owned: OWNED,
+        loose: &[],
+        left: &[],
+    },
+    Table {
+        name: "tags",
+        has_id: true,
+        columns: &[
+            ("user_id", Kind::Ref("users")),
+            ("label", Kind::Text),
+            ("search_label", Kind::Text),
+            ("description", Kind::Text),
+            ("colour", Kind::Text),
+            ("created_at", Kind::Int),
+            ("updated_at", Kind::Int),
+        ],
+        carried: "TRUE",
+        owned: OWNED,
+        loose: &[],
+        left: &[],
+    },
+    Table {
+        name: "backup_tasks",
+        has_id: true,
+        columns: &[
+            ("user_id", Kind::Ref("users")),
+            ("remote_server_id", Kind::Ref("remote_servers")),
+            ("backup_destination_id", Kind::Ref("backup_destinations")),
+            ("label", Kind::Text),
+            ("search_label", Kind::Text),
+            ("description", Kind::Text),
+            ("kind", Kind::Text),
+            ("source_path", Kind::Text),
+            ("database_name", Kind::Text),
+            ("database_engine", Kind::Text),
+            ("excluded_tables", Kind::Text),
+            ("excluded_paths", Kind::Text),
+            ("frequency", Kind::Text),
+            ("time_to_run_at", Kind::Text),
+            ("day_of_week", Kind::Int),
+            ("day_of_month", Kind::Int),
+            ("custom_cron", Kind::Text),
+            ("max_backups", Kind::Int),
+            ("appended_filename", Kind::Text),
+            ("store_path", Kind::Text),
+            ("streams_count", Kind::Int),
+            ("tags_count", Kind::Int),
+            ("encryption_password_sealed", Kind::Sealed),
+            ("trigger_sealed", Kind::Sealed),
+            ("heartbeat_sealed", Kind::Sealed),
+            ("next_run_at", Kind::Int),
+            ("last_run_at", Kind::Int),
+            ("paused_at", Kind::Int),
+            ("losses", Kind::Int),
+            ("told_code", Kind::Text),
+            ("told_at", Kind::Int),
+            ("overdue_at", Kind::Int),
+            ("last_status", Kind::Text),
+            ("last_error_code", Kind::Text),
+            ("last_warnings", Kind::Int),
+            ("last_success_at", Kind::Int),
+            ("overdue_since", Kind::Int),
+            ("proven_at", Kind::Int),
+            ("created_at", Kind::Int),
+            ("updated_at", Kind::Int),
+        ],
+        carried: "TRUE",
+        owned: OWNED,
+        loose: &[],
+        // Runs stay behind.
+        left: &["retry_at", "retry_run_id", "last_run_id"],
+    },
+    Table {
+        name: "task_streams",
+        has_id: false,
+        columns: &[("task_id", Kind::Ref("backup_tasks")), ("stream_id", Kind::Ref("notification_streams"))],
+        carried: "TRUE",
+        owned: OF_TASKS,
+        loose: &[],
+        left: &[],
+    },
+    Table {
+        name: "task_tags",
+        has_id: false,
+        columns: &[("task_id", Kind::Ref("backup_tasks")), ("tag_id", Kind::Ref("tags"))],
+        carried: "TRUE",
+        owned: OF_TASKS,
+        loose: &[],
+        left: &[],
+    },
+    Table {
+        name: "backups",
+        has_id: true,
+        columns: &[
+            ("user_id", Kind::Ref("users")),
+            ("task_id", Kind::Ref("backup_tasks")),
+            ("destination_id", Kind::Ref("backup_destinations")),
+            ("task_label", Kind::Text),
+            ("source", Kind::Text),
+            ("content", Kind::Text),
+            ("format", Kind::Text),
+            ("object_key", Kind::Text),
+            ("size_bytes", Kind::Int),
+            ("sha256", Kind::Text),
+            ("plain_bytes", Kind::Int),
+            ("plain_sha256", Kind::Text),
+            ("entries", Kind::Int),
+            ("is_encrypted", Kind::Bool),
+            ("password_sealed", Kind::Sealed),
+            ("verification", Kind::Text),
+            ("verified_at", Kind::Int),
+            ("created_at", Kind::Int),
+            ("deleted_at", Kind::Int),
+            ("deleted_reason", Kind::Text),
+            ("remove_after", Kind::Int),
+            ("remove_attempts", Kind::Int),
+        ],
+        // Objects that are gone need nobody any more; those that are to go still do.
+        carried: "removed_at IS NULL",
+        owned: OWNED,
+        loose: &["task_id"],
+        left: &["run_id", "removed_at"],
+    },
+    Table {
+        name: "user_days",
+        has_id: false,
+        columns: &[
+            ("user_id", Kind::Ref("users")),
+            ("day", Kind::Text),
+            ("successful", Kind::Int),
+            ("failed", Kind::Int),
+            ("cancelled", Kind::Int),
+            ("busy_micros", Kind::Int),
+            ("stored_bytes", Kind::Int),
+        ],
+        carried: "TRUE",
+        owned: OWNED,
+        loose: &[],
+        left: &[],
+    },
+    Table {
+        name: "settings",
+        has_id: false,
+        columns: &[("name", Kind::Text), ("value", Kind::Text)],
+        // What workers remember between them is of this installation.
+        carried: "name <> 'tallied_at'",
+        owned: None,
+        loose: &[],
+        left: &[],
+    },
+];
+
+/// Tables that stay behind: what goes on at the moment, what has been, and keys of this installation.
+pub const LEFT: &[&str] = &[
+    "audit_events",
+    "catalogue_wishes",
+    "data_keys",
+    "notices",
+    "probes",
+    "restores",
+    "run_lines",
+    "runs",
+    "sessions",
+    "sign_in_links",
+    "token_epoch",
+    "uploads",
+    "workers",
+];
+
+/// Rows by table.
+pub type Contents = BTreeMap<String, Vec<Map<String, Value>>>;
+
+/// Every table and column that is carried or stays behind on purpose; a test compares it with the schema.
+pub fn columns() -> Vec<(&'static str, Vec<&'static str>)> {
+    let of = |table: &Table| {
+        let id = table.has_id.then_some("id");
+        let carried = table.columns.iter().map(|(name, _)| *name);
+        (table.name, id.into_iter().chain(carried).chain(table.left.iter().copied()).collect())
+    };
+    TABLES.iter().map(of).collect()
+}
+
+/// All rows of a user, or of everybody.
+pub async fn read(tx: &mut Tx, owner: Option<UserId>) -> Result<Contents> {
+    let mut contents = Contents::new();
+    for table in TABLES {
+        if owner.is_some() && table.owned.is_none() {
+            continue;
+        }
+        contents.insert(table.name.to_owned(), read_table(tx, table, owner).await?);
+    }
+    drop_loose(&mut contents);
+    Ok(contents)
+}
+
+/// Tables are read one after the other while people go on: what names a row that was not there yet is left for the next
+/// time.
+fn drop_loose(contents: &mut Contents) {
+    let mut known: HashMap<&str, HashSet<i64>> = HashMap::new();
+    for table in TABLES {
+        let Some(rows) = contents.get_mut(table.name) else { continue };
+        let ids: HashSet<i64> = rows.iter().filter_map(|row| row.get("id")?.as_i64()).collect();
+        rows.retain_mut(|row| {
+            table.columns.iter().all(|(name, kind)| {
+                let (others, can_go) = match kind {
+                    Kind::Ref(other) => (known.get(other), table.loose.contains(name)),
+                    Kind::Own => (Some(&ids), true),
+                    _ => return true,
+                };
+                let Some(id) = row.get(*name).and_then(Value::as_i64) else { return true };
+                let is_there = others.is_some_and(|others| others.contains(&id));
+                if !is_there && can_go {
+                    row.insert((*name).to_owned(), Value::Null);
+                }
+                is_there || can_go
+            })
+        });
+        known.insert(table.name, rows.iter().filter_map(|row| row.get("id")?.as_i64()).collect());
+    }
+}
+
+async fn read_table(tx: &mut Tx, table: &Table, owner: Option<UserId>) -> Result<Vec<Map<String, Value>>> {
+    let names: Vec<&str> =
+        table.has_id.then_some("id").into_iter().chain(table.columns.iter().map(|(name, _)| *name)).collect();
+    let kinds: Vec<Kind> =
+        table.has_id.then_some(Kind::Int).into_iter().chain(table.columns.iter().map(|(_, kind)| *kind)).collect();
+    let select = format!("SELECT {} FROM {} WHERE {}", names.join(", "), table.name, table.carried);
+    let order = format!(" ORDER BY {}", if table.has_id { "id" } else { "1, 2" });
+    let rows = on!(tx, conn => {
+        let mut query = QueryBuilder::<Db>::new(&select);
+        if let (Some(owner), Some(owned)) = (owner, table.owned) {
+            query.push(" AND ").push(owned).push_bind(owner.0).push(if owned.contains('(') { ")" } else { "" });
+        }
+        query.push(&order);
+        query.build().fetch_all(conn).await.and_then(|rows| {
+            rows.iter().map(|row| {
+                kinds.iter().enumerate().map(|(place, kind)| Ok(match kind {
+                    Kind::Text => row.try_get::<Option<String>, _>(place)?.map(Cell::Text),
+                    Kind::Int | Kind::Ref(_) | Kind::Own => row.try_get::<Option<i64>, _>(place)?.map(Cell::Int),
+                    Kind::Bool => row.try_get::<Option<bool>, _>(place)?.map(Cell::Bool),
+                    Kind::Bytes | Kind::Sealed => row.try_get::<Option<Vec<u8>>, _>(place)?.map(Cell::Bytes),
+                })).collect()
+            }).collect::<std::result::Result<Vec<Vec<Option<Cell>>>, sqlx::Error>>()
+        })
+    })?;
+    let mut found = Vec::with_capacity(rows.len());
+    for cells in rows {
+        found.push(open_row(tx, table, &names, &kinds, cells).await?);
+    }
+    Ok(found)
+}
+
+enum Cell {
+    Text(String),
+    Int(i64),
+    Bool(bool),
+    Bytes(Vec<u8>),
+}
+
+async fn open_row(
+    tx: &mut Tx,
+    table: &Table,
+    names: &[&'static str],
+    kinds: &[Kind],
+    cells: Vec<Option<Cell>>,
+) -> Result<Map<String, Value>> {
+    let number = |wanted: &str| {
+        let place = names.iter().position(|name| *name == wanted)?;
+        match cells.get(place) {
+            Some(Some(Cell::Int(number))) => Some(*number),
+            _ => None,
+        }
+    };
+    let (id, user) = (number("id"), number("user_id"));
+    let (row, owner) = (id.or(user).unwrap_or_default(), UserId(user.or(id).unwrap_or_default()));
+    let mut out = Map::new();
+    for ((name, kind), cell) in names.iter().zip(kinds).zip(cells) {
+        let value = match cell {
+            None => Value::Null,
+            Some(Cell::Text(text)) => text.into(),
+            Some(Cell::Int(number)) => number.into(),
+            Some(Cell::Bool(is)) => is.into(),
+            Some(Cell::Bytes(bytes)) if *kind == Kind::Sealed => {
+                let place = Place { table: table.name, column: name, row, user: owner };
+                tx.open(place, &bytes).await?.reveal().into()
+            }
+            Some(Cell::Bytes(bytes)) => to_hex(&bytes).into(),
+        };
+        out.insert((*name).to_owned(), value);
+    }
+    Ok(out)
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
+/// What was taken in.
+#[derive(Debug, Default)]
+pub struct Taken {
+    /// Rows by table.
+    pub rows: BTreeMap<String, usize>,
+    /// Ids of destinations: those they had, and those they have now.
+    pub destinations: Vec<(i64, i64)>,
+    pub users: Vec<i64>,
+}
+
+/// Whether nobody has put anything here yet: only then can rows keep their ids.
+pub async fn is_empty(tx: &mut Tx) -> Result<bool> {
+    for table in TABLES.iter().filter(|table| table.has_id) {
+        let sql = format!("SELECT EXISTS (SELECT 1 FROM {})", table.name);
+        let has_rows = on!(tx, conn => {
+            QueryBuilder::<Db>::new(&sql).build_query_scalar::<bool>().fetch_one(conn).await
+        })?;
+        if has_rows {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Takes rows in. Where nothing is yet they keep their ids; else they get new ones, and those that name them follow. With
+/// `paused_at` every task is paused.
+pub async fn write(tx: &mut Tx, contents: &Contents, paused_at: Option<Timestamp>) -> Result<Taken> {
+    let foreign = contents.keys().find(|name| TABLES.iter().all(|table| table.name != name.as_str()));
+    if let Some(name) = foreign {
+        return Err(StoreError::Broken(format!("{name} is unknown here: this was written by a newer Holdfast")));
+    }
+    let mut writer = Writer { keep_ids: is_empty(tx).await?, ids: HashMap::new(), taken: Taken::default() };
+    for table in TABLES {
+        let Some(rows) = contents.get(table.name) else { continue };
+        for row in rows {
+            writer.insert(tx, table, row).await?;
+        }
+        for row in rows {
+            writer.link(tx, table, row).await?;
+        }
+        writer.taken.rows.insert(table.name.to_owned(), rows.len());
+    }
+    if let Some(at) = paused_at {
+        let users = writer.taken.users.clone();
+        for user in users {
+            execute!(
+                tx,
+                "UPDATE backup_tasks SET paused_at = COALESCE(paused_at, $1), next_run_at = NULL, overdue_at = NULL
+                 WHERE user_id = $2",
+                At(at),
+                user
+            )?;
+        }
+    }
+    if !tx.is_sqlite() && writer.keep_ids {
+        restart_counters(tx).await?;
+    }
+    Ok(writer.taken)
+}
+
+struct Writer {
+    keep_ids: bool,
+    /// From table and id as they were to the id here.
+    ids: HashMap<(&'static str, i64), i64>,
+    taken: Taken,
+}
+
+fn wrong(table: &Table, what: &str) -> StoreError {
+    StoreError::Broken(format!("a row of {} {what}", table.name))
+}
+
+impl Writer {
+    fn find(&self, table: &'static str, id: i64) -> Option<i64> {
+        self.ids.get(&(table, id)).copied()
+    }
+
+    async fn insert(&mut self, tx: &mut Tx, table: &Table, row: &Map<String, Value>) -> Result<()> {
+        let known = |name: &str| name == "id" || table.columns.iter().any(|(column, _)| *column == name);
+        if let Some(name) = row.keys().find(|name| !known(name)) {
+            return Err(wrong(
+                table,
+                &format!("has {name}, which is unknown here: it was written by a newer Holdfast"),
+            ));
+        }
+        let old = row.get("id").and_then(Value::as_i64);
+        let user = match row.get("user_id").and_then(Value::as_i64) {
+            Some(user) => self.find("users", user).ok_or_else(|| wrong(table, "belongs to nobody"))?,
+            None => 0,
+        };
+        let mut cells: Vec<(&str, Kind, Option<Cell>)> = Vec::new();
+        for (name, kind) in table.columns {
+            let Some(value) = row.get(*name) else { continue };
+            // A key of a user's stands under their own id, which is known; other secrets wait for the row's.
+            let is_late = matches!(kind, Kind::Own) || (*kind == Kind::Sealed && table.has_id);
+            if is_late {
+                continue;
+            }
+            cells.push((name, *kind, self.cell(tx, table, (*name, *kind), value, user).await?));
+        }
+        if let (Some(old), true) = (old, self.keep_ids) {
+            cells.push(("id", Kind::Int, Some(Cell::Int(old))));
+        }
+        let mut names: Vec<&str> = cells.iter().map(|(name, ..)| *name).collect();
+        let into = format!("INSERT INTO {} ({}) VALUES (", table.name, names.join(", "));
+        names.clear();
+        let end = if table.has_id { ") RETURNING id" } else { ") RETURNING CAST(0 AS BIGINT)" };
+        let new = on!(tx, conn => {
+            let mut query = QueryBuilder::<Db>::new(&into);
+            for (number, (_, kind, cell)) in cells.iter().enumerate() {
+                if number > 0 {
+                    query.push(", ");
+                }
+                match (cell, kind) {
+                    (Some(Cell::Text(text)), _) => query.push_bind(text.clone()),
+                    (Some(Cell::Int(number)), _) => query.push_bind(*number),
+                    (Some(Cell::Bool(is)), _) => query.push_bind(*is),
+                    (Some(Cell::Bytes(bytes)), _) => query.push_bind(bytes.clone()),
+                    (None, _) => query.push("NULL"),
+                };
+            }
+            query.push(end);
+            query.build_query_scalar::<i64>().fetch_one(conn).await
+        });
+        let new = match new {
+            Err(StoreError::Conflict) => return Err(wrong(table, "is here already")),
+            new => new?,
+        };
+        if let Some(old) = old {
+            self.ids.insert((table.name, old), new);
+            match table.name {
+                "users" => self.taken.users.push(new),
+                "backup_destinations" => self.taken.destinations.push((old, new)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A value as it is stored here.
+    async fn cell(
+        &self,
+        tx: &mut Tx,
+        table: &Table,
+        column: (&'static str, Kind),
+        value: &Value,
+        user: i64,
+    ) -> Result<Option<Cell>> {
+        let (name, kind) = column;
+        let odd = || wrong(table, &format!("has a {name} that makes no sense"));
+        if value.is_null() {
+            return Ok(None);
+        }
+        Ok(Some(match kind {
+            Kind::Text => Cell::Text(value.as_str().ok_or_else(odd)?.to_owned()),
+            Kind::Int => Cell::Int(value.as_i64().ok_or_else(odd)?),
+            Kind::Bool => Cell::Bool(value.as_bool().ok_or_else(odd)?),
+            Kind::Bytes => Cell::Bytes(value.as_str().and_then(from_hex).ok_or_else(odd)?),
+            Kind::Sealed => {
+                let place = Place { table: table.name, column: name, row: user, user: UserId(user) };
+                let secret = Secret::new(value.as_str().ok_or_else(odd)?.to_owned());
+                Cell::Bytes(tx.seal(place, &secret).await?)
+            }
+            Kind::Ref(other) => {
+                let id = value.as_i64().ok_or_else(odd)?;
+                Cell::Int(
+                    self.find(other, id)
+                        .ok_or_else(|| wrong(table, &format!("names a row of {other} that is missing")))?,
+                )
+            }
+            Kind::Own => return Err(odd()),
+        }))
+    }
+
+    /// What needs the row to be there: its secrets, and other rows of its table.
+    async fn link(&self, tx: &mut Tx, table: &Table, row: &Map<String, Value>) -> Result<()> {
+        let Some(new) = row.get("id").and_then(Value::as_i64).and_then(|old| self.find(table.name, old)) else {
+            return Ok(());
+        };
+        let user = row.get("user_id").and_then(Value::as_i64).and_then(|user| self.find("users", user)).unwrap_or(new);
+        for (name, kind) in table.columns {
+            let value = row.get(*name).filter(|value| !value.is_null());
+            let update = format!("UPDATE {} SET {name} = ", table.name);
+            match (kind, value) {
+                (Kind::Sealed, Some(value)) => {
+                    let text = value.as_str().ok_or_else(|| wrong(table, "has a secret that is no text"))?;
+                    let place = Place { table: table.name, column: name, row: new, user: UserId(user) };
+                    let sealed = tx.seal(place, &Secret::new(text.to_owned())).await?;
+                    on!(tx, conn => {
+                        let mut query = QueryBuilder::<Db>::new(&update);
+                        query.push_bind(sealed.clone()).push(" WHERE id = ").push_bind(new);
+                        query.build().execute(conn).await.map(|_| ())
+                    })?;
+                }
+                (Kind::Own, Some(value)) => {
+                    let other = value.as_i64().and_then(|old| self.find(table.name, old));
+                    let other = other.ok_or_else(|| wrong(table, "names another that is missing"))?;
+                    on!(tx, conn => {
+                        let mut query = QueryBuilder::<Db>::new(&update);
+                        query.push_bind(other).push(" WHERE id = ").push_bind(new);
+                        query.build().execute(conn).await.map(|_| ())
+                    })?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// PostgreSQL counts ids by itself, from where it was told to.
+async fn restart_counters(tx: &mut Tx) -> Result<()> {
+    for table in TABLES.iter().filter(|table| table.has_id) {
+        let sql = format!(
+            "SELECT setval(pg_get_serial_sequence('{0}', 'id'), COALESCE((SELECT MAX(id) FROM {0}), 0) + 1, false)",
+            table.name
+        );
+        on!(tx, conn => QueryBuilder::<Db>::new(&sql).build_query_scalar::<i64>().fetch_one(conn).await)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,26 @@
+//! Secrets that a command needs: from a file, or typed without being shown, or the first line of standard input.
+
+use std::io::IsTerminal as _;
+use std::path::Path;
+
+use holdfast_core::Secret;
+
+use crate::failure::Failure;
+
+pub fn secret(question: &str, file: Option<&Path>) -> Result<Secret, Failure> {
+    let unread = |error: std::io::Error| Failure::other(format!("cannot read what was typed: {error}"));
+    let text = match file {
+        Some(path) => {
+            std::fs::read_to_string(path).map_err(|error| Failure::settings(format!("{}: {error}", path.display())))?
+        }
+        None if std::io::stdin().is_terminal() => {
+            rpassword::prompt_password(format!("{question}: ")).map_err(unread)?
+        }
+        None => {
+            let mut line = String::new();
+            std::io::stdin().read_line(&mut line).map_err(unread)?;
+            line
+        }
+    };
+    Ok(Secret::new(text.strip_suffix('\n').unwrap_or(&text).trim_end_matches('\r')))
+}

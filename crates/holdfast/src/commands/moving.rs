@@ -1,0 +1,266 @@
+//! `holdfast export`, `import` and `bootstrap`: moving, and coming back from what a destination has.
+
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use holdfast_app::portable::{self, Destination, Document, FOLDER};
+use holdfast_app::{App, AppError};
+use holdfast_core::destination::S3Settings;
+use holdfast_engine::{DestinationSpec, Engine, EngineError, letter};
+use holdfast_store::Migrations;
+use holdfast_store::portable::Taken;
+
+use super::{ask, origin};
+use crate::failure::Failure;
+use crate::settings::Settings;
+use crate::wiring::{self, open_app};
+
+/// It guards every password and key at once.
+const PASSPHRASE_CHARS: usize = 12;
+/// Catalogues looked at in one destination: two for each user who keeps something there.
+const CATALOGUES: usize = 10_000;
+/// Keys of a destination that are compared with what is on record.
+const KEYS: usize = 1_000_000;
+
+#[expect(clippy::needless_pass_by_value, reason = "as map_err hands it over")]
+fn explain(error: EngineError) -> Failure {
+    Failure::other(format!("{} {}", error.message, error.code.advice()))
+}
+
+pub async fn export(settings: &Settings, output: &Path, passphrase: Option<&Path>) -> Result<(), Failure> {
+    if output.exists() {
+        return Err(Failure::settings(format!("{} is there already; name another file", output.display())));
+    }
+    let app = open_app(settings, Migrations::OnlyCreate).await?;
+    let passphrase = ask::secret("Passphrase that will open the export", passphrase)?;
+    if passphrase.reveal().chars().count() < PASSPHRASE_CHARS {
+        return Err(Failure::settings(format!(
+            "the passphrase guards every password and key: use at least {PASSPHRASE_CHARS} characters"
+        )));
+    }
+    let document = portable::export(&app, None).await?;
+    let sealed = letter::seal(&document.to_bytes()?, &passphrase).map_err(explain)?;
+    write_whole(output, &sealed)?;
+    app.store.close().await;
+    println!("{} is in {} ({} bytes).", summary(&document), output.display(), sealed.len());
+    println!("Only the passphrase opens it, here (`holdfast import`) or with `age -d | zstd -d`.");
+    Ok(())
+}
+
+fn summary(document: &Document) -> String {
+    format!(
+        "{} accounts, {} servers, {} destinations, {} streams, {} tags, {} tasks and the list of {} backups",
+        document.count("users"),
+        document.count("remote_servers"),
+        document.count("backup_destinations"),
+        document.count("notification_streams"),
+        document.count("tags"),
+        document.count("backup_tasks"),
+        document.count("backups"),
+    )
+}
+
+/// The file appears only when it is whole, and only its owner reads it.
+fn write_whole(output: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let mut name = output.as_os_str().to_owned();
+    name.push(".part");
+    let part = PathBuf::from(name);
+    let written =
+        std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part).and_then(|mut file| {
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            std::fs::rename(&part, output)
+        });
+    written.map_err(|error| {
+        // What cannot be removed either is named in the message.
+        let _left = std::fs::remove_file(&part);
+        Failure::io(&error, &part)
+    })
+}
+
+pub async fn import(
+    settings: &Settings,
+    file: &Path,
+    passphrase: Option<&Path>,
+    is_paused: bool,
+) -> Result<(), Failure> {
+    let sealed = std::fs::read(file).map_err(|error| Failure::io(&error, file))?;
+    let passphrase = ask::secret("Passphrase of the export", passphrase)?;
+    let plain = letter::open(&sealed, &passphrase).map_err(|error| match error.code {
+        holdfast_core::run::FailureCode::WrongPassword => Failure::other("the passphrase does not open this export"),
+        _ => Failure::other(error.message),
+    })?;
+    let document = Document::of(&plain)?;
+    let app = open_app(settings, Migrations::Apply).await?;
+    let taken = portable::import(&app, &origin(), &document, is_paused).await?;
+    app.store.close().await;
+    println!("Taken in: {}.", summary(&document));
+    tell_of_folders(settings, &document, &taken.destinations);
+    tell_of_tasks(is_paused);
+    Ok(())
+}
+
+fn tell_of_tasks(is_paused: bool) {
+    if is_paused {
+        println!("All tasks are paused; resume them when the other installation has stopped.");
+    } else {
+        println!("Tasks run as they did. If the other installation still runs, stop it now.");
+    }
+}
+
+/// Local backups do not travel with the document: they are files of the old machine.
+fn tell_of_folders(settings: &Settings, document: &Document, moved: &[(i64, i64)]) {
+    for destination in document.destinations() {
+        let old = destination.id;
+        if !destination.is_local || document.stored_at(old).is_empty() {
+            continue;
+        }
+        let new = moved.iter().find(|(was, _)| *was == old).map_or(old, |(_, new)| *new);
+        println!(
+            "Copy the folder destinations/*/{old} of the old data folder to {}/destinations/*/{new}: backups are in it.",
+            settings.data_dir.display()
+        );
+    }
+}
+
+/// Where catalogues are looked for.
+pub struct Place {
+    /// A folder, or `s3://bucket`.
+    pub place: String,
+    pub region: String,
+    pub endpoint: Option<String>,
+    pub path_style: bool,
+}
+
+impl Place {
+    fn spec(&self, settings: &Settings) -> Result<DestinationSpec, Failure> {
+        let Some(bucket) = self.place.strip_prefix("s3://") else {
+            let folder =
+                std::fs::canonicalize(&self.place).map_err(|error| Failure::io(&error, Path::new(&self.place)))?;
+            let marker = holdfast_engine::destination::Local::find_marker(&folder).map_err(explain)?;
+            return Ok(DestinationSpec::Local { folder, marker: Some(marker) });
+        };
+        let keys = settings.s3_keys.clone();
+        let (access_key, secret_key) = keys.ok_or_else(|| {
+            Failure::settings("set HOLDFAST_S3_ACCESS_KEY and HOLDFAST_S3_SECRET_KEY (or …_FILE) to the bucket's keys")
+        })?;
+        let settings = S3Settings {
+            bucket: bucket.trim_end_matches('/').to_owned(),
+            region: self.region.clone(),
+            endpoint: self.endpoint.clone(),
+            path_style: self.path_style,
+        };
+        Ok(DestinationSpec::S3 { settings, access_key, secret_key, allow_private: true })
+    }
+}
+
+/// Rebuilds accounts, settings and the list of backups from a destination and the master key alone.
+pub async fn bootstrap(settings: &Settings, place: &Place, is_paused: bool) -> Result<(), Failure> {
+    if !wiring::has_master_key(settings) {
+        return Err(Failure::master_key(format!(
+            "put the master key of the lost installation to {} first (or name it with HOLDFAST_MASTER_KEY_FILE): \
+             without it nothing can be opened",
+            settings.data_dir.join("master.key").display()
+        )));
+    }
+    let spec = place.spec(settings)?;
+    let engine = Engine::new(settings.engine.clone())
+        .map_err(|error| Failure::other(format!("cannot start the threads that compress: {error}")))?;
+    let keys = engine.list(&spec, &format!("{FOLDER}/"), CATALOGUES).await.map_err(explain)?;
+    if keys.is_empty() {
+        return Err(Failure::other(format!("{} has no catalogue: nothing of Holdfast's was kept there", place.place)));
+    }
+    let app = open_app(settings, Migrations::Apply).await?;
+    let found = open_newest(&app, &engine, &spec, keys).await?;
+    let mut taken_in = 0;
+    for document in &found {
+        let taken = match portable::import(&app, &origin(), document, is_paused).await {
+            Err(AppError::Conflict(reason)) => {
+                println!("Left out: {reason}");
+                continue;
+            }
+            taken => taken?,
+        };
+        taken_in += 1;
+        println!("Taken in, as of {}: {}.", document.made_at, summary(document));
+        compare(&engine, &spec, document, place).await?;
+        adopt(settings, &spec, document, &taken)?;
+    }
+    app.store.close().await;
+    if taken_in == 0 {
+        return Err(Failure::other("nothing was taken in"));
+    }
+    println!("People sign in with the passwords they had. Start `holdfast serve`.");
+    tell_of_tasks(is_paused);
+    Ok(())
+}
+
+/// Of every owner the newest catalogue that the master key opens.
+async fn open_newest(
+    app: &App,
+    engine: &Engine,
+    spec: &DestinationSpec,
+    mut keys: Vec<String>,
+) -> Result<Vec<Document>, Failure> {
+    // Names sort by time within their folder.
+    keys.sort_unstable_by(|a, b| b.cmp(a));
+    let (mut found, mut done) = (Vec::new(), Vec::new());
+    let mut is_foreign = false;
+    for key in keys {
+        let Some((folder, _)) = key.rsplit_once('/') else { continue };
+        if done.contains(&folder.to_owned()) {
+            continue;
+        }
+        let sealed = engine.get(spec, &key).await.map_err(explain)?;
+        let opened = app.store.read().await.map_err(AppError::from)?.open_file(&sealed).map_err(AppError::from)?;
+        let Some(packed) = opened else {
+            is_foreign = true;
+            continue;
+        };
+        found.push(Document::of(&letter::expand(&packed).map_err(explain)?)?);
+        done.push(folder.to_owned());
+    }
+    if found.is_empty() && is_foreign {
+        return Err(Failure::master_key("the master key does not open what is there: it is another installation's"));
+    }
+    found.sort_unstable_by(|a, b| b.made_at.cmp(&a.made_at));
+    Ok(found)
+}
+
+/// Whether it is the destination that was looked at.
+fn is_at(spec: &DestinationSpec, known: &Destination) -> bool {
+    match spec {
+        DestinationSpec::Local { marker, .. } => known.is_local && Some(known.marker.as_str()) == marker.as_deref(),
+        DestinationSpec::S3 { settings, .. } => known.bucket == settings.bucket,
+    }
+}
+
+/// Says whether all that is on record is there.
+async fn compare(engine: &Engine, spec: &DestinationSpec, document: &Document, place: &Place) -> Result<(), Failure> {
+    let stored = engine.list(spec, "", KEYS).await.map_err(explain)?;
+    let stored: std::collections::HashSet<&str> = stored.iter().map(String::as_str).collect();
+    for known in document.destinations().iter().filter(|known| is_at(spec, known)) {
+        let wanted = document.stored_at(known.id);
+        let there = wanted.iter().filter(|key| stored.contains(*key)).count();
+        println!("{}: {there} of {} backups on record are there.", place.place, wanted.len());
+    }
+    Ok(())
+}
+
+/// A folder that survived stays where it is; the data folder points to it.
+fn adopt(settings: &Settings, spec: &DestinationSpec, document: &Document, taken: &Taken) -> Result<(), Failure> {
+    let DestinationSpec::Local { folder, .. } = spec else { return Ok(()) };
+    let known = document.destinations().into_iter().find(|known| is_at(spec, known));
+    let new = known.and_then(|known| taken.destinations.iter().find(|(was, _)| *was == known.id));
+    let (Some(user), Some((_, new))) = (taken.users.first(), new) else { return Ok(()) };
+    let link = settings.data_dir.join("destinations").join(user.to_string()).join(new.to_string());
+    if std::fs::canonicalize(&link).is_ok_and(|there| there == *folder) {
+        return Ok(());
+    }
+    let parent = link.parent().unwrap_or(&settings.data_dir);
+    let linked = std::fs::create_dir_all(parent).and_then(|()| std::os::unix::fs::symlink(folder, &link));
+    linked.map_err(|error| Failure::io(&error, &link))?;
+    println!("{} points to {}, which stays where it is.", link.display(), folder.display());
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! Lists for people: columns as wide as what is in them, nothing cut off.
+
+use std::fmt;
+
+use serde_json::Value;
+
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub fn new(columns: &[&str]) -> Self {
+        Self { rows: vec![columns.iter().map(|name| (*name).to_owned()).collect()] }
+    }
+
+    pub fn push(&mut self, row: Vec<String>) {
+        self.rows.push(row);
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = self.rows.first().map_or(0, Vec::len);
+        let width = |column: usize| {
+            self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for row in &self.rows {
+            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+            writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// A value as people read it, on one line; what others wrote cannot move their cursor.
+pub fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect(),
+        value => value.to_string(),
+    }
+}
+
+pub fn bytes(value: &Value) -> String {
+    value.as_i64().map_or_else(|| text(value), holdfast_core::figures::size)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn columns_stand_below_each_other() {
+        let mut table = Table::new(&["ID", "LABEL", "SIZE"]);
+        table.push(vec!["1".into(), "größer".into(), "1 B".into()]);
+        table.push(vec!["100".into(), "x".into(), "-".into()]);
+        assert_eq!(table.to_string(), "ID   LABEL   SIZE\n1    größer  1 B\n100  x       -\n");
+    }
+
+    #[test]
+    fn what_others_wrote_is_only_text() {
+        assert_eq!(text(&json!("a\u{1b}[2Jb\r")), "a [2Jb ");
+        assert_eq!((text(&json!(null)), text(&json!(3))), ("-".into(), "3".into()));
+    }
+}

@@ -1,0 +1,107 @@
+//! Following a run: a bar on a terminal, plain lines without one, and its end as the command's own.
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use holdfast_client::Client;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
+
+use super::table::text;
+use crate::failure::Failure;
+
+/// Often enough to feel live, seldom enough to be nobody's burden.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Without a terminal a line is written this often.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+/// A queue may be long, but what was asked for appears in it at once.
+const MOST_LOOKS: usize = 240;
+
+/// Looks again until there is something.
+pub async fn until_some<T>(mut look: impl AsyncFnMut() -> Result<Option<T>, Failure>) -> Result<T, Failure> {
+    for _ in 0..MOST_LOOKS {
+        if let Some(found) = look().await? {
+            return Ok(found);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Err(Failure::other("nothing happened for two minutes; is a worker running?"))
+}
+
+/// How far something is, for whoever watches: on standard error, so that the output stays what was asked for.
+pub struct Bar {
+    bar: Option<ProgressBar>,
+    last_line: std::cell::Cell<Option<tokio::time::Instant>>,
+    what: String,
+}
+
+impl Bar {
+    pub fn new(what: &str) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(0);
+            let template = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            bar.set_message(what.to_owned());
+            bar
+        });
+        Self { bar, last_line: std::cell::Cell::new(None), what: what.to_owned() }
+    }
+
+    pub fn show(&self, done: u64, total: Option<u64>) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(total.unwrap_or(done).max(done));
+            bar.set_position(done);
+            return;
+        }
+        let now = tokio::time::Instant::now();
+        if self.last_line.get().is_none_or(|last| now - last >= LINE_EVERY) {
+            self.last_line.set(Some(now));
+            match total {
+                Some(total) => eprintln!("{}: {done} of about {total} bytes", self.what),
+                None => eprintln!("{}: {done} bytes", self.what),
+            }
+        }
+    }
+
+    pub fn end(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Stays until the run has ended; fails when the run did.
+pub async fn run(client: &Client, id: i64, is_json: bool) -> Result<(), Failure> {
+    let bar = Bar::new(&format!("Run {id}"));
+    let ended = loop {
+        let run = client.get(&format!("/api/runs/{id}")).await?;
+        if !run["finished_at"].is_null() {
+            break run;
+        }
+        let progress = &run["progress"];
+        if let Some(done) = progress["bytes"].as_u64() {
+            bar.show(done, progress["bytes_total"].as_u64());
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    };
+    bar.end();
+    tell(id, &ended, is_json)
+}
+
+fn tell(id: i64, ended: &Value, is_json: bool) -> Result<(), Failure> {
+    let status = text(&ended["status"]);
+    if is_json {
+        println!("{ended:#}");
+    } else {
+        println!("{}", text(&ended["output"]).trim_end());
+    }
+    match status.as_str() {
+        "successful" => Ok(()),
+        _ => {
+            let code = ended["error_code"].as_str().map(|code| format!(" ({code})")).unwrap_or_default();
+            Err(Failure::run_failed(format!("run {id} is {status}{code}")))
+        }
+    }
+}

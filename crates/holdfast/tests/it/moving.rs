@@ -1,0 +1,261 @@
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use holdfast_testkit::{Client, Engine, Fingerprint, S3Server, SampleTree, SshServer, assert_same};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::process::{Installation, Service, run};
+
+const EMAIL: &str = "ada@example.org";
+const PASSWORD: &str = "correct horse battery";
+const BUCKET: &str = "backups";
+
+/// An installation with an account, a server to back up and tasks.
+struct Home {
+    installation: Installation,
+    service: Service,
+    client: Client,
+    ssh: SshServer,
+    files: TempDir,
+    server: i64,
+}
+
+fn serve(installation: &Installation) -> Service {
+    installation.serve(&[("ENABLE_DEVICE_AUTH_ENDPOINT", "true")])
+}
+
+/// Signs in with the password, as people do.
+async fn sign_in(service: &Service) -> Client {
+    let body = json!({"email": EMAIL, "password": PASSWORD, "device_name": "test"});
+    let token = service.client().post("/api/device-auth/token", body).await.expect(200);
+    service.client().with_token(token["token"].as_str().unwrap())
+}
+
+impl Home {
+    async fn new(engine: Engine) -> Self {
+        let installation = Installation::new(engine).await;
+        let create = ["user", "create", "--email", EMAIL, "--name", "Ada", "--admin"];
+        installation.succeed(&create, &format!("{PASSWORD}\n"));
+        let service = serve(&installation);
+        let client = sign_in(&service).await;
+        let ssh = SshServer::start();
+        ssh.authorize(client.get("/api/ssh-key").await.data(200)["public_key"].as_str().unwrap());
+        let files = tempfile::tempdir().unwrap();
+        let source = files.path().join("source");
+        std::fs::create_dir(&source).unwrap();
+        SampleTree::create(&source);
+        let body = json!({"label": "web-1", "ip_address": "127.0.0.1", "port": ssh.port(), "username": ssh.username(),
+            "database_password": "of the database"});
+        let server = client.post("/api/remote-servers", body).await.id(201);
+        Self { installation, service, client, ssh, files, server }
+    }
+
+    fn source(&self) -> PathBuf {
+        self.files.path().join("source")
+    }
+
+    /// A task with all that hangs on one, backed up once.
+    async fn back_up(&self, destination: i64) -> i64 {
+        let tag = self.client.post("/api/tags", json!({"label": "important"})).await.id(201);
+        let body = json!({"label": "me", "type": "email", "value": EMAIL, "notifications": {"on_failure": true}});
+        let stream = self.client.post("/api/notification-streams", body).await.id(201);
+        let body = json!({"remote_server_id": self.server, "backup_destination_id": destination, "label": "web files",
+            "type": "files", "source_path": self.source(), "frequency": "weekly", "time_to_run_at": "03:00",
+            "encryption_password": PASSWORD, "tag_ids": [tag], "notification_stream_ids": [stream]});
+        let task = self.client.post("/api/backup-tasks", body).await.id(201);
+        self.client.run_task(task).await;
+        task
+    }
+}
+
+fn bucket(s3: &S3Server) -> Value {
+    json!({"label": "bucket", "type": "custom_s3", "s3_access_key": S3Server::ACCESS_KEY,
+        "s3_secret_key": S3Server::SECRET_KEY, "s3_bucket_name": BUCKET, "custom_s3_endpoint": s3.endpoint(),
+        "path_style_endpoint": true})
+}
+
+/// Catalogues below a folder.
+fn catalogues(folder: &Path) -> Vec<PathBuf> {
+    let Ok(owners) = std::fs::read_dir(folder.join("holdfast-catalogue")) else { return Vec::new() };
+    let files = owners.flatten().filter_map(|owner| std::fs::read_dir(owner.path()).ok());
+    let paths = files.flatten().flatten().map(|file| file.path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "sealed")).collect()
+}
+
+/// Until the lists at all destinations were written after the last change.
+async fn wait_for_catalogues(service: &Service) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let figures = service.client().get("/metrics").await.text;
+        if figures.lines().any(|line| line == "holdfast_catalogues_waiting 0") {
+            return;
+        }
+        assert!(Instant::now() < deadline, "catalogues are not written: {}", service.log.lock().unwrap());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Restores the one backup to another place and compares.
+async fn restore_and_compare(client: &Client, server: i64, source: &Path, target: &Path) {
+    let backups = client.get("/api/backups").await.expect(200);
+    assert_eq!(backups["data"].as_array().unwrap().len(), 1, "{backups}");
+    let backup = &backups["data"][0]["id"];
+    let body = json!({"remote_server_id": server, "path": target});
+    let run = client.post(&format!("/api/backups/{backup}/restores"), body).await.id(202);
+    let run = client.wait_for(&format!("/api/runs/{run}"), |run| run["data"]["finished_at"].is_string()).await;
+    assert_eq!(run["data"]["status"], "successful", "{run}");
+    assert_same(&Fingerprint::of(source), &Fingerprint::of(target));
+}
+
+/// What people would see of their tasks, but for times that go on.
+async fn tasks(client: &Client) -> Value {
+    let mut tasks = client.get("/api/backup-tasks").await.data(200);
+    for task in tasks.as_array_mut().unwrap() {
+        let task = task.as_object_mut().unwrap();
+        task.retain(|name, _| !["status", "last_run_local_time", "next_run_at", "updated_at"].contains(&name.as_str()));
+    }
+    tasks
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bucket_and_the_master_key_bring_everything_back_on_sqlite() {
+    come_back(Engine::Sqlite).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bucket_and_the_master_key_bring_everything_back_on_postgres() {
+    come_back(Engine::Postgres).await;
+}
+
+/// Everything is lost but a bucket and a copy of the master key.
+async fn come_back(engine: Engine) {
+    let s3 = S3Server::start(&[BUCKET]).await.unwrap();
+    let home = Home::new(engine).await;
+    let destination = home.client.post("/api/backup-destinations", bucket(&s3)).await.id(201);
+    home.back_up(destination).await;
+    wait_for_catalogues(&home.service).await;
+    let old = catalogues(&s3.root().join(BUCKET));
+    assert_eq!(old.len(), 1, "older ones are gone: {old:?}");
+    let sealed = std::fs::read(&old[0]).unwrap();
+    for secret in ["web-1", EMAIL, "of the database", "web files"] {
+        let is_there = sealed.windows(secret.len()).any(|part| part == secret.as_bytes());
+        assert!(!is_there, "{secret} stands open in the bucket");
+    }
+    let before = tasks(&home.client).await;
+    let token = home.client.token().to_owned();
+    let key = std::fs::read(home.installation.data_dir().join("master.key")).unwrap();
+    let Home { installation, service, ssh, files, server, .. } = home;
+    drop(service);
+    drop(installation);
+
+    let new = Installation::new(engine).await;
+    let place = format!("s3://{BUCKET}");
+    let endpoint = s3.endpoint();
+    let arguments = ["bootstrap", &place, "--endpoint", &endpoint, "--path-style"];
+    let bootstrap = |new: &Installation, with_keys: bool| {
+        let mut command = new.command(&arguments);
+        if with_keys {
+            command.env("HOLDFAST_S3_ACCESS_KEY", S3Server::ACCESS_KEY);
+            command.env("HOLDFAST_S3_SECRET_KEY", S3Server::SECRET_KEY);
+        }
+        let output = run(&mut command, "");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    };
+    let (code, said) = bootstrap(&new, true);
+    assert!(code == Some(3) && said.contains("master key of the lost installation"), "{said}");
+    std::fs::create_dir_all(new.data_dir()).unwrap();
+    let other = format!("holdfast-master-key:{}=\n", "A".repeat(43));
+    std::fs::write(new.data_dir().join("master.key"), other).unwrap();
+    let (code, said) = bootstrap(&new, true);
+    assert!(code == Some(3) && said.contains("another installation's"), "{said}");
+
+    let new = Installation::new(engine).await;
+    std::fs::create_dir_all(new.data_dir()).unwrap();
+    std::fs::write(new.data_dir().join("master.key"), key).unwrap();
+    let (code, said) = bootstrap(&new, false);
+    assert!(code == Some(2) && said.contains("HOLDFAST_S3_ACCESS_KEY"), "{said}");
+    let (code, said) = bootstrap(&new, true);
+    assert!(code == Some(0) && said.contains("1 of 1 backups on record are there"), "{said}");
+    let (code, said) = bootstrap(&new, true);
+    assert!(code == Some(1) && said.contains("an account for ada@example.org here already"), "{said}");
+
+    let service = serve(&new);
+    let client = sign_in(&service).await;
+    assert_eq!(tasks(&client).await, before);
+    client.with_token(&token).get("/api/user").await.expect(200);
+    restore_and_compare(&client, server, &files.path().join("source"), &files.path().join("back")).await;
+    // Life goes on: the next backup, with the same key and the same password, and the next catalogue.
+    let task = before[0]["id"].as_i64().unwrap();
+    client.run_task(task).await;
+    wait_for_catalogues(&service).await;
+    assert_eq!(client.get("/api/backups").await.expect(200)["data"].as_array().unwrap().len(), 2);
+    drop(ssh);
+}
+
+/// The disk of the machine survived, and its folder of backups is somewhere else now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_and_the_master_key_bring_everything_back() {
+    let home = Home::new(Engine::Sqlite).await;
+    let body = json!({"label": "disk", "type": "local"});
+    let destination = home.client.post("/api/backup-destinations", body).await.id(201);
+    home.back_up(destination).await;
+    wait_for_catalogues(&home.service).await;
+    let data = home.installation.data_dir();
+    let (folder, kept) = (data.join("destinations/1").join(destination.to_string()), tempfile::tempdir().unwrap());
+    let kept = kept.path().join("rescued");
+    let Home { installation, service, ssh, files, server, .. } = home;
+    drop(service);
+    std::fs::rename(folder, &kept).unwrap();
+    let new = Installation::new(Engine::Sqlite).await;
+    std::fs::create_dir_all(new.data_dir()).unwrap();
+    std::fs::copy(data.join("master.key"), new.data_dir().join("master.key")).unwrap();
+    drop(installation);
+    let output = new.run(&["bootstrap", "/nowhere"], "");
+    assert!(!output.status.success());
+    let said = new.succeed(&["bootstrap", kept.to_str().unwrap(), "--paused"], "");
+    assert!(said.contains("1 of 1 backups on record are there") && said.contains("paused"), "{said}");
+    let service = serve(&new);
+    let client = sign_in(&service).await;
+    assert!(client.get("/api/backup-tasks").await.data(200)[0]["paused_at"].is_string());
+    restore_and_compare(&client, server, &files.path().join("source"), &files.path().join("back")).await;
+    drop(ssh);
+}
+
+/// From SQLite to PostgreSQL, and what must not work.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_export_moves_an_installation_to_another_database() {
+    let s3 = S3Server::start(&[BUCKET]).await.unwrap();
+    let home = Home::new(Engine::Sqlite).await;
+    let destination = home.client.post("/api/backup-destinations", bucket(&s3)).await.id(201);
+    home.back_up(destination).await;
+    let before = tasks(&home.client).await;
+    let file = home.files.path().join("everything.age");
+    let file = file.to_str().unwrap();
+    let output = home.installation.run(&["export", "--output", file], "short\n");
+    assert!(!output.status.success() && !Path::new(file).exists(), "a weak passphrase seals nothing");
+    let said = home.installation.succeed(&["export", "--output", file], "a long passphrase\n");
+    assert!(said.contains("1 tasks") && said.contains("1 backups"), "{said}");
+    let again = home.installation.run(&["export", "--output", file], "a long passphrase\n");
+    assert!(!again.status.success(), "nothing is overwritten");
+    let token = home.client.token().to_owned();
+    let Home { installation, service, ssh, files, server, .. } = home;
+    drop(service);
+
+    let new = Installation::new(Engine::Postgres).await;
+    let wrong = new.run(&["import", file], "another passphrase\n");
+    let said = String::from_utf8(wrong.stderr).unwrap();
+    assert!(!wrong.status.success() && said.contains("passphrase does not open"), "{said}");
+    new.succeed(&["import", file], "a long passphrase\n");
+    let twice = new.run(&["import", file], "a long passphrase\n");
+    assert!(!twice.status.success() && String::from_utf8(twice.stderr).unwrap().contains("here already"));
+    let service = serve(&new);
+    let client = sign_in(&service).await;
+    assert_eq!(tasks(&client).await, before);
+    client.with_token(&token).get("/api/user").await.expect(200);
+    restore_and_compare(&client, server, &files.path().join("source"), &files.path().join("back")).await;
+    // Ids go on where they were.
+    client.post("/api/tags", json!({"label": "another"})).await.expect(201);
+    drop((ssh, installation));
+}
