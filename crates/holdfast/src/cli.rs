@@ -1,13 +1,14 @@
 //! The command line: what can be typed, and what it means.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches};
 
 use crate::commands::apply::Wishes;
 use crate::commands::moving::Place;
 use crate::commands::remote::{BackupAction, Printer, Remote, RunAction, ServerAction, Target, TaskAction};
-use crate::failure::Failure;
+use crate::failure::{Failure, SETTINGS as USAGE};
 use crate::settings::TABLE;
 
 pub enum Command {
@@ -45,6 +46,38 @@ pub enum TokenCommand {
     Create { user: String, name: String, scopes: Vec<String>, all_scopes: bool, expires_in: Option<String> },
     List { user: String },
     Revoke { user: String, id: i64 },
+}
+
+/// What was typed, or how it ended: help is asked for, and a mistake is one line.
+pub fn parse() -> Result<ArgMatches, ExitCode> {
+    use clap::error::ErrorKind;
+    parser().try_get_matches().map_err(|error| {
+        let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+        if asked || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            // Whoever closed the pipe does not want to read it.
+            let _closed = error.print();
+            return if asked { ExitCode::SUCCESS } else { ExitCode::from(USAGE) };
+        }
+        eprintln!("holdfast: {}", one_line(&error.to_string()));
+        ExitCode::from(USAGE)
+    })
+}
+
+/// The parser tells in paragraphs: the first says what is wrong, a tip may say what was meant.
+fn one_line(text: &str) -> String {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+    let rest: Vec<&str> = lines.collect();
+    let mut out = first.trim_end_matches(':').to_owned();
+    if first.ends_with(':') {
+        // What is missing stands below.
+        let missing = rest.iter().take_while(|line| !line.starts_with("Usage")).copied();
+        out = format!("{out}: {}", missing.collect::<Vec<_>>().join(" "));
+    }
+    if let Some(tip) = rest.iter().find_map(|line| line.strip_prefix("tip: ")) {
+        out = format!("{out}; {tip}");
+    }
+    format!("{out}; see `holdfast --help`")
 }
 
 /// Without a command, `serve`. Every setting is a flag of every command.

@@ -12,7 +12,7 @@ pub struct Failure {
 
 /// Exit codes; 2 is also what the argument parser uses.
 const OTHER: u8 = 1;
-const SETTINGS: u8 = 2;
+pub const SETTINGS: u8 = 2;
 const MASTER_KEY: u8 = 3;
 const DATABASE: u8 = 4;
 const LISTEN: u8 = 5;

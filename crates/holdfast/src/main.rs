@@ -38,7 +38,10 @@ fn tell_allocator() {
 const THREAD_KEEP_ALIVE: Duration = Duration::from_millis(250);
 
 fn main() -> ExitCode {
-    let matches = cli::parser().get_matches();
+    let matches = match cli::parse() {
+        Ok(matches) => matches,
+        Err(code) => return code,
+    };
     let environment = settings::process_environment();
     let result = environment.and_then(|environment| Settings::load(&matches, &environment)).and_then(|mut settings| {
         let command = cli::command(&matches)?;

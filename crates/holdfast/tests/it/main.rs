@@ -8,6 +8,8 @@ mod moving;
 mod process;
 /// Recovery by hand, as the page on it says, and the demo.
 mod recover;
+/// The command line of somebody elsewhere, and what it says when something is wrong.
+mod remote;
 /// That no secret turns up where it does not belong.
 mod secrets;
 /// Starting, stopping, being killed, being told nonsense.

@@ -1,0 +1,287 @@
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use holdfast_testkit::{Client, Engine, Fingerprint, SampleTree, SshServer, assert_same, free_port};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::process::{Installation, Service, run};
+
+/// A service, a server with files, and the command line of somebody elsewhere.
+struct Elsewhere {
+    service: Service,
+    _installation: Installation,
+    client: Client,
+    ssh: SshServer,
+    files: TempDir,
+}
+
+impl Elsewhere {
+    async fn new() -> Self {
+        let installation = Installation::new(Engine::Sqlite).await;
+        installation
+            .succeed(&["user", "create", "--email", "ada@example.org", "--name", "Ada"], "correct horse battery\n");
+        let token = ["token", "create", "--user", "ada@example.org", "--name", "cli", "--all-scopes"];
+        let token = installation.succeed(&token, "");
+        let service = installation.serve(&[]);
+        let client = service.client().with_token(&token);
+        let ssh = SshServer::start();
+        ssh.authorize(client.get("/api/ssh-key").await.data(200)["public_key"].as_str().unwrap());
+        let files = tempfile::tempdir().unwrap();
+        std::fs::create_dir(files.path().join("source")).unwrap();
+        SampleTree::create(&files.path().join("source"));
+        std::fs::write(files.path().join("source/hello"), "hello").unwrap();
+        std::fs::write(files.path().join("token"), format!("{token}\n")).unwrap();
+        Self { service, _installation: installation, client, ssh, files }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.files.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    /// The command line, with an address and a token and nothing else.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        command.args(arguments).env_clear();
+        command.env("HOLDFAST_URL", &self.service.base_url).env("HOLDFAST_TOKEN_FILE", self.path("token"));
+        command.env("HOME", "/nonexistent");
+        command
+    }
+
+    /// Exit code and all that was said.
+    fn try_run(&self, arguments: &[&str]) -> (i32, String) {
+        let output = run(&mut self.command(arguments), "");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code().unwrap(), String::from_utf8(text).unwrap())
+    }
+
+    #[track_caller]
+    fn succeed(&self, arguments: &[&str]) -> String {
+        let output = run(&mut self.command(arguments), "");
+        let (said, errors) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        assert!(output.status.success(), "{arguments:?}: {said}{errors}");
+        said
+    }
+
+    #[track_caller]
+    fn json(&self, arguments: &[&str]) -> Value {
+        let said = self.succeed(&[arguments, &["--json"]].concat());
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {said}"))
+    }
+
+    /// The file that describes everything.
+    fn describe(&self, keep: u32, more: &str) -> String {
+        std::fs::write(self.path("password"), "correct horse battery\n").unwrap();
+        let text = format!(
+            r##"
+tags:
+  - label: important
+    colour: "#0b5cad"
+notification_streams:
+  - label: me
+    type: email
+    value: ada@example.org
+    notifications: {{on_success: false, on_failure: true}}
+remote_servers:
+  - label: web-1
+    host: 127.0.0.1
+    port: {}
+    username: {}
+    database_password_env: DATABASE_PASSWORD
+backup_destinations:
+  - label: this machine
+    type: local
+backup_tasks:
+  - label: web files
+    type: files
+    source_path: {}
+    excluded_paths: ["*.tmp"]
+    remote_server: web-1
+    backup_destination: this machine
+    frequency: daily
+    time_to_run_at: "03:00"
+    maximum_backups_to_keep: {keep}
+    store_path: /web
+    notification_streams: [me]
+    tags: [important]
+    encryption_password_file: password
+{more}
+"##,
+            self.ssh.port(),
+            self.ssh.username(),
+            self.text("source"),
+        );
+        std::fs::write(self.path("holdfast.yaml"), text).unwrap();
+        self.text("holdfast.yaml")
+    }
+
+    fn apply(&self, more: &[&str]) -> (i32, String) {
+        let file = self.text("holdfast.yaml");
+        let arguments = [&["apply", "-f", &file], more].concat();
+        let output = run(self.command(&arguments).env("DATABASE_PASSWORD", "secret"), "");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code().unwrap(), String::from_utf8(text).unwrap())
+    }
+}
+
+/// From a file to a restored tree, with nothing but the command line of another machine.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_and_a_few_commands_do_the_whole_job() {
+    let at = Elsewhere::new().await;
+    at.describe(3, "");
+    let (code, said) = at.apply(&["--check"]);
+    assert!(code == 14 && said.contains("+ task \"web files\"") && !said.contains("correct horse"), "{said}");
+    assert!(at.json(&["task", "list"]).as_array().unwrap().is_empty(), "only looked");
+    let (code, said) = at.apply(&[]);
+    assert!(code == 2 && said.contains("--yes"), "nobody confirms what nobody sees: {said}");
+    let (code, said) = at.apply(&["--yes"]);
+    assert!(code == 0 && said.contains("5 to make, 0 to change") && said.contains("made task"), "{said}");
+    let (code, said) = at.apply(&["--yes"]);
+    assert!(code == 0 && said.contains("Nothing to do: 5 as in the file."), "once more is the same: {said}");
+    let (code, said) = at.apply(&["--check"]);
+    assert_eq!(code, 0, "{said}");
+
+    let said = at.succeed(&["server", "check", "web-1", "--wait"]);
+    assert!(said.contains("online") && said.contains("tar"), "{said}");
+    let said = at.succeed(&["task", "run", "web files", "--wait"]);
+    assert!(said.contains("The destination confirmed it."), "{said}");
+    let backups = at.json(&["backup", "list", "--task", "web files"]);
+    let id = backups[0]["id"].to_string();
+    assert!(backups[0]["is_encrypted"] == true && backups[0]["key"].as_str().unwrap().starts_with("web/"));
+    at.succeed(&["backup", "verify", &id, "--wait"]);
+    assert_eq!(at.json(&["backup", "show", &id])["verification"]["status"], "verified");
+    let back = at.text("back");
+    at.succeed(&["backup", "restore", &id, "--server", "web-1", "--path", &back, "--wait"]);
+    assert_same(&Fingerprint::of(&at.path("source")), &Fingerprint::of(&at.path("back")));
+    let whole = at.text("whole");
+    at.succeed(&["backup", "download", &id, "--output", &whole]);
+    let out = at.text("out");
+    let output = run(&mut at.command(&["backup", "extract", &whole, "--to", &out]), "correct horse battery\n");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(std::fs::read_to_string(at.path("out/hello")).unwrap(), "hello");
+    for words in ["task list", "task show 1", "task log 1", "backup list", "run list", "run show 2", "server list"] {
+        let arguments: Vec<&str> = words.split(' ').collect();
+        assert!(!at.succeed(&arguments).trim().is_empty(), "{words}");
+        at.json(&arguments);
+    }
+    let entries = at.succeed(&["backup", "entries", &id]);
+    assert!(entries.starts_with("TYPE"), "{entries}");
+
+    // What somebody changed by hand is seen and put right; what the file does not name stays.
+    at.client.post("/api/tags", json!({"label": "by hand"})).await.expect(201);
+    at.client.put("/api/backup-tasks/1", json!({"maximum_backups_to_keep": 9, "tag_ids": []})).await.expect(200);
+    at.succeed(&["task", "pause", "web files"]);
+    at.describe(3, "    paused: false");
+    let (code, said) = at.apply(&["--check"]);
+    assert_eq!(code, 14, "{said}");
+    for expected in [
+        "maximum_backups_to_keep: 9 -> 3",
+        "tags: none -> important",
+        "paused: true -> false",
+        "\"by hand\" is not in the file",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    let (code, said) = at.apply(&["-y"]);
+    assert!(code == 0 && said.contains("changed task"), "{said}");
+    let task = at.json(&["task", "show", "1"]);
+    assert!(task["paused_at"].is_null() && task["storage"]["max_backups"] == 3 && task["tag_ids"] == json!([1]));
+    let (code, said) = at.apply(&["--secrets", "-y"]);
+    assert!(code == 0 && said.contains("encryption_password: (secret) -> (secret)"), "{said}");
+}
+
+/// Scripts look at the code, people at the one line.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_goes_wrong_has_a_code_of_its_own_and_one_line() {
+    let at = Elsewhere::new().await;
+    at.describe(1, "");
+    at.apply(&["-y"]);
+    let one_line = |arguments: &[&str], code: i32, expected: &str| {
+        let (found, said) = at.try_run(arguments);
+        assert_eq!((found, said.lines().count()), (code, 1), "{arguments:?}: {said}");
+        assert!(said.starts_with("holdfast: ") && said.contains(expected), "{arguments:?}: {said}");
+    };
+    one_line(&["task", "show", "no such task"], 12, "there is no task called");
+    one_line(&["task", "show", "4711"], 12, "");
+    one_line(&["task", "srt"], 2, "unrecognized subcommand");
+    one_line(&["srve"], 2, "'serve'");
+    one_line(&["task", "run"], 2, "<NAME>");
+    one_line(&["task", "list", "--url", &format!("http://127.0.0.1:{}", free_port())], 10, "cannot reach");
+    one_line(&["task", "list", "--url", "nonsense"], 2, "no URL");
+    one_line(&["backup", "restore", "1", "--server", "web-1", "--path", "/x"], 12, "");
+    // A run that fails is a failure of the command that waits for it.
+    std::fs::remove_dir_all(at.path("source")).unwrap();
+    let (code, said) = at.try_run(&["task", "run", "web files", "--wait"]);
+    assert!(code == 13 && said.lines().last().unwrap().contains("is failed (source_missing)"), "{code} {said}");
+    std::fs::write(at.path("token"), "wrong\n").unwrap();
+    one_line(&["task", "list"], 11, "token is not accepted");
+    let output = run(at.command(&["task", "list"]).env_remove("HOLDFAST_URL"), "");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("HOLDFAST_URL"));
+}
+
+/// Permission, disk, port and version: as an operator meets them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_that_fails_says_why_in_one_line_with_a_code_of_its_own() {
+    let mut codes = Vec::new();
+    let mut check = |what: &str, mut command: Command, code: i32, expected: &str| {
+        let output = run(command.env("HOLDFAST_LOG", "off"), "");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said.lines().count()), (Some(code), 1), "{what}: {said}");
+        assert!(said.contains(expected), "{what}: {said}");
+        assert!(!codes.contains(&code), "{what} has the code of another");
+        codes.push(code);
+    };
+    let installation = Installation::new(Engine::Sqlite).await;
+    let service = installation.serve(&[]);
+    let address = service.base_url.trim_start_matches("http://").to_owned();
+    check("a taken port", installation.command(&["--listen", &address]), 5, "choose another address with --listen");
+    drop(service);
+    check("a typo", installation.command(&["sevre"]), 2, "serve");
+
+    // As somebody else: root may do everything.
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = as_nobody(&["serve"]);
+    command.env("HOLDFAST_DATA_DIR", folder.path().join("data"));
+    check("no permission", command, 6, "no permission");
+
+    let small = tempfile::tempdir().unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(small.path()).output();
+    if mounted.is_ok_and(|output| output.status.success()) {
+        let mut command = installation.command(&["serve"]);
+        command.env("HOLDFAST_DATA_DIR", small.path().join("data")).env("HOLDFAST_LISTEN", "127.0.0.1:0");
+        check("a full disk", command, 7, "full");
+        let unmounted = Command::new("umount").arg(small.path()).status().unwrap();
+        assert!(unmounted.success());
+    } else {
+        eprintln!("no file system may be mounted here, so nobody looked at a full disk");
+    }
+
+    let database = installation.data_dir().join("holdfast.db");
+    newer(&database).await;
+    check("a newer database", installation.command(&["serve"]), 8, "newer Holdfast");
+    std::fs::write(installation.data_dir().join("master.key"), "nonsense").unwrap();
+    check("a master key that is none", installation.command(&["serve"]), 3, "no valid master key");
+}
+
+/// The binary for a user who owns nothing.
+fn as_nobody(arguments: &[&str]) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+    command.arg(env!("CARGO_BIN_EXE_holdfast")).args(arguments).env_clear().env("PATH", "/usr/bin:/bin");
+    command
+}
+
+async fn newer(database: &Path) {
+    use sqlx::Connection as _;
+    let url = format!("sqlite://{}", database.display());
+    let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+    let insert = "INSERT INTO schema_migrations (version, applied_at) VALUES (9999, 0)";
+    sqlx::query(insert).execute(&mut connection).await.unwrap();
+}
