@@ -75,6 +75,20 @@ async fn check_workers(app: &App) -> Result<Option<String>> {
     Ok((!is_there).then(|| "no worker has been heard of for a minute; start `holdfast worker`".to_owned()))
 }
 
+/// How far this clock is ahead of the database's, in seconds; or of the newest that was written, when that is later.
+pub async fn clock_skew(app: &App) -> Result<i64> {
+    let mut tx = app.store.read().await?;
+    let now = app.now();
+    let newest = figures::find_newest(&mut tx).await?.map_or(0, |at| seconds_since(now, at.0).min(0));
+    let database = figures::find_clock(&mut tx).await?.map_or(0, |at| seconds_since(now, at.0));
+    Ok(if newest < 0 { newest } else { database })
+}
+
+/// Messages that nobody got.
+pub async fn undelivered(app: &App) -> Result<i64> {
+    Ok(figures::find(&mut app.store.read().await?).await?.notices_undelivered)
+}
+
 /// What the database knows, as Prometheus reads it.
 pub async fn render_figures(app: &App) -> Result<String> {
     let now = app.now();

@@ -60,6 +60,21 @@ pub async fn find_next_slot(tx: &mut Tx) -> Result<Option<At>> {
     Ok(fetch_optional!(tx, (Option<At>,), sql)?.and_then(|(at,)| at))
 }
 
+/// What time it is for the database, where it runs on a machine of its own.
+pub async fn find_clock(tx: &mut Tx) -> Result<Option<At>> {
+    if tx.is_sqlite() {
+        return Ok(None);
+    }
+    let sql = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)";
+    fetch_scalar!(tx, At, sql).map(Some)
+}
+
+/// When the newest run was queued.
+pub async fn find_newest(tx: &mut Tx) -> Result<Option<At>> {
+    let sql = "SELECT created_at FROM runs ORDER BY id DESC LIMIT 1";
+    Ok(fetch_optional!(tx, (At,), sql)?.map(|(at,)| at))
+}
+
 /// When tasks that are not paused succeeded last.
 pub async fn list_successes(tx: &mut Tx, limit: i64) -> Result<Vec<(i64, At)>> {
     fetch_all!(

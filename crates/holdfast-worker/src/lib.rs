@@ -3,6 +3,7 @@
 mod archives;
 mod catalogue;
 mod end;
+mod examine;
 mod execute;
 mod herald;
 mod janitor;
@@ -33,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use archives::StoredArchives;
+pub use examine::{Finding, examine};
 pub use mailer::CourierMailer;
 pub use settings::Settings;
 

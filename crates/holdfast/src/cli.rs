@@ -15,7 +15,7 @@ pub enum Command {
     Serve,
     Worker,
     Migrate,
-    Doctor,
+    Doctor { is_offline: bool },
     OpenApi,
     KeyRotate,
     Demo { stay: bool },
@@ -89,7 +89,11 @@ pub fn parser() -> clap::Command {
         .subcommand(clap::Command::new("serve").about("Serve API and pages, and do the work (the default)"))
         .subcommand(clap::Command::new("worker").about("Only do the work: another process beside `serve`"))
         .subcommand(clap::Command::new("migrate").about("Bring the database up to date and exit"))
-        .subcommand(clap::Command::new("doctor").about("Look for what is wrong and say what to do"))
+        .subcommand(
+            clap::Command::new("doctor")
+                .about("Look for what is wrong and say what to do")
+                .arg(flag("offline", "Do not reach for servers and destinations")),
+        )
         .subcommand(clap::Command::new("openapi").about("Print the OpenAPI document"))
         .subcommand(
             clap::Command::new("key")
@@ -354,7 +358,7 @@ pub fn command(matches: &ArgMatches) -> Result<Command, Failure> {
         "serve" => Command::Serve,
         "worker" => Command::Worker,
         "migrate" => Command::Migrate,
-        "doctor" => Command::Doctor,
+        "doctor" => Command::Doctor { is_offline: matches.get_flag("offline") },
         "openapi" => Command::OpenApi,
         "key" => Command::KeyRotate,
         "demo" => Command::Demo { stay: !matches.get_flag("no-stay") },

@@ -4,6 +4,7 @@ pub mod apply;
 mod ask;
 pub mod backup;
 pub mod demo;
+pub mod doctor;
 pub mod moving;
 pub mod remote;
 mod table;
@@ -11,11 +12,8 @@ pub mod token;
 pub mod user;
 mod watch;
 
-use std::os::unix::fs::PermissionsExt as _;
-
 use holdfast_app::Origin;
 use holdfast_core::clock::{Clock as _, SystemClock};
-use holdfast_store::master_key::MasterKeySource;
 use holdfast_store::{Migrations, rotate};
 
 use crate::failure::Failure;
@@ -46,57 +44,4 @@ pub async fn rotate_key(settings: &Settings) -> Result<(), Failure> {
     app.store.close().await;
     println!("The master key is new, and {resealed} secrets are sealed anew. Keep a copy of the key file.");
     Ok(())
-}
-
-/// Looks at everything that can be looked at without changing it.
-pub async fn doctor(settings: &Settings) -> Result<(), Failure> {
-    let mut problems = 0;
-    let mut tell = |what: &str, found: Result<String, String>| match found {
-        Ok(text) => println!("ok       {what}: {text}"),
-        Err(text) => {
-            problems += 1;
-            println!("PROBLEM  {what}: {text}");
-        }
-    };
-    tell("data folder", check_private(&settings.data_dir, "chmod 700"));
-    match &settings.master_key {
-        MasterKeySource::File(path) => tell("master key", check_private(path, "chmod 600")),
-        MasterKeySource::Given(_) => tell("master key", Ok("from HOLDFAST_MASTER_KEY".to_owned())),
-    }
-    let exists = settings.database_url.reveal().starts_with("postgres") || settings.data_dir.exists();
-    if exists {
-        match open_app(settings, Migrations::OnlyCreate).await {
-            Ok(app) => {
-                let users = holdfast_app::accounts::list(&app).await?;
-                let kind = if app.store.is_sqlite() { "SQLite" } else { "PostgreSQL" };
-                tell("database", Ok(format!("{kind} answers and the master key opens it")));
-                let found = if users.iter().any(|user| user.password_hash.is_some()) {
-                    Ok(format!("{} in all", users.len()))
-                } else {
-                    Err("nobody can sign in yet; start `holdfast serve` and open the link it prints".to_owned())
-                };
-                tell("accounts", found);
-                app.store.close().await;
-            }
-            Err(failure) => tell("database", Err(failure.message)),
-        }
-    }
-    match problems {
-        0 => Ok(()),
-        1 => Err(Failure::other("1 problem found")),
-        many => Err(Failure::other(format!("{many} problems found"))),
-    }
-}
-
-/// Present, and readable by its owner alone.
-fn check_private(path: &std::path::Path, remedy: &str) -> Result<String, String> {
-    let shown = path.display();
-    let meta = std::fs::metadata(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => format!("{shown} is not there yet; `holdfast serve` creates it"),
-        _ => format!("cannot look at {shown}: {error}"),
-    })?;
-    if meta.permissions().mode() & 0o077 != 0 {
-        return Err(format!("others can read {shown}; run {remedy} {shown}"));
-    }
-    Ok(shown.to_string())
 }

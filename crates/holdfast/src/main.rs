@@ -76,7 +76,7 @@ async fn run(command: Command, settings: Settings) -> Result<(), Failure> {
         Command::Serve => Box::pin(serve::serve(settings)).await,
         Command::Worker => Box::pin(serve::work(settings)).await,
         Command::Migrate => commands::migrate(&settings).await,
-        Command::Doctor => commands::doctor(&settings).await,
+        Command::Doctor { is_offline } => Box::pin(commands::doctor::run(&settings, is_offline)).await,
         Command::OpenApi => commands::openapi(),
         Command::KeyRotate => commands::rotate_key(&settings).await,
         Command::Demo { stay } => Box::pin(commands::demo::demo(settings, stay)).await,

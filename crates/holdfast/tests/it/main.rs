@@ -2,6 +2,8 @@
 
 /// Accounts and tokens from the command line, beside a running service.
 mod commands;
+/// What an operator who asks is told.
+mod doctor;
 /// Moving to another installation, and coming back from a bucket alone.
 mod moving;
 /// The service as a process.

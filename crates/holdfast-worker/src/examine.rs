@@ -1,0 +1,127 @@
+//! Reaching for everything that users have entrusted, at once and on the spot, for an operator who wants to know what is
+//! wrong. Nothing is written to the database.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+use holdfast_app::Result;
+use holdfast_core::ids::{DestinationId, ServerId, UserId};
+use holdfast_core::page::PageRequest;
+use holdfast_core::random;
+use holdfast_core::run::FailureCode;
+use holdfast_core::task::{DatabaseEngine, TaskKind};
+use holdfast_engine::{Context, DestinationSpec, EngineError, ServerReport};
+use holdfast_store::destinations::DestinationRow;
+use holdfast_store::servers::ServerRow;
+use holdfast_store::tasks::{TaskFilter, TaskRow};
+use holdfast_store::users::UserRow;
+use holdfast_store::{Listing, destinations, servers, tasks, users};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::Parts;
+use crate::plans::Planner;
+
+/// Reached for at once.
+const AT_ONCE: usize = 8;
+/// Of each user; whoever has more hears of the first.
+const MOST: i64 = 10_000;
+/// A server or store that says nothing for so long has a problem.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What was looked at, and what is wrong with it.
+#[derive(Debug)]
+pub struct Finding {
+    pub what: String,
+    /// What was found, or what is wrong and what to do.
+    pub found: std::result::Result<String, String>,
+}
+
+/// Everything of everybody's.
+pub async fn examine(parts: &Parts) -> Result<Vec<Finding>> {
+    let planner = Planner { folder: parts.folder.clone() };
+    let people = users::list(&mut parts.app.store.read().await?).await?;
+    let mut findings = Vec::new();
+    for user in &people {
+        let listing = Listing {
+            owner: UserId(user.id),
+            search: None,
+            page: PageRequest { page: 1, per_page: MOST },
+            newest_first: false,
+        };
+        let mut tx = parts.app.store.read().await?;
+        let stores = destinations::list(&mut tx, &listing).await?.items;
+        let hosts = servers::list(&mut tx, &listing).await?.items;
+        let wanted = tasks::list(&mut tx, &listing, &TaskFilter::default()).await?.items;
+        drop(tx);
+        let looks = stores.iter().map(|row| at_destination(parts, &planner, user, row));
+        findings.extend(stream::iter(looks).buffered(AT_ONCE).collect::<Vec<_>>().await);
+        let looks = hosts.iter().map(|row| at_server(parts, &planner, user, row, &wanted));
+        findings.extend(stream::iter(looks).buffered(AT_ONCE).collect::<Vec<_>>().await);
+    }
+    Ok(findings)
+}
+
+fn told(error: &EngineError) -> String {
+    format!("{} {}", error.message, error.code.advice())
+}
+
+async fn in_time<T>(look: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {
+    let silent = || EngineError::new(FailureCode::Timeout, "It did not answer within a minute.");
+    tokio::time::timeout(PATIENCE, look).await.unwrap_or_else(|_| Err(silent()))
+}
+
+async fn at_destination(parts: &Parts, planner: &Planner, user: &UserRow, row: &DestinationRow) -> Finding {
+    let what = format!("destination {:?} of {}", row.label, user.email);
+    let found = async {
+        let mut tx = parts.app.store.read().await.map_err(|error| error.to_string())?;
+        let spec = planner.destination(&mut tx, DestinationId(row.id)).await.map_err(|error| error.to_string())?;
+        drop(tx);
+        if matches!(spec, DestinationSpec::Local { marker: None, .. }) {
+            return Ok("not used yet".to_owned());
+        }
+        let probe = format!("holdfast-check-{}", random::hex(&random::bytes::<8>()));
+        let checked = in_time(parts.engine.check_destination(&spec, &probe)).await;
+        checked.map(|_| "written, read, listed and cleared".to_owned()).map_err(|error| told(&error))
+    };
+    Finding { what, found: found.await }
+}
+
+async fn at_server(parts: &Parts, planner: &Planner, user: &UserRow, row: &ServerRow, wanted: &[TaskRow]) -> Finding {
+    let what = format!("server {:?} of {}", row.label, user.email);
+    let found = async {
+        let planned = planner.server(&parts.app, UserId(user.id), ServerId(row.id)).await;
+        let (server, _) = planned.map_err(|error| error.to_string())?;
+        let (context, _lines) = Context::new(CancellationToken::new());
+        let report = in_time(parts.engine.check_server(&server, &context)).await;
+        let report = report.map_err(|error| told(&error))?;
+        let missing = missing_tools(&report, wanted.iter().filter(|task| task.remote_server_id == row.id));
+        if missing.is_empty() {
+            return Ok(format!("lets us in, {} tools found", report.tools.len()));
+        }
+        Err(missing.join("; "))
+    };
+    Finding { what, found: found.await }
+}
+
+/// What tasks need and the server does not have.
+fn missing_tools<'a>(report: &ServerReport, wanted: impl Iterator<Item = &'a TaskRow>) -> Vec<String> {
+    let has = |names: &[&str]| report.tools.iter().any(|(tool, _)| names.contains(&tool.as_str()));
+    let mut missing = Vec::new();
+    for task in wanted {
+        let Ok(settings) = task.settings() else { continue };
+        let source = &settings.source;
+        let lack = match (source.kind, source.database_engine) {
+            (TaskKind::Files, _) if !has(&["tar"]) && !report.has_sftp => Some("tar, or SFTP"),
+            (TaskKind::Database, Some(DatabaseEngine::Postgresql)) if !has(&["pg_dump"]) => {
+                Some("pg_dump (install postgresql-client)")
+            }
+            (TaskKind::Database, Some(DatabaseEngine::Mysql)) if !has(&["mysqldump", "mariadb-dump"]) => {
+                Some("mysqldump or mariadb-dump (install mariadb-client)")
+            }
+            _ => None,
+        };
+        missing.extend(lack.map(|tool| format!("task {:?} needs {tool} there", task.label)));
+    }
+    missing
+}

@@ -1,0 +1,150 @@
+//! `holdfast doctor`: what is wrong, and what to do. It changes nothing but a probe at each destination, which it takes
+//! away again.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use holdfast_app::{App, health, portable};
+use holdfast_core::clock::{Clock as _, SystemClock};
+use holdfast_store::Migrations;
+use holdfast_store::master_key::MasterKeySource;
+use holdfast_worker::{Parts, examine};
+
+use crate::failure::Failure;
+use crate::settings::Settings;
+use crate::wiring::open_parts;
+
+/// Below this a local destination or the database is about to stop.
+const LEAST_FREE_BYTES: u64 = 1 << 30;
+/// The beginning of 2025: nobody has built this before then, and a clock that says so is wrong.
+const LEAST_SECOND: i64 = 1_735_689_600;
+/// Clocks that differ by more make requests to S3 fail and schedules late.
+const CLOCK_SECS: i64 = 60;
+
+/// What was looked at so far.
+#[derive(Default)]
+struct Report {
+    problems: usize,
+}
+
+impl Report {
+    fn tell(&mut self, what: &str, found: Result<String, String>) {
+        match found {
+            Ok(text) => println!("ok       {what}: {text}"),
+            Err(text) => {
+                self.problems += 1;
+                println!("PROBLEM  {what}: {text}");
+            }
+        }
+    }
+}
+
+pub async fn run(settings: &Settings, is_offline: bool) -> Result<(), Failure> {
+    let mut report = Report::default();
+    report.tell("data folder", check_private(&settings.data_dir, "chmod 700"));
+    report.tell("free space", check_space(&settings.data_dir));
+    match &settings.master_key {
+        MasterKeySource::File(path) => report.tell("master key", check_private(path, "chmod 600")),
+        MasterKeySource::Given(_) => report.tell("master key", Ok("from HOLDFAST_MASTER_KEY".to_owned())),
+    }
+    let exists = settings.database_url.reveal().starts_with("postgres") || settings.data_dir.exists();
+    if exists {
+        match open_parts(settings, Migrations::OnlyCreate).await {
+            Ok(parts) => {
+                look_inside(&mut report, &parts, is_offline).await?;
+                parts.app.store.close().await;
+            }
+            Err(failure) => report.tell("database", Err(failure.message)),
+        }
+    }
+    match report.problems {
+        0 => Ok(()),
+        1 => Err(Failure::other("1 problem found")),
+        many => Err(Failure::other(format!("{many} problems found"))),
+    }
+}
+
+async fn look_inside(report: &mut Report, parts: &Parts, is_offline: bool) -> Result<(), Failure> {
+    let app = &parts.app;
+    let kind = if app.store.is_sqlite() { "SQLite" } else { "PostgreSQL" };
+    report.tell("database", Ok(format!("{kind} answers and the master key opens it")));
+    report.tell("clock", check_clock(app).await);
+    let users = holdfast_app::accounts::list(app).await?;
+    report.tell(
+        "accounts",
+        if users.iter().any(|user| user.password_hash.is_some()) {
+            Ok(format!("{} in all", users.len()))
+        } else {
+            Err("nobody can sign in yet; start `holdfast serve` and open the link it prints".to_owned())
+        },
+    );
+    report.tell("secrets", check_secrets(app).await);
+    for check in health::check(app).await.into_iter().filter(|check| ["scheduler", "workers"].contains(&check.name)) {
+        report.tell(check.name, check.problem.map_or_else(|| Ok("at work".to_owned()), Err));
+    }
+    report.tell("messages", check_messages(app).await);
+    if is_offline {
+        return Ok(());
+    }
+    for finding in examine(parts).await? {
+        report.tell(&finding.what, finding.found);
+    }
+    Ok(())
+}
+
+/// Present, and readable by its owner alone.
+fn check_private(path: &Path, remedy: &str) -> Result<String, String> {
+    let shown = path.display();
+    let meta = std::fs::metadata(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => format!("{shown} is not there yet; `holdfast serve` creates it"),
+        _ => format!("cannot look at {shown}: {error}"),
+    })?;
+    if meta.permissions().mode() & 0o077 != 0 {
+        return Err(format!("others can read {shown}; run {remedy} {shown}"));
+    }
+    Ok(shown.to_string())
+}
+
+fn check_space(folder: &Path) -> Result<String, String> {
+    let Ok(found) = rustix::fs::statvfs(folder) else { return Ok("unknown while the folder is not there".to_owned()) };
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    let shown = holdfast_core::figures::size(i64::try_from(free).unwrap_or(i64::MAX));
+    if free < LEAST_FREE_BYTES {
+        return Err(format!("only {shown} are left where {} is; make room", folder.display()));
+    }
+    Ok(format!("{shown} left"))
+}
+
+/// Of the year, of the database's own clock, and of what was written before.
+async fn check_clock(app: &App) -> Result<String, String> {
+    let remedy = "set it, and keep it right with NTP (timedatectl set-ntp true)";
+    let now = SystemClock.now();
+    if now.as_second() < LEAST_SECOND {
+        return Err(format!("it says {now}, which has been; {remedy}"));
+    }
+    let skew = health::clock_skew(app).await.map_err(|error| error.to_string())?;
+    if skew.unsigned_abs() > CLOCK_SECS.unsigned_abs() {
+        return Err(format!("it is {skew} s away from the database's; {remedy}"));
+    }
+    Ok(now.to_string())
+}
+
+/// Every secret opens: a database and a master key that do not belong together show here.
+async fn check_secrets(app: &App) -> Result<String, String> {
+    let all = portable::export(app, None).await.map_err(|error| {
+        format!("{error}: the database was damaged, or copied without its master key; restore both together")
+    })?;
+    Ok(format!(
+        "all of {} tasks, {} servers and {} destinations open",
+        all.count("backup_tasks"),
+        all.count("remote_servers"),
+        all.count("backup_destinations")
+    ))
+}
+
+async fn check_messages(app: &App) -> Result<String, String> {
+    match health::undelivered(app).await.map_err(|error| error.to_string())? {
+        0 => Ok("all delivered".to_owned()),
+        count => Err(format!("{count} could not be delivered; look at Notices and repair the streams")),
+    }
+}
