@@ -1,4 +1,5 @@
 //! The built binary, as an operator meets it.
+#![allow(clippy::print_stderr, reason = "a test that leaves something out says so")]
 
 /// Accounts and tokens from the command line, beside a running service.
 mod commands;
