@@ -10,7 +10,7 @@ use holdfast_store::{At, settings};
 
 use crate::accounts::{self, OPEN, REGISTRATION};
 use crate::mailer::Mail;
-use crate::{App, AppError, Caller, Resource, Result};
+use crate::{App, AppError, Caller, Origin, Resource, Result};
 
 /// Leases that one page shows.
 const LEASES: i64 = 100;
@@ -82,13 +82,23 @@ pub struct Invitation {
 /// Makes an account without a password, and the link that claims it.
 pub async fn invite(app: &App, caller: &Caller, draft: &UserDraft, base_url: &str) -> Result<Invitation> {
     administrator(caller)?;
+    let secret = make_invited(app, Some(caller.user), &caller.origin, draft).await?;
+    Ok(deliver(app, &draft.email, &secret, base_url).await)
+}
+
+/// The same by whoever has the machine; the link's secret is theirs to pass on.
+pub async fn invite_as(app: &App, origin: &Origin, draft: &UserDraft) -> Result<Secret> {
+    make_invited(app, None, origin, draft).await
+}
+
+async fn make_invited(app: &App, by: Option<UserId>, origin: &Origin, draft: &UserDraft) -> Result<Secret> {
     let mut tx = app.store.begin().await?;
     accounts::check_free(&mut tx, &draft.email, None).await?;
     let id = users::insert(&mut tx, draft, None, app.now()).await?;
     let secret = accounts::write_link(app, &mut tx, id, LinkPurpose::Invitation).await?;
-    app.audit(&mut tx, caller, "user.invited", &draft.email).await?;
+    app.audit_as(&mut tx, by, origin, "user.invited", &draft.email).await?;
     tx.commit().await?;
-    Ok(deliver(app, &draft.email, &secret, base_url).await)
+    Ok(secret)
 }
 
 /// A new link for somebody who has not come yet, or who lost their password.

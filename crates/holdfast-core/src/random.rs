@@ -35,6 +35,12 @@ pub fn hex(bytes: &[u8]) -> String {
     })
 }
 
+/// The bytes that such digits stand for.
+pub fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
 /// Compares secrets in a time that does not depend on where they differ.
 pub fn equal(left: &[u8], right: &[u8]) -> bool {
     subtle::ConstantTimeEq::ct_eq(left, right).into()

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use holdfast_core::ids::UserId;
-use holdfast_core::{Secret, Timestamp};
+use holdfast_core::{Secret, Timestamp, random};
 use serde_json::{Map, Value};
 use sqlx::{QueryBuilder, Row as _};
 
@@ -500,20 +500,11 @@ async fn open_row(
                 let place = Place { table: table.name, column: name, row, user: owner };
                 tx.open(place, &bytes).await?.reveal().into()
             }
-            Some(Cell::Bytes(bytes)) => to_hex(&bytes).into(),
+            Some(Cell::Bytes(bytes)) => random::hex(&bytes).into(),
         };
         out.insert((*name).to_owned(), value);
     }
     Ok(out)
-}
-
-fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let pairs = text.as_bytes().chunks(2);
-    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
 /// What was taken in.
@@ -672,7 +663,7 @@ impl Writer {
             Kind::Text => Cell::Text(value.as_str().ok_or_else(odd)?.to_owned()),
             Kind::Int => Cell::Int(value.as_i64().ok_or_else(odd)?),
             Kind::Bool => Cell::Bool(value.as_bool().ok_or_else(odd)?),
-            Kind::Bytes => Cell::Bytes(value.as_str().and_then(from_hex).ok_or_else(odd)?),
+            Kind::Bytes => Cell::Bytes(value.as_str().and_then(random::from_hex).ok_or_else(odd)?),
             Kind::Sealed => {
                 let place = Place { table: table.name, column: name, row: user, user: UserId(user) };
                 let secret = Secret::new(value.as_str().ok_or_else(odd)?.to_owned());

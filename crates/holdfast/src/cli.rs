@@ -10,6 +10,7 @@ use crate::commands::moving::Place;
 use crate::commands::remote::{BackupAction, Printer, Remote, RunAction, ServerAction, Target, TaskAction};
 use crate::failure::{Failure, SETTINGS as USAGE};
 use crate::settings::TABLE;
+use crate::vanguard;
 
 pub enum Command {
     Serve,
@@ -21,6 +22,7 @@ pub enum Command {
     Demo { stay: bool },
     Export { output: PathBuf, passphrase_file: Option<PathBuf> },
     Import { file: PathBuf, passphrase_file: Option<PathBuf>, is_paused: bool },
+    ImportVanguard { file: PathBuf, wishes: vanguard::Wishes },
     Bootstrap { place: Place, is_paused: bool },
     Apply { file: PathBuf, wishes: Wishes },
     Remote(Remote, Printer),
@@ -150,7 +152,7 @@ fn flag(name: &'static str, help: &'static str) -> Arg {
 fn moving_parsers() -> [clap::Command; 3] {
     let passphrase = || path("passphrase-file", "A file with the passphrase; without it, it is asked for");
     let paused = || flag("paused", "Pause all tasks, while another installation still runs them");
-    let file = Arg::new("file").required(true).value_name("FILE").value_parser(clap::value_parser!(PathBuf));
+    let file = || Arg::new("file").required(true).value_name("FILE").value_parser(clap::value_parser!(PathBuf));
     let place = Arg::new("place").required(true).value_name("DESTINATION").help("s3://BUCKET, or a folder");
     [
         clap::Command::new("export")
@@ -158,10 +160,21 @@ fn moving_parsers() -> [clap::Command; 3] {
             .arg(path("output", "Where to; nothing is overwritten").required(true))
             .arg(passphrase()),
         clap::Command::new("import")
-            .about("Take in what `export` wrote")
-            .arg(file.help("The export"))
+            .about("Take in what `export` wrote, or what another product has")
+            .args_conflicts_with_subcommands(true)
+            .subcommand_negates_reqs(true)
+            .arg(file().help("The export"))
             .arg(passphrase())
-            .arg(paused()),
+            .arg(paused())
+            .subcommand(
+                clap::Command::new("vanguard")
+                    .about("Take in tasks, servers, destinations, streams and tags of a Vanguard database")
+                    .arg(file().help("The dump, in SQL (pg_dump)"))
+                    .arg(path("app-key-file", "Vanguard's .env, whose APP_KEY opens its secrets"))
+                    .arg(option("user", "The account that gets everything [each user's own, by e-mail]"))
+                    .arg(flag("check", "Only tell what would be taken in"))
+                    .arg(paused()),
+            ),
         clap::Command::new("bootstrap")
             .about("Come back from a destination and the master key alone")
             .arg(place)
@@ -366,6 +379,7 @@ pub fn command(matches: &ArgMatches) -> Result<Command, Failure> {
             let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
             Command::Export { output: path("output").unwrap_or_default(), passphrase_file: path("passphrase-file") }
         }
+        "import" if matches.subcommand().is_some() => import_vanguard(matches)?,
         "import" => {
             let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
             let (file, passphrase_file) = (path("file").unwrap_or_default(), path("passphrase-file"));
@@ -417,6 +431,18 @@ fn many(matches: &ArgMatches, name: &str) -> Vec<String> {
 fn printer(matches: &ArgMatches) -> Printer {
     let inner = matches.subcommand().is_some_and(|(_, inner)| inner.get_flag("json"));
     Printer { is_json: inner || matches.get_flag("json") }
+}
+
+fn import_vanguard(matches: &ArgMatches) -> Result<Command, Failure> {
+    let (_, matches) = matches.subcommand().ok_or_else(|| unknown("import"))?;
+    let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
+    let wishes = vanguard::Wishes {
+        key_file: path("app-key-file"),
+        user: optional(matches, "user"),
+        check: matches.get_flag("check"),
+        is_paused: matches.get_flag("paused"),
+    };
+    Ok(Command::ImportVanguard { file: path("file").unwrap_or_default(), wishes })
 }
 
 fn task_action(matches: &ArgMatches) -> Result<TaskAction, Failure> {

@@ -21,7 +21,7 @@ use crate::settings::Settings;
 use crate::wiring::open_app;
 
 /// Who acts when a command does.
-fn origin() -> Origin {
+pub fn origin() -> Origin {
     Origin { actor: "command line".to_owned(), ..Origin::default() }
 }
 

@@ -7,6 +7,7 @@ mod failure;
 mod logging;
 mod serve;
 mod settings;
+mod vanguard;
 mod wiring;
 
 use std::os::unix::process::CommandExt as _;
@@ -86,6 +87,7 @@ async fn run(command: Command, settings: Settings) -> Result<(), Failure> {
         Command::Import { file, passphrase_file, is_paused } => {
             commands::moving::import(&settings, &file, passphrase_file.as_deref(), is_paused).await
         }
+        Command::ImportVanguard { file, wishes } => vanguard::import(&settings, &file, wishes).await,
         Command::Bootstrap { place, is_paused } => commands::moving::bootstrap(&settings, &place, is_paused).await,
         Command::Apply { file, wishes } => commands::apply::run(&settings, &file, wishes).await,
         Command::Remote(command, printer) => commands::remote::run(&settings, command, printer).await,

@@ -19,3 +19,5 @@ mod secrets;
 mod start;
 /// Killed, stopped and cut off, again and again; then the books are checked.
 mod torture;
+/// From another product's database.
+mod vanguard;

@@ -1,0 +1,418 @@
+//! `holdfast import vanguard`: what a dump of Vanguard's database holds, as far as Holdfast has the same.
+
+mod dump;
+mod secrets;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use holdfast_app::{App, AppError, Caller, destinations, people, servers, streams, tags, tasks};
+use holdfast_core::destination::{DestinationInput, DestinationKind};
+use holdfast_core::ids::TaskId;
+use holdfast_core::input::Field;
+use holdfast_core::page::PageRequest;
+use holdfast_core::server::ServerInput;
+use holdfast_core::stream::{StreamInput, StreamKind};
+use holdfast_core::tag::TagInput;
+use holdfast_core::task::TaskInput;
+use holdfast_core::user::UserDraft;
+use holdfast_store::tasks::TaskFilter;
+use holdfast_store::users::UserRow;
+use holdfast_store::{Listing, Migrations};
+
+use self::dump::{Dump, Row};
+use self::secrets::Keys;
+use crate::commands::origin;
+use crate::failure::Failure;
+use crate::settings::Settings;
+use crate::wiring::open_app;
+
+/// Of one user; nobody has more in one file.
+const MOST: i64 = 100_000;
+
+/// What was asked for besides the dump.
+pub struct Wishes {
+    /// Vanguard's `.env`, or a file with its application key alone.
+    pub key_file: Option<std::path::PathBuf>,
+    /// Everything goes to this account.
+    pub user: Option<String>,
+    /// Only tell.
+    pub check: bool,
+    pub is_paused: bool,
+}
+
+/// From ids there to ids here.
+type Ids = BTreeMap<String, i64>;
+
+/// One user's part of the work, and what is told of it.
+struct Import<'a> {
+    app: &'a App,
+    dump: &'a Dump,
+    keys: &'a Keys,
+    caller: Option<Caller>,
+    wishes: &'a Wishes,
+    /// So many were made, were there already, and were left out.
+    made: usize,
+    present: usize,
+    left_out: usize,
+}
+
+pub async fn import(settings: &Settings, file: &Path, wishes: Wishes) -> Result<(), Failure> {
+    let dump = Dump::read(file)?;
+    let keys = match &wishes.key_file {
+        Some(path) => Keys::read(path)?,
+        None => Keys::default(),
+    };
+    let app = open_app(settings, Migrations::Apply).await?;
+    let base_url = settings.base_url.clone().unwrap_or_else(|| format!("http://{}", settings.listen));
+    for user in dump.rows("users") {
+        let email = user.text("email");
+        let owner = wishes.user.clone().unwrap_or_else(|| email.clone());
+        println!("{email}:");
+        let account = find_account(&app, &owner, user, &wishes, &base_url).await?;
+        let caller = account.map(|account| Caller::operator(&account, origin()));
+        let mut import =
+            Import { app: &app, dump: &dump, keys: &keys, caller, wishes: &wishes, made: 0, present: 0, left_out: 0 };
+        import.run(&user.text("id")).await?;
+        println!("  {} made, {} there already, {} left out", import.made, import.present, import.left_out);
+    }
+    app.store.close().await;
+    if wishes.check {
+        println!("Nothing was changed.");
+    } else {
+        println!(
+            "Vanguard's SSH key is not in its database: let each account's own key into its servers (account page)."
+        );
+    }
+    Ok(())
+}
+
+/// The account that gets it, made where there is none. Vanguard's passwords cannot be read: whoever comes chooses a new one.
+async fn find_account(
+    app: &App,
+    email: &str,
+    user: &Row,
+    wishes: &Wishes,
+    base_url: &str,
+) -> Result<Option<UserRow>, Failure> {
+    let find = async || -> Result<Option<UserRow>, Failure> {
+        let known = holdfast_app::accounts::list(app).await?;
+        Ok(known.into_iter().find(|known| known.email.eq_ignore_ascii_case(email)))
+    };
+    if let Some(known) = find().await? {
+        return Ok(Some(known));
+    }
+    if wishes.user.is_some() {
+        return Err(Failure::settings(format!(
+            "there is no account for {email} here; `holdfast user create` makes one"
+        )));
+    }
+    if wishes.check {
+        println!("  + account {email}");
+        return Ok(None);
+    }
+    let draft = UserDraft::check(&user.text("name"), email, &user.text("timezone"), false)
+        .or_else(|_| UserDraft::check(email, email, "UTC", false))
+        .map_err(|errors| Failure::from(AppError::Invalid(errors)))?;
+    let link = people::invite_as(app, &origin(), &draft).await?;
+    println!("  + account {email}; to choose a password, open once: {base_url}/set-up/{}", link.reveal());
+    find().await
+}
+
+fn value(text: String) -> Field<String> {
+    if text.is_empty() { Field::Null } else { Field::Value(text) }
+}
+
+impl Import<'_> {
+    async fn run(&mut self, user: &str) -> Result<(), Failure> {
+        let tags = self.tags(user).await?;
+        let streams = self.streams(user).await?;
+        let servers = self.servers(user).await?;
+        let destinations = self.destinations(user).await?;
+        self.tasks(user, &tags, &streams, &servers, &destinations).await
+    }
+
+    fn of(&self, table: &str, user: &str) -> Vec<Row> {
+        self.dump.rows(table).filter(|row| row.text("user_id") == user).cloned().collect()
+    }
+
+    fn listing(&self) -> Option<Listing> {
+        let owner = self.caller.as_ref()?.user;
+        let page = PageRequest { page: 1, per_page: MOST };
+        Some(Listing { owner, search: None, page, newest_first: false })
+    }
+
+    /// Nobody to make it for: it is only told.
+    fn would_make(&mut self, what: &str, label: &str) {
+        self.made += 1;
+        println!("  + {what} {label:?}");
+    }
+
+    fn leave_out(&mut self, what: &str, label: &str, why: &str) {
+        self.left_out += 1;
+        println!("  - {what} {label:?}: {why}");
+    }
+
+    /// Notes one that was there, was made, or was refused.
+    async fn keep(
+        &mut self,
+        ids: &mut Ids,
+        what: &str,
+        row: &Row,
+        known: &[(i64, String)],
+        make: impl AsyncFnOnce(&App, &Caller) -> Result<i64, AppError>,
+    ) -> Result<Option<i64>, Failure> {
+        let label = row.text("label");
+        if let Some((id, _)) = known.iter().find(|(_, known)| *known == label) {
+            self.present += 1;
+            ids.insert(row.text("id"), *id);
+            return Ok(None);
+        }
+        let caller = self.caller.clone().filter(|_| !self.wishes.check);
+        let Some(caller) = caller else {
+            self.would_make(what, &label);
+            ids.insert(row.text("id"), 0);
+            return Ok(None);
+        };
+        match make(self.app, &caller).await {
+            Ok(id) => {
+                self.would_make(what, &label);
+                ids.insert(row.text("id"), id);
+                Ok(Some(id))
+            }
+            Err(AppError::Invalid(errors)) => {
+                let texts: Vec<&str> = errors.iter().flat_map(|(_, texts)| texts).map(String::as_str).collect();
+                self.leave_out(what, &label, &texts.join(" "));
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn tags(&mut self, user: &str) -> Result<Ids, Failure> {
+        let known = match self.listing() {
+            Some(listing) => tags::list(self.app, &listing).await?.items,
+            None => Vec::new(),
+        };
+        let known: Vec<(i64, String)> = known.into_iter().map(|row| (row.id, row.label)).collect();
+        let mut ids = Ids::new();
+        for row in self.of("tags", user) {
+            let input = TagInput {
+                label: Field::Value(row.text("label")),
+                description: value(row.text("description")),
+                colour: value(row.text("colour")),
+            };
+            let make = async |app: &App, caller: &Caller| tags::create(app, caller, &input).await.map(|row| row.id);
+            self.keep(&mut ids, "tag", &row, &known, make).await?;
+        }
+        Ok(ids)
+    }
+
+    async fn streams(&mut self, user: &str) -> Result<Ids, Failure> {
+        let known = match self.listing() {
+            Some(listing) => streams::list(self.app, &listing).await?.items,
+            None => Vec::new(),
+        };
+        let known: Vec<(i64, String)> = known.into_iter().map(|row| (row.id, row.label)).collect();
+        let mut ids = Ids::new();
+        for row in self.of("notification_streams", user) {
+            let kind = row.text("type");
+            if StreamKind::parse_input(&kind).is_none() {
+                self.leave_out("stream", &row.text("label"), &format!("{kind} is nothing that Holdfast can send to"));
+                continue;
+            }
+            // There, the value is the application's token and the user is a field beside it.
+            let (to, token) = match kind.as_str() {
+                "pushover" => (row.text("additional_field_one"), Field::Value(row.text("value"))),
+                _ => (row.text("value"), Field::Absent),
+            };
+            let input = StreamInput {
+                label: Field::Value(row.text("label")),
+                kind: Field::Value(kind),
+                value: Field::Value(to),
+                pushover_token: token,
+                notifications_malformed: false,
+                on_success: Field::Value(row.has("receive_successful_backup_notifications")),
+                on_failure: Field::Value(row.has("receive_failed_backup_notifications")),
+            };
+            let make = async |app: &App, caller: &Caller| streams::create(app, caller, &input).await.map(|row| row.id);
+            self.keep(&mut ids, "stream", &row, &known, make).await?;
+        }
+        Ok(ids)
+    }
+
+    async fn servers(&mut self, user: &str) -> Result<Ids, Failure> {
+        let known = match self.listing() {
+            Some(listing) => servers::list(self.app, &listing).await?.items,
+            None => Vec::new(),
+        };
+        let known: Vec<(i64, String)> = known.into_iter().map(|row| (row.id, row.label)).collect();
+        let mut ids = Ids::new();
+        for row in self.of("remote_servers", user) {
+            if row.has("marked_for_deletion_at") {
+                continue;
+            }
+            let label = row.text("label");
+            let password = match self.keys.open(&row.text("database_password")) {
+                Ok(password) => value(password),
+                Err(why) => {
+                    println!("  ! server {label:?}: without its database password: {why}");
+                    Field::Null
+                }
+            };
+            let input = ServerInput {
+                label: Field::Value(label),
+                host: Field::Value(row.text("ip_address")),
+                username: Field::Value(row.text("username")),
+                port: row.text("port").parse().map_or(Field::Absent, Field::Value),
+                database_username: Field::Absent,
+                database_password: password,
+                jump_server_id: Field::Absent,
+            };
+            let make = async |app: &App, caller: &Caller| servers::create(app, caller, &input).await.map(|row| row.id);
+            self.keep(&mut ids, "server", &row, &known, make).await?;
+        }
+        Ok(ids)
+    }
+
+    async fn destinations(&mut self, user: &str) -> Result<Ids, Failure> {
+        let known = match self.listing() {
+            Some(listing) => destinations::list(self.app, &listing).await?.items,
+            None => Vec::new(),
+        };
+        let known: Vec<(i64, String)> = known.into_iter().map(|row| (row.id, row.label)).collect();
+        let mut ids = Ids::new();
+        for row in self.of("backup_destinations", user) {
+            let label = row.text("label");
+            let input = match self.destination(&row) {
+                Ok(input) => input,
+                Err(why) => {
+                    self.leave_out("destination", &label, &why);
+                    continue;
+                }
+            };
+            if row.text("type") == "local" {
+                println!(
+                    "  ! destination {label:?}: there it was a folder of the server itself, here it is one of this machine"
+                );
+            }
+            let make =
+                async |app: &App, caller: &Caller| destinations::create(app, caller, &input).await.map(|row| row.id);
+            self.keep(&mut ids, "destination", &row, &known, make).await?;
+        }
+        Ok(ids)
+    }
+
+    fn destination(&self, row: &Row) -> Result<DestinationInput, String> {
+        let label = Field::Value(row.text("label"));
+        let secret = |name: &str| self.keys.open(&row.text(name)).map(value);
+        let kind = match row.text("type").as_str() {
+            "local" => {
+                let kind = Field::Value(DestinationKind::Local.as_str().to_owned());
+                return Ok(DestinationInput { label, kind, ..DestinationInput::default() });
+            }
+            "s3" => DestinationKind::S3,
+            "custom_s3" | "digitalocean_spaces" => DestinationKind::CustomS3,
+            other => return Err(format!("{other} is nothing that Holdfast can store to")),
+        };
+        let is_custom = kind == DestinationKind::CustomS3;
+        Ok(DestinationInput {
+            label,
+            kind: Field::Value(kind.as_str().to_owned()),
+            s3_access_key: secret("s3_access_key")?,
+            s3_secret_key: secret("s3_secret_key")?,
+            s3_bucket_name: secret("s3_bucket_name")?,
+            s3_region: value(row.text("custom_s3_region")),
+            custom_s3_endpoint: if is_custom { secret("custom_s3_endpoint")? } else { Field::Absent },
+            path_style_endpoint: if is_custom {
+                Field::Value(row.is_true("path_style_endpoint"))
+            } else {
+                Field::Absent
+            },
+        })
+    }
+
+    async fn tasks(
+        &mut self,
+        user: &str,
+        tags: &Ids,
+        streams: &Ids,
+        servers: &Ids,
+        destinations: &Ids,
+    ) -> Result<(), Failure> {
+        let known = match self.listing() {
+            Some(listing) => tasks::list(self.app, &listing, &TaskFilter::default()).await?.items,
+            None => Vec::new(),
+        };
+        let known: Vec<(i64, String)> = known.into_iter().map(|task| (task.row.id, task.row.label)).collect();
+        let mut ids = Ids::new();
+        for row in self.of("backup_tasks", user) {
+            let (id, label) = (row.text("id"), row.text("label"));
+            let (server, destination) =
+                (servers.get(&row.text("remote_server_id")), destinations.get(&row.text("backup_destination_id")));
+            let (Some(server), Some(destination)) = (server, destination) else {
+                self.leave_out("task", &label, "its server or destination was left out");
+                continue;
+            };
+            let password = match self.keys.open(&row.text("encryption_password")) {
+                Ok(password) => value(password),
+                Err(why) => {
+                    self.leave_out("task", &label, &format!("its encryption password: {why}"));
+                    continue;
+                }
+            };
+            let attached = |table: &str, of: &str, other: &str, ids: &Ids| -> Vec<i64> {
+                let rows = self.dump.rows(table).filter(|link| link.text(of) == id);
+                let mut found: Vec<i64> = rows.filter_map(|link| ids.get(&link.text(other)).copied()).collect();
+                found.sort_unstable();
+                found.dedup();
+                found
+            };
+            let stream_ids =
+                attached("backup_task_notification_streams", "backup_task_id", "notification_stream_id", streams);
+            let tag_ids = attached("taggables", "taggable_id", "tag_id", tags);
+            let input = task_input(&row, (*server, *destination), stream_ids, tag_ids, password);
+            let make =
+                async |app: &App, caller: &Caller| tasks::create(app, caller, &input).await.map(|task| task.row.id);
+            let made = self.keep(&mut ids, "task", &row, &known, make).await?;
+            if let (Some(made), Some(caller)) = (made, &self.caller)
+                && (row.has("paused_at") || self.wishes.is_paused)
+            {
+                tasks::pause(self.app, caller, TaskId(made)).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn task_input(
+    row: &Row,
+    places: (i64, i64),
+    stream_ids: Vec<i64>,
+    tag_ids: Vec<i64>,
+    encryption_password: Field<String>,
+) -> TaskInput {
+    // A cron expression wins there, too.
+    let cron = row.text("custom_cron_expression");
+    let frequency = if cron.is_empty() { row.text("frequency") } else { "custom".to_owned() };
+    TaskInput {
+        remote_server_id: Field::Value(places.0),
+        backup_destination_id: Field::Value(places.1),
+        label: Field::Value(row.text("label")),
+        description: value(row.text("description")),
+        kind: Field::Value(row.text("type")),
+        source_path: value(row.text("source_path")),
+        database_name: value(row.text("database_name")),
+        excluded_tables: value(row.text("excluded_database_tables")),
+        frequency: Field::Value(frequency),
+        time_to_run_at: value(if cron.is_empty() { row.text("time_to_run_at") } else { String::new() }),
+        custom_cron: value(cron),
+        maximum_backups_to_keep: row.text("maximum_backups_to_keep").parse().map_or(Field::Absent, Field::Value),
+        store_path: value(row.text("store_path")),
+        appended_filename: value(row.text("appended_file_name")),
+        encryption_password,
+        notification_stream_ids: Field::Value(stream_ids),
+        tag_ids: Field::Value(tag_ids),
+        ..TaskInput::default()
+    }
+}
