@@ -36,15 +36,16 @@ pub struct DueRow {
     pub pending: Option<String>,
 }
 
-/// Takes destinations whose turn it is, until `lease`: nobody else writes to them meanwhile.
+/// Takes destinations whose turn it is, until `lease`: nobody else writes to them meanwhile. Only those that have been seen
+/// to work: to others nobody has written anything.
 pub async fn claim(tx: &mut Tx, limit: i64, lease: Timestamp, now: Timestamp) -> Result<Vec<DueRow>> {
     const SQL: &str = "UPDATE backup_destinations SET catalogue_next_at = $1 WHERE id IN
-            (SELECT id FROM backup_destinations WHERE catalogue_wanted_at IS NOT NULL
+            (SELECT id FROM backup_destinations WHERE catalogue_wanted_at IS NOT NULL AND status = 'reachable'
                  AND COALESCE(catalogue_next_at, 0) <= $2 ORDER BY catalogue_wanted_at LIMIT $3)
         RETURNING id, user_id, catalogue_wanted_at AS wanted_at, catalogue_key AS key,
             catalogue_pending AS pending";
     const SHARED: &str = "UPDATE backup_destinations SET catalogue_next_at = $1 WHERE id IN
-            (SELECT id FROM backup_destinations WHERE catalogue_wanted_at IS NOT NULL
+            (SELECT id FROM backup_destinations WHERE catalogue_wanted_at IS NOT NULL AND status = 'reachable'
                  AND COALESCE(catalogue_next_at, 0) <= $2 ORDER BY catalogue_wanted_at LIMIT $3 FOR UPDATE SKIP LOCKED)
         RETURNING id, user_id, catalogue_wanted_at AS wanted_at, catalogue_key AS key,
             catalogue_pending AS pending";

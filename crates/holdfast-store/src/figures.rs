@@ -40,8 +40,9 @@ pub async fn find(tx: &mut Tx) -> Result<Figures> {
              (SELECT COUNT(*) FROM backup_destinations WHERE status = 'unreachable') AS destinations_unreachable,
              (SELECT COUNT(*) FROM notices WHERE next_try_at IS NOT NULL) AS notices_waiting,
              (SELECT COUNT(*) FROM notices WHERE status = 'undelivered') AS notices_undelivered,
-             (SELECT COUNT(*) FROM backup_destinations d WHERE d.catalogue_wanted_at IS NOT NULL
-                 OR EXISTS (SELECT 1 FROM catalogue_wishes w WHERE w.user_id = d.user_id)) AS catalogues_waiting
+             (SELECT COUNT(*) FROM backup_destinations d WHERE d.status <> 'unknown'
+                 AND (d.catalogue_wanted_at IS NOT NULL
+                     OR EXISTS (SELECT 1 FROM catalogue_wishes w WHERE w.user_id = d.user_id))) AS catalogues_waiting
          FROM (SELECT COUNT(*) AS tasks, COUNT(paused_at) AS tasks_paused,
                  COUNT(CASE WHEN paused_at IS NULL AND last_status = 'failed' THEN 1 END) AS tasks_failed,
                  COUNT(CASE WHEN paused_at IS NULL AND overdue_since IS NOT NULL THEN 1 END) AS tasks_overdue

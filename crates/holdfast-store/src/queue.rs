@@ -188,7 +188,8 @@ pub async fn find_waiting(tx: &mut Tx, now: Timestamp) -> Result<Waiting> {
              EXISTS (SELECT 1 FROM backup_tasks WHERE overdue_at <= $1) AS has_overdue,
              EXISTS (SELECT 1 FROM users WHERE summary_at <= $1) AS has_summary,
              EXISTS (SELECT 1 FROM catalogue_wishes) OR EXISTS (SELECT 1 FROM backup_destinations
-                     WHERE catalogue_wanted_at IS NOT NULL AND COALESCE(catalogue_next_at, 0) <= $1) AS has_catalogue",
+                     WHERE catalogue_wanted_at IS NOT NULL AND status = 'reachable'
+                         AND COALESCE(catalogue_next_at, 0) <= $1) AS has_catalogue",
         At(now)
     )?;
     row.ok_or_else(|| StoreError::Broken("a query without a row".to_owned()))

@@ -22,8 +22,8 @@ CREATE TABLE backup_task_logs (id bigint PRIMARY KEY, output text NOT NULL);
 
 INSERT INTO users VALUES (7, 'Grace Hopper', 'grace@example.org', '$2y$12$x', 'America/New_York'), (9, 'Nobody', 'nobody@example.org', NULL, 'UTC');
 INSERT INTO remote_servers (id, user_id, label, ip_address, username, port, database_password) VALUES
-    (3, 7, 'web''s server', '192.0.2.7', 'backup', '2222', 'eyJpdiI6IkJBUUVCQVFFQkFRRUJBUUVCQVFFQkE9PSIsInZhbHVlIjoia3Y0byszWkhwc1IrNlBYZnpYVDYyUT09IiwibWFjIjoiNTdmOWNlYjUwNWQwMTE0MTRmNzE1MjhmOTY0MGQyYTkzMGM4NTkwYTYxMWViNjdjNjdhZmQ4OGMxMGYwYTk5YiIsInRhZyI6IiJ9'),
-    (4, 7, 'gone', '192.0.2.8', 'backup', '22', NULL);
+    (3, 7, 'web''s server', '127.0.0.1', 'backup', '2222', 'eyJpdiI6IkJBUUVCQVFFQkFRRUJBUUVCQVFFQkE9PSIsInZhbHVlIjoia3Y0byszWkhwc1IrNlBYZnpYVDYyUT09IiwibWFjIjoiNTdmOWNlYjUwNWQwMTE0MTRmNzE1MjhmOTY0MGQyYTkzMGM4NTkwYTYxMWViNjdjNjdhZmQ4OGMxMGYwYTk5YiIsInRhZyI6IiJ9'),
+    (4, 7, 'gone', '127.0.0.1', 'backup', '22', NULL);
 UPDATE remote_servers SET marked_for_deletion_at = now() WHERE id = 4;
 INSERT INTO backup_destinations (id, user_id, label, type, s3_access_key, s3_secret_key, s3_bucket_name, custom_s3_endpoint, custom_s3_region, path_style_endpoint) VALUES
     (1, 7, 'bucket', 'custom_s3', 'eyJpdiI6IkFBQUFBQUFBQUFBQUFBQUFBQUFBQUE9PSIsInZhbHVlIjoiS3dDNVlzZG85OUdva3ZMS0FZcVZ2UT09IiwibWFjIjoiYTI5MGZhOGRiMDBhMGRhMTBkYTk5ZWE4NWIyNzA4YTEzNWMyNTk4M2Y4NzMyMmU3MGNjN2EzMWEyMjhlZjMwMiIsInRhZyI6IiJ9', 'eyJpdiI6IkFRRUJBUUVCQVFFQkFRRUJBUUVCQVE9PSIsInZhbHVlIjoiTmdXMGpBSjZiNXdMMWlDMG4rajF5UT09IiwibWFjIjoiZDhkMTNkNTRkNDM3YzdkZmI5M2EyZDc0YmUyYmIzYWI1MjQxNDI1NmMyNWVmZDI0ZDc1ZWVkZDY5ODc3NGE3NyIsInRhZyI6IiJ9', 'eyJpdiI6IkFnSUNBZ0lDQWdJQ0FnSUNBZ0lDQWc9PSIsInZhbHVlIjoiaEMrU21rSEpSTTdYd1VlNDdDb0VwQT09IiwibWFjIjoiM2EzMzhhNzFkNmUyMDNiMzNkYjBiNGRlMjVkZThhOGY4Njg5OWIwYmRjMzE5OTE1NWJjNDM5YjllMGU3N2RiMSIsInRhZyI6IiJ9', 'eyJpdiI6IkF3TURBd01EQXdNREF3TURBd01EQXc9PSIsInZhbHVlIjoicDE1cjdGYmt6RjhLTjhwM25uWGp6NkRNbXNqNEk4SEV2QXRzbEZkem5lWT0iLCJtYWMiOiIxZmEyOTg1NmQzNzhmYmIzMmNlOTk3NGM2ZTZjNDRjMmUzZmU5MWZmZDExYjNhY2NhN2ZkMWVmZDNiOWEyMzNlIiwidGFnIjoiIn0=', NULL, true),
