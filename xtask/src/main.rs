@@ -1,8 +1,9 @@
-//! All automation of Holdfast: `cargo xtask test | openapi | screenshots | bench … | torture`.
+//! All automation of Holdfast: `cargo xtask test | dist | openapi | screenshots | bench … | torture`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "automation speaks on the terminal")]
 
 mod bench;
 mod commands;
+mod dist;
 mod packages;
 mod test;
 #[cfg(test)]
@@ -20,6 +21,7 @@ const HELP: &str = "cargo xtask COMMAND
   bench archive   backups against `ssh tar | zstd -3 > file`; --repeats N [3]; draws docs/archive.svg
   bench scheduler 10,000 slots at one moment, idle cost of 100,000 tasks, on both databases
   bench pages     the overview with 10,000 tasks and 1,000,000 runs, and what a first visit loads
+  dist            what people install, in target/dist: archive, Debian package, list of libraries, checksums
   screenshots     the pictures of the README, in docs/screenshots
   bench api       requests per second and latencies on both databases; --seconds N per figure [10]
 ";
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         ["bench", "archive", rest @ ..] => bench::archive(rest),
         ["bench", "scheduler"] => bench::scheduler(),
         ["bench", "pages"] => bench::pages(),
+        ["dist"] => dist::run(),
         ["screenshots"] => test::screenshots(),
         ["torture", rest @ ..] => bench::torture(rest),
         ["help" | "--help" | "-h"] => {

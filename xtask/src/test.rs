@@ -7,20 +7,30 @@ use std::time::{Duration, Instant};
 use crate::bench::free_port;
 use crate::commands::{Result, cargo, output, root, step};
 use crate::packages::{
-    self, AGE, AIOSMTPD, BSDTAR, BUSYBOX, CHROMIUM, CHROMIUM_DRIVER, MARIADB, OPENSSL, POSTGRESQL, SSH, SSHD, ZSTD,
+    self, AGE, AIOSMTPD, BSDTAR, BUSYBOX, CHROMIUM, CHROMIUM_DRIVER, MARIADB, NGINX, OPENSSL, POSTGRESQL, PROMETHEUS,
+    SHELLCHECK, SSH, SSHD, SYSTEMD, ZSTD,
 };
 
 pub fn run() -> Result<()> {
     packages::install(&[POSTGRESQL, MARIADB, SSHD, SSH, BUSYBOX, BSDTAR, OPENSSL, AGE, ZSTD, AIOSMTPD])?;
-    packages::install(&[CHROMIUM, CHROMIUM_DRIVER])?;
+    packages::install(&[CHROMIUM, CHROMIUM_DRIVER, NGINX, PROMETHEUS, SHELLCHECK, SYSTEMD])?;
     step("formatting", &mut cargo(&["fmt", "--all", "--check"]))?;
     let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"];
     step("clippy", &mut cargo(&clippy))?;
+    containers()?;
     let moto = Moto::start()?;
     let mut tests = cargo(&["test", "--workspace", "--locked"]);
     step("tests", tests.env("TEST_MOTO_URL", &moto.url).env("TEST_AXE", packages::axe()?))?;
     drop(moto);
     schemathesis()
+}
+
+/// The files for containers, as far as that goes without an engine.
+fn containers() -> Result<()> {
+    step("Dockerfile", Command::new(packages::hadolint()?).args(["Dockerfile"]).current_dir(root()))?;
+    let mut compose = Command::new(packages::jsonschema()?);
+    compose.args(["--builtin-schema", "vendor.compose-spec", "compose.yaml", "compose.postgres.yaml"]);
+    step("compose files", compose.current_dir(root()))
 }
 
 /// A second S3 for the conformance suite; ended when dropped.

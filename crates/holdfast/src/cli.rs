@@ -18,6 +18,9 @@ pub enum Command {
     Migrate,
     Doctor { is_offline: bool },
     OpenApi,
+    Health,
+    Completions { shell: clap_complete::Shell },
+    Man { folder: PathBuf },
     KeyRotate,
     Demo { stay: bool },
     Export { output: PathBuf, passphrase_file: Option<PathBuf> },
@@ -97,6 +100,24 @@ pub fn parser() -> clap::Command {
                 .arg(flag("offline", "Do not reach for servers and destinations")),
         )
         .subcommand(clap::Command::new("openapi").about("Print the OpenAPI document"))
+        .subcommand(
+            clap::Command::new("health").about("Ask the process on this machine whether it is ready, for containers"),
+        )
+        .subcommand(
+            clap::Command::new("completions").about("Print completions for a shell").arg(
+                Arg::new("shell")
+                    .required(true)
+                    .value_name("SHELL")
+                    .value_parser(clap::value_parser!(clap_complete::Shell))
+                    .help("bash, zsh, fish, elvish or powershell"),
+            ),
+        )
+        .subcommand(
+            clap::Command::new("man")
+                .about("Write manual pages into a folder")
+                .hide(true)
+                .arg(Arg::new("folder").required(true).value_name("FOLDER").value_parser(clap::value_parser!(PathBuf))),
+        )
         .subcommand(
             clap::Command::new("key")
                 .about("The master key that seals all secrets")
@@ -373,6 +394,11 @@ pub fn command(matches: &ArgMatches) -> Result<Command, Failure> {
         "migrate" => Command::Migrate,
         "doctor" => Command::Doctor { is_offline: matches.get_flag("offline") },
         "openapi" => Command::OpenApi,
+        "health" => Command::Health,
+        "completions" => {
+            Command::Completions { shell: matches.get_one("shell").copied().unwrap_or(clap_complete::Shell::Bash) }
+        }
+        "man" => Command::Man { folder: matches.get_one::<PathBuf>("folder").cloned().unwrap_or_default() },
         "key" => Command::KeyRotate,
         "demo" => Command::Demo { stay: !matches.get_flag("no-stay") },
         "export" => {

@@ -12,13 +12,22 @@ pub mod token;
 pub mod user;
 mod watch;
 
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+use std::time::Duration;
+
 use holdfast_app::Origin;
 use holdfast_core::clock::{Clock as _, SystemClock};
 use holdfast_store::{Migrations, rotate};
 
+use crate::cli;
 use crate::failure::Failure;
 use crate::settings::Settings;
 use crate::wiring::open_app;
+
+/// Whoever asks for health is asked again soon.
+const HEALTH_LIMIT: Duration = Duration::from_secs(4);
 
 /// Who acts when a command does.
 pub fn origin() -> Origin {
@@ -36,6 +45,37 @@ pub fn openapi() -> Result<(), Failure> {
     let document = serde_json::to_string_pretty(&holdfast_api::document());
     println!("{}", document.map_err(|error| Failure::other(error.to_string()))?);
     Ok(())
+}
+
+/// For health checks where there is no other program to ask with.
+pub async fn health(settings: &Settings) -> Result<(), Failure> {
+    let mut address = settings.metrics_listen.unwrap_or(settings.listen);
+    if address.ip().is_unspecified() {
+        address.set_ip(match address.ip() {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    let away = |error: reqwest::Error| Failure::unreachable(format!("http://{address} does not answer: {error}"));
+    let http = reqwest::Client::builder().timeout(HEALTH_LIMIT).build().map_err(away)?;
+    let answer = http.get(format!("http://{address}/readyz")).send().await.map_err(away)?;
+    let (status, text) = (answer.status(), answer.text().await.map_err(away)?);
+    println!("{text}");
+    if status.is_success() { Ok(()) } else { Err(Failure::other("not ready")) }
+}
+
+pub fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
+    let mut out = Vec::new();
+    clap_complete::generate(shell, &mut cli::parser(), "holdfast", &mut out);
+    // Whoever closed the pipe does not want to read it.
+    let _closed = std::io::stdout().write_all(&out);
+    Ok(())
+}
+
+/// A page for the program and one for each command.
+pub fn manual(folder: &Path) -> Result<(), Failure> {
+    let written = std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(cli::parser(), folder));
+    written.map_err(|error| Failure::io(&error, folder))
 }
 
 pub async fn rotate_key(settings: &Settings) -> Result<(), Failure> {

@@ -79,6 +79,9 @@ async fn run(command: Command, settings: Settings) -> Result<(), Failure> {
         Command::Migrate => commands::migrate(&settings).await,
         Command::Doctor { is_offline } => Box::pin(commands::doctor::run(&settings, is_offline)).await,
         Command::OpenApi => commands::openapi(),
+        Command::Health => commands::health(&settings).await,
+        Command::Completions { shell } => commands::completions(shell),
+        Command::Man { folder } => commands::manual(&folder),
         Command::KeyRotate => commands::rotate_key(&settings).await,
         Command::Demo { stay } => Box::pin(commands::demo::demo(settings, stay)).await,
         Command::Export { output, passphrase_file } => {

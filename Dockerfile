@@ -1,0 +1,19 @@
+# syntax=docker/dockerfile:1
+FROM rust:1-bookworm AS build
+WORKDIR /src
+COPY . .
+RUN cargo build --release --locked --bin holdfast \
+    && install -D --mode=0755 target/release/holdfast /out/usr/bin/holdfast \
+    && install --directory --owner=65532 --group=65532 --mode=0700 /out/var/lib/holdfast
+
+# Holds libc, certificates and time zones, and no shell.
+FROM gcr.io/distroless/cc-debian12:nonroot
+COPY --from=build --chown=65532:65532 /out/ /
+USER 65532:65532
+ENV HOLDFAST_DATA_DIR=/var/lib/holdfast \
+    HOLDFAST_LISTEN=0.0.0.0:8080
+VOLUME /var/lib/holdfast
+EXPOSE 8080
+HEALTHCHECK --interval=30s --timeout=5s --start-period=20s CMD ["/usr/bin/holdfast", "health"]
+ENTRYPOINT ["/usr/bin/holdfast"]
+CMD ["serve"]
