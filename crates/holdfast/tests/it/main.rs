@@ -19,5 +19,7 @@ mod secrets;
 mod start;
 /// Killed, stopped and cut off, again and again; then the books are checked.
 mod torture;
+/// States that older versions left.
+mod upgrade;
 /// From another product's database.
 mod vanguard;
