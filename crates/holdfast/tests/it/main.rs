@@ -9,6 +9,8 @@ mod doctor;
 mod moving;
 /// The service as a process.
 mod process;
+/// A real nginx in front, as the manual says.
+mod proxy;
 /// Recovery by hand, as the page on it says, and the demo.
 mod recover;
 /// The command line of somebody elsewhere, and what it says when something is wrong.
