@@ -92,6 +92,44 @@ pub fn pages() -> Result<()> {
     step("measure", Command::new(support("bench_pages")).arg(target("holdfast")))
 }
 
+/// What the program takes when nobody uses it, beside what its peers say of themselves.
+pub fn footprint() -> Result<()> {
+    const STARTS: usize = 7;
+    step("build the service", &mut cargo(&["build", "--release", "--locked", "--package", "holdfast"]))?;
+    let binary = target("holdfast");
+    let size = std::fs::metadata(&binary).map_err(|error| error.to_string())?.len() as f64 / 1e6;
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let (mut times, mut idle) = (Vec::new(), None);
+    for number in 0..STARTS {
+        let address = format!("127.0.0.1:{}", free_port()?);
+        let mut command = Command::new(&binary);
+        command.arg("serve").env("HOLDFAST_DATA_DIR", folder.path().join("data")).env("HOLDFAST_LISTEN", &address);
+        let started = Instant::now();
+        let service = Running::start(command.env("HOLDFAST_LOG", "warn"))?;
+        wait_until_ready(&address)?;
+        times.push(started.elapsed().as_millis());
+        if number + 1 == STARTS {
+            idle = Some(Idle::watch(service.child.id())?);
+        }
+    }
+    let first = times[0];
+    times.sort_unstable();
+    let idle = idle.ok_or("nobody was watched")?;
+    println!("| what | Holdfast, measured here | goal | peers, as published |\n|---|---|---|---|");
+    println!(
+        "| memory when idle | {:.1} MiB, {:.2} % CPU | ≤ 40 MiB | Databasus: at least 500 MB of RAM; others say nothing |",
+        idle.memory_mib, idle.cpu_percent
+    );
+    println!(
+        "| what is installed | {size:.1} MB, one file | ≤ 40 MB | Backrest: an image of 220 MB (2025); others say nothing |"
+    );
+    println!(
+        "| start to first answer | {} ms, {first} ms with an empty folder | ≤ 1 s | Databasus: up to about 2 minutes; others say nothing |",
+        times[STARTS / 2]
+    );
+    Ok(())
+}
+
 fn build_support(example: &str) -> Result<()> {
     step("build the service", &mut cargo(&["build", "--release", "--locked", "--package", "holdfast"]))?;
     let build = ["build", "--profile", "profiling", "--locked", "--package", "holdfast-testkit", "--example", example];

@@ -22,6 +22,7 @@ const HELP: &str = "cargo xtask COMMAND
   bench scheduler 10,000 slots at one moment, idle cost of 100,000 tasks, on both databases
   bench pages     the overview with 10,000 tasks and 1,000,000 runs, and what a first visit loads
   dist            what people install, in target/dist: archive, Debian package, list of libraries, checksums
+  bench footprint memory, size and start of the idle service, beside what peers publish
   screenshots     the pictures of the README, in docs/screenshots
   bench api       requests per second and latencies on both databases; --seconds N per figure [10]
 ";
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         ["bench", "archive", rest @ ..] => bench::archive(rest),
         ["bench", "scheduler"] => bench::scheduler(),
         ["bench", "pages"] => bench::pages(),
+        ["bench", "footprint"] => bench::footprint(),
         ["dist"] => dist::run(),
         ["screenshots"] => test::screenshots(),
         ["torture", rest @ ..] => bench::torture(rest),
