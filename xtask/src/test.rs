@@ -18,6 +18,7 @@ pub fn run() -> Result<()> {
     let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"];
     step("clippy", &mut cargo(&clippy))?;
     containers()?;
+    book()?;
     let moto = Moto::start()?;
     let mut tests = cargo(&["test", "--workspace", "--locked"]);
     step("tests", tests.env("TEST_MOTO_URL", &moto.url).env("TEST_AXE", packages::axe()?))?;
@@ -82,6 +83,20 @@ pub fn screenshots() -> Result<()> {
     let arguments =
         ["test", "--locked", "--package", "holdfast", "--test", "browser", "screenshots", "--", "--ignored"];
     step("screenshots", cargo(&arguments).env("SCREENSHOTS", folder))
+}
+
+/// Writes what is made from the code, and builds the manual.
+pub fn docs() -> Result<()> {
+    let page = output(&mut cargo(&["run", "--quiet", "--package", "holdfast", "--", "settings"]))?;
+    let path = root().join("docs/configuration.md");
+    std::fs::write(&path, page).map_err(|error| format!("{}: {error}", path.display()))?;
+    book()
+}
+
+/// The manual, with every link that leads to another page of it followed.
+fn book() -> Result<()> {
+    let program = packages::mdbook()?;
+    step("manual", Command::new(program).arg("build").current_dir(root()))
 }
 
 pub fn write_openapi() -> Result<()> {

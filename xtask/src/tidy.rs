@@ -124,3 +124,27 @@ fn both_databases_have_the_same_migrations() {
     };
     assert_eq!(names("sqlite"), names("postgres"));
 }
+
+/// Links between the documents lead to files that are there, and the manual has every page.
+#[test]
+fn links_lead_somewhere() {
+    let mut pages = vec![root().join("README.md"), root().join("ARCHITECTURE.md"), root().join("CONTRIBUTING.md")];
+    let manual = std::fs::read_dir(root().join("docs")).unwrap().flatten().map(|entry| entry.path());
+    let manual: Vec<PathBuf> = manual.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
+    let summary = std::fs::read_to_string(root().join("docs/SUMMARY.md")).unwrap();
+    for page in &manual {
+        let name = page.file_name().unwrap().to_str().unwrap();
+        assert!(name == "SUMMARY.md" || summary.contains(&format!("({name})")), "the manual leaves out {name}");
+    }
+    pages.extend(manual);
+    for page in pages {
+        let text = std::fs::read_to_string(&page).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") || link.starts_with('#') {
+                continue;
+            }
+            let path = link.split('#').next().unwrap();
+            assert!(page.parent().unwrap().join(path).exists(), "{}: {link} leads nowhere", page.display());
+        }
+    }
+}

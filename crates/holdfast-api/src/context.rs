@@ -50,7 +50,8 @@ async fn add_context(State(settings): State<Arc<ContextSettings>>, mut request: 
     let (status, elapsed) = (response.status(), started.elapsed());
     span.in_scope(|| {
         let elapsed_ms = elapsed.as_millis() as u64;
-        if status.is_server_error() {
+        // Whoever asks whether it is ready asks often, and hears it from the answer.
+        if status.is_server_error() && route != "/readyz" {
             tracing::error!(%method, path, status = status.as_u16(), elapsed_ms, "answered");
         } else {
             tracing::debug!(%method, path, status = status.as_u16(), elapsed_ms, "answered");

@@ -6,7 +6,7 @@ use holdfast_core::page::Page;
 use holdfast_core::run::Trigger;
 use holdfast_store::destinations::{self, DestinationRow};
 use holdfast_store::runs::Subject;
-use holdfast_store::{Listing, Tx};
+use holdfast_store::{At, Listing, Tx, catalogue};
 
 use crate::error::{owned, written};
 use crate::{App, AppError, Caller, Result};
@@ -17,6 +17,12 @@ pub async fn list(app: &App, listing: &Listing) -> Result<Page<DestinationRow>> 
 
 pub async fn show(app: &App, caller: &Caller, id: DestinationId) -> Result<DestinationRow> {
     owned(caller, destinations::find(&mut app.store.read().await?, id).await?)
+}
+
+/// When its sealed list of everything was last written there, and why it could not be since.
+pub async fn catalogue(app: &App, caller: &Caller, id: DestinationId) -> Result<(Option<At>, Option<String>)> {
+    show(app, caller, id).await?;
+    Ok(catalogue::find(&mut app.store.read().await?, id.0).await?.unwrap_or_default())
 }
 
 pub async fn create(app: &App, caller: &Caller, input: &DestinationInput) -> Result<DestinationRow> {

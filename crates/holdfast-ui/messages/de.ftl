@@ -363,6 +363,9 @@ destination-path-style = Bucket im Pfad statt im Hostnamen
 destination-path-style-hint = Die meisten Dienste außer dem von Amazon erwarten das.
 destination-checked = Geprüft
 destination-check-means = Eine Prüfung schreibt ein kleines Objekt, liest es zurück, listet es auf und löscht es.
+destination-catalogue = Verzeichnis geschrieben
+destination-catalogue-behind = Das Verzeichnis konnte nicht geschrieben werden; es wird später wieder versucht.
+destination-catalogue-means = Jedes Ziel trägt eine versiegelte Liste von allem, was Sie haben. Mit ihr und dem Hauptschlüssel bringt das Ziel allein alles zurück.
 destination-tasks = Aufgaben, die hier speichern
 destination-delete-means = Das Ziel wird aus Holdfast entfernt. Es darf keine Backups enthalten, und keine Aufgabe darf es verwenden.
 

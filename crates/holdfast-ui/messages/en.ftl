@@ -326,6 +326,9 @@ destination-path-style = Bucket in the path rather than in the host name
 destination-path-style-hint = Most services other than Amazon's want this.
 destination-checked = Checked
 destination-check-means = A check writes a small object, reads it back, lists it and deletes it.
+destination-catalogue = Catalogue written
+destination-catalogue-behind = The catalogue could not be written and is tried again later.
+destination-catalogue-means = Every destination carries a sealed list of all you have. With it and the master key, the destination alone brings everything back.
 destination-tasks = Tasks that store here
 destination-delete-means = The destination goes from Holdfast. It must hold no backups, and no task may use it.
 

@@ -21,6 +21,7 @@ pub enum Command {
     Health,
     Completions { shell: clap_complete::Shell },
     Man { folder: PathBuf },
+    Settings,
     KeyRotate,
     Demo { stay: bool },
     Export { output: PathBuf, passphrase_file: Option<PathBuf> },
@@ -112,6 +113,7 @@ pub fn parser() -> clap::Command {
                     .help("bash, zsh, fish, elvish or powershell"),
             ),
         )
+        .subcommand(clap::Command::new("settings").about("Print the manual's page on settings").hide(true))
         .subcommand(
             clap::Command::new("man")
                 .about("Write manual pages into a folder")
@@ -327,6 +329,7 @@ fn server_parser() -> clap::Command {
         )
         .subcommand(one("show", "Show one"))
         .subcommand(one("check", "Try to reach it").arg(wait()))
+        .subcommand(clap::Command::new("key").about("Print your public key, which servers let in"))
 }
 
 fn apply_parser() -> clap::Command {
@@ -398,6 +401,7 @@ pub fn command(matches: &ArgMatches) -> Result<Command, Failure> {
         "completions" => {
             Command::Completions { shell: matches.get_one("shell").copied().unwrap_or(clap_complete::Shell::Bash) }
         }
+        "settings" => Command::Settings,
         "man" => Command::Man { folder: matches.get_one::<PathBuf>("folder").cloned().unwrap_or_default() },
         "key" => Command::KeyRotate,
         "demo" => Command::Demo { stay: !matches.get_flag("no-stay") },
@@ -534,6 +538,7 @@ fn server_action(matches: &ArgMatches) -> Result<ServerAction, Failure> {
     Ok(match action {
         "list" => ServerAction::List { search: optional(matches, "search") },
         "show" => ServerAction::Show { server: text(matches, "name") },
+        "key" => ServerAction::Key,
         "check" => ServerAction::Check { server: text(matches, "name"), wait: matches.get_flag("wait") },
         other => return Err(unknown(other)),
     })

@@ -81,6 +81,10 @@ async fn run(command: Command, settings: Settings) -> Result<(), Failure> {
         Command::OpenApi => commands::openapi(),
         Command::Health => commands::health(&settings).await,
         Command::Completions { shell } => commands::completions(shell),
+        Command::Settings => {
+            print!("{}", settings::reference());
+            Ok(())
+        }
         Command::Man { folder } => commands::manual(&folder),
         Command::KeyRotate => commands::rotate_key(&settings).await,
         Command::Demo { stay } => Box::pin(commands::demo::demo(settings, stay)).await,

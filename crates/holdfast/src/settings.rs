@@ -163,6 +163,34 @@ impl Setting {
     }
 }
 
+/// The table as a page of the manual.
+pub fn reference() -> String {
+    let mut page = "# Configuration\n\nMade by `cargo xtask docs` from the settings themselves.\n\nEach setting is a variable of the \
+        environment and, unless it is a secret, a flag of every command; flags win. Secrets also come from a file that \
+        `…_FILE` names.\nA name that begins with `HOLDFAST_` and is none of these is refused at start, so that a mistyped one \
+        is not silently ignored.\n\n| setting | flag | default | what |\n|---|---|---|---|\n"
+        .to_owned();
+    for setting in TABLE {
+        let name = match setting.secret {
+            true => format!("`{}` or `{}`", setting.name, setting.file_name()),
+            false => format!("`{}`", setting.name),
+        };
+        let flag = if setting.flag_too { format!("`--{}`", setting.flag()) } else { "–".to_owned() };
+        // What a default depends on stands in brackets at the end of the help.
+        let (help, stated) = match setting.help.rsplit_once(" [") {
+            Some((help, stated)) => (help, stated.trim_end_matches(']')),
+            None => (setting.help, setting.default),
+        };
+        let default = match (stated, setting.default) {
+            ("", _) => String::new(),
+            (stated, "") => stated.to_owned(),
+            (_, default) => format!("`{default}`"),
+        };
+        page += &format!("| {name} | {flag} | {default} | {} |\n", help.replace('|', "\\|"));
+    }
+    page
+}
+
 /// What was given, by name: flags before environment.
 struct Given<'a> {
     matches: &'a ArgMatches,
@@ -512,6 +540,12 @@ mod tests {
             let message = load(&[], &[(name, value)]).unwrap_err();
             assert!(message.contains(expected) && !message.contains('\n'), "{message}");
         }
+    }
+
+    #[test]
+    fn the_page_on_configuration_is_current() {
+        let written = include_str!("../../../docs/configuration.md");
+        assert_eq!(written, reference(), "run cargo xtask docs");
     }
 
     #[test]

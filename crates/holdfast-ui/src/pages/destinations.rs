@@ -57,6 +57,8 @@ struct DestinationPage {
     state: Markup,
     error: Option<(String, String)>,
     checked: Option<Markup>,
+    catalogue: Option<Markup>,
+    catalogue_error: Option<String>,
 }
 
 fn reach(t: Words, row: &DestinationRow) -> Markup {
@@ -103,6 +105,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
     let is_check = |kind: &str| RunKind::parse(kind) == Some(RunKind::CheckDestination);
     let is_checking = live.iter().any(|run| run.destination_id == Some(row.id) && is_check(&run.kind));
     let code = row.last_error_code.clone().unwrap_or_default();
+    let (written, catalogue_error) = destinations::catalogue(&ui.app, &person.caller, DestinationId(row.id)).await?;
     let page = DestinationPage {
         frame: person.frame(&ui, Place::Destinations).await?,
         id: row.id,
@@ -114,6 +117,8 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
         state: if is_checking { state("running", &t.say("server-checking")) } else { reach(t, &row) },
         error: row.last_error.clone().map(|text| (text, advice(t, &code))),
         checked: row.last_checked_at.map(|at| person.reader.when(at.0)),
+        catalogue: written.map(|at| person.reader.when(at.0)),
+        catalogue_error,
         label: row.label,
     };
     Ok(render(StatusCode::OK, &page))
@@ -280,6 +285,8 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         state: state("failed", "unreachable"),
         error: Some((hostile.into(), "Do this.".into())),
         checked: Some(Markup("<time>now</time>".into())),
+        catalogue: Some(Markup("<time>now</time>".into())),
+        catalogue_error: Some(hostile.into()),
     };
     vec![list(vec![line]).render().unwrap(), list(Vec::new()).render().unwrap(), one.render().unwrap()]
 }

@@ -61,6 +61,7 @@ pub enum ServerAction {
     List { search: Option<String> },
     Show { server: String },
     Check { server: String, wait: bool },
+    Key,
 }
 
 /// How a command prints: for people, or as the API gave it.
@@ -401,6 +402,10 @@ async fn servers(client: &Client, action: ServerAction, printer: Printer) -> Res
                     text(&status["last_connected_at"]),
                 ]
             });
+        }
+        ServerAction::Key => {
+            let found = client.get("/api/ssh-key").await?;
+            printer.one(&found, |found| text(&found["public_key"]));
         }
         ServerAction::Show { server } => {
             let found = client.get(&format!("{PATH}/{}", id(&server).await?)).await?;

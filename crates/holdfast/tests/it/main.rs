@@ -11,6 +11,8 @@ mod moving;
 mod process;
 /// A real nginx in front, as the manual says.
 mod proxy;
+/// The README, followed to the letter.
+mod readme;
 /// Recovery by hand, as the page on it says, and the demo.
 mod recover;
 /// The command line of somebody elsewhere, and what it says when something is wrong.

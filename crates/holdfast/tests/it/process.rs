@@ -68,11 +68,22 @@ pub struct Service {
     pub log: Arc<Mutex<String>>,
 }
 
+/// The service of somebody with this home and no settings but its port.
+pub fn start_in(home: &Path, port: u16) -> Service {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    command.env_clear().env("HOME", home);
+    Service::launch(&mut command, port)
+}
+
 impl Service {
     fn start(installation: &Installation, environment: &[(&str, &str)]) -> Self {
-        let address = format!("127.0.0.1:{}", free_port());
         let mut command = installation.command(&["serve"]);
-        command.env("HOLDFAST_LISTEN", &address).envs(environment.iter().copied());
+        Self::launch(command.envs(environment.iter().copied()), free_port())
+    }
+
+    fn launch(command: &mut Command, port: u16) -> Self {
+        let address = format!("127.0.0.1:{port}");
+        command.env("HOLDFAST_LISTEN", &address);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let (copy, mut stderr) = (log.clone(), child.stderr.take().unwrap());
