@@ -136,7 +136,11 @@ fn sync_folder(path: &Path) -> std::io::Result<()> {
 fn warn_when_others_can_read(path: &Path) {
     let open = std::fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o077 != 0);
     if open {
-        tracing::warn!(path = %path.display(), "other users can read the master key; run chmod 600 on it");
+        static TOLD: std::sync::Once = std::sync::Once::new();
+        // It is read again and again; once is enough to hear it.
+        TOLD.call_once(
+            || tracing::warn!(path = %path.display(), "other users can read the master key; run chmod 600 on it"),
+        );
     }
 }
 

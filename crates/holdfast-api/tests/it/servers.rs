@@ -17,7 +17,7 @@ on_both_engines! {
         });
         assert_eq!(server["connection"], connection);
         let status = json!({"connectivity": "unknown", "last_connected_at": null, "last_error": null, "error_code": null,
-            "latency_ms": null, "tools": []});
+            "last_checked_at": null, "latency_ms": null, "tools": []});
         assert_eq!(server["status"], status);
         let path = format!("/api/remote-servers/{}", server["id"]);
         let cleared = user.client.put(&path, json!({"database_password": null})).await.data(200);

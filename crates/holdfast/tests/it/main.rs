@@ -3,6 +3,8 @@
 
 /// Accounts and tokens from the command line, beside a running service.
 mod commands;
+/// What the files for containers start.
+mod containers;
 /// What an operator who asks is told.
 mod doctor;
 /// Moving to another installation, and coming back from a bucket alone.
