@@ -8,7 +8,8 @@ RUN cargo build --release --locked --bin holdfast \
 
 # Holds libc, certificates and time zones, and no shell.
 FROM gcr.io/distroless/cc-debian12:nonroot
-COPY --from=build --chown=65532:65532 /out/ /
+COPY --from=build /out/usr/bin/holdfast /usr/bin/holdfast
+COPY --from=build --chown=65532:65532 --chmod=0700 /out/var/lib/holdfast /var/lib/holdfast
 USER 65532:65532
 ENV HOLDFAST_DATA_DIR=/var/lib/holdfast \
     HOLDFAST_LISTEN=0.0.0.0:8080

@@ -69,10 +69,14 @@ pub fn package(binary: &Path, folder: &Path) -> Result<()> {
     fill(binary, &stage)?;
     let name = format!("holdfast-{version}-linux-{architecture}");
     let archive = folder.join(format!("{name}.tar.gz"));
+    // Files alone: an entry for a folder would change, or even replace, the one that a system has.
+    let files = output(Command::new("find").args([".", "-type", "f", "-printf", "%P\\n"]).current_dir(&stage))?;
+    let mut files: Vec<&str> = files.lines().collect();
+    files.sort_unstable();
     let mut tar = Command::new("tar");
-    tar.args(["--create", "--gzip", "--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
-    tar.arg(format!("--transform=s,^\\.,{name},")).arg("--file").arg(&archive).arg("--directory").arg(&stage).arg(".");
-    run_quietly(&mut tar)?;
+    tar.args(["--create", "--gzip", "--owner=0", "--group=0", "--numeric-owner", "--mode=u=rwX,go=rX"]);
+    tar.arg(format!("--transform=s,^,{name}/,")).arg("--file").arg(&archive).arg("--directory").arg(&stage);
+    run_quietly(tar.args(files))?;
     debian(&stage, folder, &version, &architecture)?;
     let list = serde_json::to_vec_pretty(&bill_of_materials(&version)?).map_err(|error| error.to_string())?;
     put(folder, &format!("holdfast-{version}.cdx.json"), &list)?;
@@ -93,7 +97,7 @@ fn fill(binary: &Path, stage: &Path) -> Result<()> {
     let manual = stage.join("usr/share/man/man1");
     run_quietly(Command::new(&program).arg("man").arg(&manual))?;
     run_quietly(Command::new("sh").args(["-c", "gzip --best --no-name *.1"]).current_dir(&manual))?;
-    copy("packaging/holdfast.service", stage, "lib/systemd/system/holdfast.service", "0644")?;
+    copy("packaging/holdfast.service", stage, "usr/lib/systemd/system/holdfast.service", "0644")?;
     copy("packaging/debian/default", stage, "etc/default/holdfast", "0644")?;
     let documents = [
         ("README.md", "README.md"),
@@ -228,7 +232,7 @@ mod tests {
         assert_eq!(said.trim(), format!("holdfast {version}"));
         for path in [
             "etc/default/holdfast",
-            "lib/systemd/system/holdfast.service",
+            "usr/lib/systemd/system/holdfast.service",
             "usr/share/man/man1/holdfast.1.gz",
             "usr/share/man/man1/holdfast-task-run.1.gz",
             "usr/share/doc/holdfast/copyright",
@@ -255,8 +259,17 @@ mod tests {
         assert!(all_hashed && components.iter().all(|component| component["licenses"].is_array()));
 
         let archive = out.join(format!("holdfast-{version}-linux-{architecture}.tar.gz"));
-        let files = output(Command::new("tar").arg("--list").arg("--file").arg(archive)).unwrap();
+        let files = output(Command::new("tar").arg("--list").arg("--file").arg(&archive)).unwrap();
         assert!(files.contains("/usr/bin/holdfast") && !files.contains("DEBIAN"), "{files}");
+        assert!(files.lines().all(|name| !name.ends_with('/')), "an entry for a folder: {files}");
+        // As the manual says, into a system whose /lib is a link.
+        let system = folder.path().join("system");
+        std::fs::create_dir_all(system.join("usr/lib")).unwrap();
+        std::os::unix::fs::symlink("usr/lib", system.join("lib")).unwrap();
+        let mut extract = Command::new("tar");
+        extract.args(["--extract", "--gzip", "--strip-components=1", "--no-overwrite-dir", "--directory"]).arg(&system);
+        run_quietly(extract.arg("--file").arg(&archive)).unwrap();
+        assert!(system.join("lib/systemd/system/holdfast.service").exists() && system.join("lib").is_symlink());
     }
 
     /// The unit, as systemd itself reads it.

@@ -54,7 +54,7 @@ async fn make_admin(app: &App, given: Option<(&str, &Secret)>) -> Result<FirstSt
     let now = app.now();
     let mut tx = app.store.begin().await?;
     let unclaimed = users::find_unclaimed_admin(&mut tx).await?;
-    if unclaimed.is_none() && users::count(&mut tx).await? > 0 {
+    if unclaimed.is_none() && users::list(&mut tx).await?.iter().any(|user| user.is_admin) {
         return Ok(FirstStart::Ready);
     }
     let system = Origin { actor: "system".to_owned(), ..Origin::default() };

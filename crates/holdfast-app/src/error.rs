@@ -36,6 +36,16 @@ pub enum AppError {
     Internal(String),
 }
 
+impl AppError {
+    /// What happened, for logs and for whoever runs the service: also what users are not told.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Unavailable(reason) | Self::Internal(reason) => reason.clone(),
+            error => error.to_string(),
+        }
+    }
+}
+
 impl From<StoreError> for AppError {
     fn from(error: StoreError) -> Self {
         match error {

@@ -1,6 +1,6 @@
 //! How the installation does: whether it can work, and figures for those who watch it.
 
-use holdfast_core::Timestamp;
+use holdfast_core::{Timestamp, clock};
 use holdfast_store::figures::{self, Figures};
 use holdfast_store::workers;
 
@@ -10,8 +10,11 @@ use crate::{App, Result};
 const TASKS: i64 = 10_000;
 /// Schedulers look every second; a slot that has waited for so long was seen by none.
 const LAG_SECS: i64 = 120;
-/// Workers say every few seconds that they are there.
-const SILENCE_SECS: i64 = 60;
+/// Workers say once a minute that they are there, and may be late once.
+const SILENCE_SECS: i64 = 150;
+
+/// What is older has been seen, or nobody wants to.
+const LATELY_SECS: i64 = 3 * 86_400;
 
 /// One thing that was looked at.
 #[derive(Debug, Clone)]
@@ -38,7 +41,7 @@ pub async fn check(app: &App) -> Vec<Check> {
     }
     let told = |name: &'static str, looked: Result<Option<String>>| {
         let problem = looked.unwrap_or_else(|error| {
-            tracing::warn!(name, %error, "a check failed");
+            tracing::warn!(name, reason = error.reason(), "a check failed");
             Some("could not be looked at; see the log".to_owned())
         });
         Check { name, problem }
@@ -72,7 +75,7 @@ async fn check_scheduler(app: &App) -> Result<Option<String>> {
 async fn check_workers(app: &App) -> Result<Option<String>> {
     let known = workers::list(&mut app.store.read().await?).await?;
     let is_there = known.iter().any(|worker| seconds_since(app.now(), worker.seen_at.0) <= SILENCE_SECS);
-    Ok((!is_there).then(|| "no worker has been heard of for a minute; start `holdfast worker`".to_owned()))
+    Ok((!is_there).then(|| "no worker has been heard of for minutes; start `holdfast worker`".to_owned()))
 }
 
 /// How far this clock is ahead of the database's, in seconds; or of the newest that was written, when that is later.
@@ -84,9 +87,10 @@ pub async fn clock_skew(app: &App) -> Result<i64> {
     Ok(if newest < 0 { newest } else { database })
 }
 
-/// Messages that nobody got.
+/// Messages of the last days that nobody got.
 pub async fn undelivered(app: &App) -> Result<i64> {
-    Ok(figures::find(&mut app.store.read().await?).await?.notices_undelivered)
+    let since = clock::from_micros(app.now().as_microsecond() - LATELY_SECS * 1_000_000);
+    Ok(figures::count_undelivered(&mut app.store.read().await?, since).await?)
 }
 
 /// What the database knows, as Prometheus reads it.
@@ -122,7 +126,7 @@ fn gauges(found: &Figures, now: Timestamp, workers: usize) -> Vec<Gauge> {
         ("holdfast_queue_age_seconds", "Since the run that waits longest does.", one(age(found.queued_since))),
         ("holdfast_runs_running", "Runs under way.", one(found.running)),
         ("holdfast_scheduler_lag_seconds", "How late the earliest slot is.", one(age(found.next_slot_at))),
-        ("holdfast_workers", "Workers heard of within a minute.", one(i64::try_from(workers).unwrap_or(i64::MAX))),
+        ("holdfast_workers", "Workers heard of lately.", one(i64::try_from(workers).unwrap_or(i64::MAX))),
         (
             "holdfast_tasks",
             "Tasks by how they stand; one that failed and is overdue counts as both.",

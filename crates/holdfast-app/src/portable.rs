@@ -94,17 +94,31 @@ pub async fn export(app: &App, owner: Option<UserId>) -> Result<Document> {
     })
 }
 
+/// Whether rows can keep their ids: nobody has put anything here yet.
+pub async fn is_empty(app: &App) -> Result<bool> {
+    Ok(portable::is_empty(&mut app.store.read().await?).await?)
+}
+
+/// How a document is taken in.
+#[derive(Debug, Clone, Copy)]
+pub struct Manner {
+    pub keep_ids: bool,
+    pub is_paused: bool,
+}
+
 /// Takes everything in, or nothing. Nobody who is here already is touched.
-pub async fn import(app: &App, origin: &Origin, document: &Document, is_paused: bool) -> Result<Taken> {
+pub async fn import(app: &App, origin: &Origin, document: &Document, manner: Manner) -> Result<Taken> {
     let mut tx = app.store.begin().await?;
     for email in document.emails() {
-        if users::find_by_email(&mut tx, &email).await?.is_some() {
+        let known = users::find_by_email(&mut tx, &email).await?;
+        if known.is_some_and(|known| !manner.keep_ids || known.password_hash.is_some()) {
             return Err(AppError::Conflict(format!(
                 "There is an account for {email} here already. Import into an installation that does not have it."
             )));
         }
     }
-    let taken = portable::write(&mut tx, &document.contents, is_paused.then(|| app.now())).await?;
+    let paused_at = manner.is_paused.then(|| app.now());
+    let taken = portable::write(&mut tx, &document.contents, manner.keep_ids, paused_at).await?;
     let detail = format!("{} accounts, written {} by {}", taken.users.len(), document.made_at, document.made_by);
     app.audit_as(&mut tx, None, origin, "installation.imported", &detail).await?;
     tx.commit().await?;

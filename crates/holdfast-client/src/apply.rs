@@ -1,7 +1,7 @@
 //! Settings kept in a file: what it wants is compared with what the service has, told as a plan, and done when asked for.
 //! Fields are those of the API; what the API names by id, the file names by label. What the file does not name stays.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::call::Result;
 use crate::{Client, ClientError};
 
 /// Things of one kind that a service is asked for; nobody keeps more in a file.
-const MOST: usize = 10_000;
+const MOST: usize = 100_000;
 /// A file that is longer was not written by anybody.
 const FILE_BYTES: u64 = 4 << 20;
 
@@ -67,7 +67,7 @@ const KINDS: &[Kind] = &[
         links: &[],
         secrets: &["value", "pushover_token"],
         read: |found| pick(found, &[("label", "/label"), ("type", "/type"), ("notifications", "/notifications")]),
-        has_secret: |_, _| true,
+        has_secret: |found, name| name == "value" || found["type"] != "pushover",
     },
     Kind {
         name: "remote_servers",
@@ -181,6 +181,11 @@ fn pick(found: &Value, places: &[(&str, &str)]) -> Fields {
     places.iter().map(|(name, place)| ((*name).to_owned(), at(place))).collect()
 }
 
+/// Only `true` and `false` are that: a label may be `no`.
+fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! { strict_booleans: true }
+}
+
 fn wrong(text: String) -> ClientError {
     ClientError::Settings(text)
 }
@@ -210,7 +215,7 @@ impl Wanted {
     }
 
     fn parse(text: &str, folder: &Path) -> Result<Self> {
-        let document: Value = serde_saphyr::from_str(text).map_err(|error| {
+        let document: Value = serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
             let text = error.to_string();
             wrong(text.lines().next().unwrap_or_default().to_owned())
         })?;
@@ -242,14 +247,14 @@ impl Wanted {
 
 fn read_item(kind: &'static Kind, item: &Value, folder: &Path) -> Result<Item> {
     let Value::Object(given) = item else { return Err(wrong(format!("every one of {} has fields", kind.name))) };
-    let label = given.get("label").and_then(Value::as_str).filter(|label| !label.is_empty());
+    let label = given.get("label").and_then(Value::as_str).map(str::trim).filter(|label| !label.is_empty());
     let label = label.ok_or_else(|| wrong(format!("every one of {} needs a label", kind.name)))?.to_owned();
     let odd = |field: &str, what: &str| wrong(format!("{} {label:?}: {field} {what}", kind.one));
     let mut out =
         Item { label: label.clone(), fields: Fields::new(), links: BTreeMap::new(), secrets: BTreeMap::new() };
     for (field, value) in given {
         if kind.fields.contains(&field.as_str()) {
-            out.fields.insert(field.clone(), value.clone());
+            out.fields.insert(field.clone(), tidy(field, value));
         } else if let Some(link) = kind.links.iter().find(|link| link.field == field) {
             let labels = match (value, link.is_many) {
                 (Value::Null, _) => Some(Vec::new()),
@@ -260,7 +265,10 @@ fn read_item(kind: &'static Kind, item: &Value, folder: &Path) -> Result<Item> {
                 _ => None,
             };
             let what = if link.is_many { "must be a list of labels" } else { "must be a label" };
-            out.links.insert(link.field, labels.ok_or_else(|| odd(field, what))?);
+            let mut labels = labels.ok_or_else(|| odd(field, what))?;
+            labels.sort();
+            labels.dedup();
+            out.links.insert(link.field, labels);
         } else if let Some((name, secret)) =
             read_secret(kind, field, value, folder).map_err(|what| odd(field, &what))?
         {
@@ -270,6 +278,19 @@ fn read_item(kind: &'static Kind, item: &Value, folder: &Path) -> Result<Item> {
         }
     }
     Ok(out)
+}
+
+/// A value as the service will show it again.
+fn tidy(field: &str, value: &Value) -> Value {
+    let Value::String(text) = value else { return value.clone() };
+    let text = text.trim();
+    json!(match field {
+        "source_path" | "store_path" | "custom_s3_endpoint" if text.len() > 1 => text.trim_end_matches('/').to_owned(),
+        "excluded_tables" => text.split(',').map(str::trim).collect::<Vec<_>>().join(","),
+        "custom_cron" => text.split_whitespace().collect::<Vec<_>>().join(" "),
+        "type" => text.trim_end_matches("_webhook").to_owned(),
+        _ => text.to_owned(),
+    })
 }
 
 /// A secret stands in the file itself, in the environment, or in a file of its own.
@@ -366,13 +387,18 @@ impl Plan {
     pub async fn make(client: &Client, wanted: Wanted, resend_secrets: bool) -> Result<Self> {
         let mut plan = Self { steps: Vec::new(), unnamed: Vec::new(), unchanged: 0, ids: BTreeMap::new() };
         let mut labels: BTreeMap<(&'static str, i64), String> = BTreeMap::new();
-        let mut found = Vec::new();
+        let (mut found, mut ambiguous) = (Vec::new(), BTreeSet::new());
         for kind in KINDS {
             let rows = client.list(kind.path, &[], MOST).await?;
+            if rows.len() >= MOST {
+                return Err(wrong(format!("the service has more {} than a file can be compared with", kind.name)));
+            }
             for row in &rows {
                 let (Some(id), Some(label)) = (row["id"].as_i64(), row["label"].as_str()) else { continue };
                 labels.insert((kind.name, id), label.to_owned());
-                plan.ids.insert((kind.name, label.to_owned()), id);
+                if plan.ids.insert((kind.name, label.to_owned()), id).is_some() {
+                    ambiguous.insert((kind.name, label.to_owned()));
+                }
             }
             found.push(rows);
         }
@@ -384,6 +410,10 @@ impl Plan {
             for item in items {
                 for link in kind.links {
                     for label in item.links.get(link.field).into_iter().flatten() {
+                        if ambiguous.contains(&(link.kind, label.clone())) {
+                            let what = format!("{} names {label:?}, and there are several", link.field);
+                            return Err(wrong(format!("{} {:?}: {what}; rename them first", kind.one, item.label)));
+                        }
                         if !known(link.kind, label, &wanted) {
                             let text = format!(
                                 "{} {:?}: {} names {label:?}, which is nowhere",
@@ -510,9 +540,19 @@ fn update(
 ) -> Option<Step> {
     let is = (kind.read)(row);
     let (mut body, mut fields, mut pause) = (Fields::new(), Vec::new(), None);
-    for (name, value) in item.fields {
+    let (mut wanted, has_cron) = (item.fields, !is.get("custom_cron").is_none_or(Value::is_null));
+    // A cron expression rules for as long as it is there.
+    if has_cron && wanted.contains_key("frequency") && !wanted.contains_key("custom_cron") {
+        wanted.insert("custom_cron".to_owned(), Value::Null);
+    }
+    // Another type starts afresh: the service wants all of it, secrets too.
+    let is_other_type = wanted.get("type").is_some_and(|wanted| !same(is.get("type").unwrap_or(&Value::Null), wanted));
+    for (name, value) in wanted {
         let now = is.get(&name).cloned().unwrap_or(Value::Null);
         if same(&now, &value) {
+            if is_other_type && name != PAUSED {
+                body.insert(name, value);
+            }
             continue;
         }
         fields.push((name.clone(), shown(&now), shown(&value)));
@@ -543,7 +583,7 @@ fn update(
     }
     for (name, secret) in item.secrets {
         let is_set = (kind.has_secret)(row, name);
-        if !is_set || resend_secrets {
+        if !is_set || resend_secrets || is_other_type {
             let was = if is_set { "(secret)" } else { "none" };
             fields.push((name.to_owned(), was.to_owned(), "(secret)".to_owned()));
             body.insert(name.to_owned(), Value::String(secret));
@@ -562,15 +602,20 @@ fn update(
     })
 }
 
-/// Nothing and empty are the same, and so are paths with and without a last slash.
+/// Nothing and empty are the same; of an object only what is named counts.
 fn same(now: &Value, wanted: &Value) -> bool {
-    let plain = |value: &Value| match value {
-        Value::String(text) if text.is_empty() => Value::Null,
-        Value::Array(items) if items.is_empty() => Value::Null,
-        Value::String(text) if text.len() > 1 => Value::String(text.trim_end_matches('/').to_owned()),
-        value => value.clone(),
+    let is_nothing = |value: &Value| match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
     };
-    plain(now) == plain(wanted)
+    match (now, wanted) {
+        (Value::Object(now), Value::Object(wanted)) => {
+            wanted.iter().all(|(name, value)| same(now.get(name).unwrap_or(&Value::Null), value))
+        }
+        (now, wanted) => now == wanted || (is_nothing(now) && is_nothing(wanted)),
+    }
 }
 
 fn shown(value: &Value) -> String {
@@ -630,7 +675,9 @@ mod tests {
         ]);
         let kind = KINDS.last().unwrap();
         let step = |text: &str, resend: bool| {
-            let item = read_item(kind, &serde_saphyr::from_str::<Value>(text).unwrap(), Path::new("")).unwrap();
+            let item =
+                read_item(kind, &serde_saphyr::from_str_with_options::<Value>(text, options()).unwrap(), Path::new(""))
+                    .unwrap();
             update(kind, item, &row, &labels, resend)
         };
         let same = "{label: a, source_path: /srv/, frequency: daily, time_to_run_at: '03:00', tags: [y, x], \

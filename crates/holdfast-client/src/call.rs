@@ -53,6 +53,7 @@ impl Client {
         // A redirect could carry the token to somebody else.
         let mut builder = reqwest::Client::builder()
             .connect_timeout(CONNECT)
+            .read_timeout(TIMEOUT)
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("holdfast/", env!("CARGO_PKG_VERSION")));
         if let Some(pem) = ca_pem {

@@ -17,6 +17,9 @@ fn damaged(error: &io::Error) -> EngineError {
 }
 
 pub fn compress(plain: &[u8]) -> Result<Vec<u8>> {
+    if plain.len() as u64 > LIMIT {
+        return Err(EngineError::new(FailureCode::Internal, "There is more than one document can hold."));
+    }
     let packed = zstd::stream::encode_all(plain, LEVEL);
     packed.map_err(|error| EngineError::new(FailureCode::Internal, error.to_string()))
 }

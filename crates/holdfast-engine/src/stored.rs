@@ -149,11 +149,14 @@ impl Engine {
         store.list(prefix, limit).await
     }
 
-    /// A small object, whole.
-    pub async fn get(&self, destination: &crate::DestinationSpec, key: &str) -> Result<Bytes> {
+    /// An object of up to `most` bytes, whole.
+    pub async fn get(&self, destination: &crate::DestinationSpec, key: &str, most: u64) -> Result<Bytes> {
         let (store, _) = self.settings.destination.open(destination).await?;
         let missing = || EngineError::new(FailureCode::Missing, format!("{key} is not there."));
         let stat = store.stat(key).await?.ok_or_else(missing)?;
+        if stat.size > most {
+            return Err(EngineError::corrupt(format!("{key} is larger than anything of ours.")));
+        }
         store.read(key, 0..stat.size).await
     }
 

@@ -41,12 +41,12 @@ pub struct DueRow {
 pub async fn claim(tx: &mut Tx, limit: i64, lease: Timestamp, now: Timestamp) -> Result<Vec<DueRow>> {
     const SQL: &str = "UPDATE backup_destinations SET catalogue_next_at = $1 WHERE id IN
             (SELECT id FROM backup_destinations WHERE catalogue_wanted_at IS NOT NULL AND status = 'reachable'
-                 AND COALESCE(catalogue_next_at, 0) <= $2 ORDER BY catalogue_wanted_at LIMIT $3)
+                 AND COALESCE(catalogue_next_at, 0) <= $2 ORDER BY COALESCE(catalogue_next_at, 0), id LIMIT $3)
         RETURNING id, user_id, catalogue_wanted_at AS wanted_at, catalogue_key AS key,
             catalogue_pending AS pending";
     const SHARED: &str = "UPDATE backup_destinations SET catalogue_next_at = $1 WHERE id IN
             (SELECT id FROM backup_destinations WHERE catalogue_wanted_at IS NOT NULL AND status = 'reachable'
-                 AND COALESCE(catalogue_next_at, 0) <= $2 ORDER BY catalogue_wanted_at LIMIT $3 FOR UPDATE SKIP LOCKED)
+                 AND COALESCE(catalogue_next_at, 0) <= $2 ORDER BY COALESCE(catalogue_next_at, 0), id LIMIT $3 FOR UPDATE SKIP LOCKED)
         RETURNING id, user_id, catalogue_wanted_at AS wanted_at, catalogue_key AS key,
             catalogue_pending AS pending";
     let sql = if tx.is_sqlite() { SQL } else { SHARED };
@@ -85,6 +85,13 @@ pub async fn finish(tx: &mut Tx, due: &DueRow, lease: Timestamp, written: &Writt
         At(lease)
     )?;
     Ok(noted == 1)
+}
+
+/// Puts the next one off for longer, unless somebody has it by now.
+pub async fn wait_until(tx: &mut Tx, due: &DueRow, planned: Timestamp, next_at: Timestamp) -> Result<()> {
+    let sql = "UPDATE backup_destinations SET catalogue_next_at = $1 WHERE id = $2 AND catalogue_next_at = $3";
+    execute!(tx, sql, At(next_at), due.id, At(planned))?;
+    Ok(())
 }
 
 /// Nothing can be written there yet; the next change wants it again.

@@ -83,6 +83,8 @@ pub enum Migrations {
     Apply,
     /// Make it where there is none, and refuse to touch an older one: a service may be running on it.
     OnlyCreate,
+    /// Only look at what is there, of this version.
+    Never,
 }
 
 /// The database and the keys to its secrets. Cheap to clone.

@@ -1,5 +1,7 @@
 //! How the whole installation does, in figures for those who watch it. Nothing here names a user or what is theirs.
 
+use holdfast_core::Timestamp;
+
 use crate::{At, Result, StoreError, Tx};
 
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -74,6 +76,12 @@ pub async fn find_clock(tx: &mut Tx) -> Result<Option<At>> {
 pub async fn find_newest(tx: &mut Tx) -> Result<Option<At>> {
     let sql = "SELECT created_at FROM runs ORDER BY id DESC LIMIT 1";
     Ok(fetch_optional!(tx, (At,), sql)?.map(|(at,)| at))
+}
+
+/// Messages since then that nobody got.
+pub async fn count_undelivered(tx: &mut Tx, since: Timestamp) -> Result<i64> {
+    let sql = "SELECT COUNT(*) FROM notices WHERE status = 'undelivered' AND created_at >= $1";
+    fetch_scalar!(tx, i64, sql, At(since))
 }
 
 /// When tasks that are not paused succeeded last.

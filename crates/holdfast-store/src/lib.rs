@@ -53,7 +53,7 @@ pub use at::At;
 pub use engine::{Migrations, Options, Store, Tx};
 pub use error::{StartError, StoreError};
 pub use listing::Listing;
-pub use sealing::{Place, SEALED_COLUMNS, rotate};
+pub use sealing::{Place, SEALED_COLUMNS, open_file, rotate};
 
 /// What every query gives back.
 pub type Result<T> = std::result::Result<T, StoreError>;

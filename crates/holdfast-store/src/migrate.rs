@@ -48,8 +48,11 @@ pub(crate) async fn run(tx: &mut Tx, migrations: Migrations, now: Timestamp) -> 
     if applied > MIGRATIONS.last().map_or(0, |last| last.version) {
         return Err(StartError::NewerDatabase { found: applied });
     }
+    if applied == 0 && migrations == Migrations::Never {
+        return Err(StartError::Database("there is no installation of Holdfast in this database".to_owned()));
+    }
     let is_behind = applied > 0 && MIGRATIONS.iter().any(|migration| migration.version > applied);
-    if is_behind && migrations == Migrations::OnlyCreate {
+    if is_behind && migrations != Migrations::Apply {
         return Err(StartError::Database(
             "the database is of an older version; run `holdfast migrate` first".to_owned(),
         ));

@@ -512,15 +512,17 @@ async fn open_row(
 pub struct Taken {
     /// Rows by table.
     pub rows: BTreeMap<String, usize>,
-    /// Ids of destinations: those they had, and those they have now.
-    pub destinations: Vec<(i64, i64)>,
+    /// Users and destinations: the ids they had, and those they have now.
+    pub destinations: Vec<((i64, i64), (i64, i64))>,
     pub users: Vec<i64>,
 }
 
-/// Whether nobody has put anything here yet: only then can rows keep their ids.
+/// Whether nobody has put anything here yet: only then can rows keep their ids. An administrator whom nobody has claimed is
+/// nobody.
 pub async fn is_empty(tx: &mut Tx) -> Result<bool> {
     for table in TABLES.iter().filter(|table| table.has_id) {
-        let sql = format!("SELECT EXISTS (SELECT 1 FROM {})", table.name);
+        let claimed = if table.name == "users" { " WHERE NOT (is_admin AND password_hash IS NULL)" } else { "" };
+        let sql = format!("SELECT EXISTS (SELECT 1 FROM {}{claimed})", table.name);
         let has_rows = on!(tx, conn => {
             QueryBuilder::<Db>::new(&sql).build_query_scalar::<bool>().fetch_one(conn).await
         })?;
@@ -531,15 +533,22 @@ pub async fn is_empty(tx: &mut Tx) -> Result<bool> {
     Ok(true)
 }
 
-/// Takes rows in. Where nothing is yet they keep their ids; else they get new ones, and those that name them follow. With
-/// `paused_at` every task is paused.
-pub async fn write(tx: &mut Tx, contents: &Contents, paused_at: Option<Timestamp>) -> Result<Taken> {
+/// Takes rows in. They keep their ids where that was asked for, which needs an installation without anything; else they get
+/// new ones, and those that name them follow. With `paused_at` every task is paused.
+pub async fn write(tx: &mut Tx, contents: &Contents, keep_ids: bool, paused_at: Option<Timestamp>) -> Result<Taken> {
     let foreign = contents.keys().find(|name| TABLES.iter().all(|table| table.name != name.as_str()));
     if let Some(name) = foreign {
         return Err(StoreError::Broken(format!("{name} is unknown here: this was written by a newer Holdfast")));
     }
-    let mut writer = Writer { keep_ids: is_empty(tx).await?, ids: HashMap::new(), taken: Taken::default() };
+    if keep_ids {
+        execute!(tx, "DELETE FROM users WHERE is_admin AND password_hash IS NULL")?;
+    }
+    let mut writer = Writer { keep_ids, ids: HashMap::new(), taken: Taken::default() };
     for table in TABLES {
+        // What was decided for one installation is not for another that is in use.
+        if table.owned.is_none() && !keep_ids {
+            continue;
+        }
         let Some(rows) = contents.get(table.name) else { continue };
         for row in rows {
             writer.insert(tx, table, row).await?;
@@ -638,7 +647,10 @@ impl Writer {
             self.ids.insert((table.name, old), new);
             match table.name {
                 "users" => self.taken.users.push(new),
-                "backup_destinations" => self.taken.destinations.push((old, new)),
+                "backup_destinations" => {
+                    let before = row.get("user_id").and_then(Value::as_i64).unwrap_or_default();
+                    self.taken.destinations.push(((before, old), (user, new)));
+                }
                 _ => {}
             }
         }

@@ -108,19 +108,17 @@ impl Tx {
         let wrapped = encrypt(newest, &*key, FILE_CONTEXT)?;
         Ok([FILE_SIGN, &wrapped, &encrypt(&key, plain, FILE_CONTEXT)?].concat())
     }
+}
 
-    /// Opens a file that was sealed with this master key, or one that it has followed; `None` is another's, or damaged.
-    pub fn open_file(&self, sealed: &[u8]) -> Result<Option<Zeroizing<Vec<u8>>>> {
-        let Some((wrapped, body)) =
-            sealed.strip_prefix(FILE_SIGN).and_then(|rest| rest.split_at_checked(WRAPPED_BYTES))
-        else {
-            return Ok(None);
-        };
-        let masters = load_masters(&self.sealer.source)?;
-        let key = masters.iter().find_map(|master| decrypt(master, wrapped, FILE_CONTEXT));
-        let key = key.and_then(|key| Some(Key::new(key.as_slice().try_into().ok()?)));
-        Ok(key.and_then(|key| decrypt(&key, body, FILE_CONTEXT)))
-    }
+/// Opens a file that was sealed with this master key, or one that it has followed, without any database; `None` is
+/// another's, or damaged.
+pub fn open_file(source: &MasterKeySource, sealed: &[u8]) -> Result<Option<Zeroizing<Vec<u8>>>> {
+    let parts = sealed.strip_prefix(FILE_SIGN).and_then(|rest| rest.split_at_checked(WRAPPED_BYTES));
+    let Some((wrapped, body)) = parts else { return Ok(None) };
+    let masters = load_masters(source)?;
+    let key = masters.iter().find_map(|master| decrypt(master, wrapped, FILE_CONTEXT));
+    let key = key.and_then(|key| Some(Key::new(key.as_slice().try_into().ok()?)));
+    Ok(key.and_then(|key| decrypt(&key, body, FILE_CONTEXT)))
 }
 
 /// Does to a sealed column what a request asks for. A secret is bound to its row, so the row must be there.

@@ -12,7 +12,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, Sq
 use sqlx::{ConnectOptions, Connection};
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard, oneshot};
 
-use crate::engine::Options;
+use crate::engine::{Migrations, Options};
 use crate::error::{StartError, StoreError};
 use crate::pool::{self, Pool};
 
@@ -30,11 +30,13 @@ pub(crate) async fn open(path: &Path, options: &Options) -> Result<(Pool<SqliteC
     };
     let connect = SqliteConnectOptions::new()
         .filename(path)
-        .create_if_missing(true)
+        .create_if_missing(options.migrations != Migrations::Never)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
         .foreign_keys(true)
         .busy_timeout(BUSY_TIMEOUT)
+        // Where nothing but the data folder may be written, there is no place for temporary files.
+        .pragma("temp_store", "MEMORY")
         .disable_statement_logging();
     let connection = connect_patiently(&connect).await.map_err(explain)?;
     // One more than there are cores keeps them all busy; measured, on two cores three are better than two or four.

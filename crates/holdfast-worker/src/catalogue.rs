@@ -1,6 +1,9 @@
 //! Keeps a sealed list at every destination of what its owner has, so that the bucket and the master key alone bring an
 //! installation back.
 
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use holdfast_app::{App, AppError, Result, portable};
 use holdfast_core::Timestamp;
 use holdfast_core::backup::catalogue_key;
@@ -11,8 +14,11 @@ use holdfast_store::catalogue::{self, DueRow, Written};
 use crate::plans::Planner;
 use crate::scheduler::later;
 
-/// Written in one look; the rest comes with the next.
-const BATCH: i64 = 20;
+/// Taken in one look, and written at once; the rest comes with the next.
+const BATCH: i64 = 8;
+const AT_ONCE: usize = 4;
+/// What one may take: all of a look are done before the lease is over.
+const PATIENCE: Duration = Duration::from_secs(5 * 60);
 /// How long nobody else writes to the same destination. A stray one does no harm: the newest name counts.
 const LEASE_SECS: i64 = 15 * 60;
 /// After a failure. The backups themselves tell of a destination that is away; this need not.
@@ -21,6 +27,8 @@ const RETRY_SECS: i64 = 15 * 60;
 const LEAST_PAUSE_SECS: i64 = 5;
 const MOST_PAUSE_SECS: i64 = 15 * 60;
 const BYTES_PER_PAUSE_SEC: i64 = 20_000;
+/// Where older ones cannot be removed, each stays for ever.
+const PAUSE_WITHOUT_REMOVAL_SECS: i64 = 6 * 3600;
 
 /// Writes the catalogues that are due.
 pub(crate) async fn write_due(app: &App, engine: &Engine, planner: &Planner) -> Result<()> {
@@ -30,17 +38,23 @@ pub(crate) async fn write_due(app: &App, engine: &Engine, planner: &Planner) -> 
     catalogue::settle_wishes(&mut tx, now).await?;
     let due = catalogue::claim(&mut tx, BATCH, lease, now).await?;
     tx.commit().await?;
-    for row in due {
-        // From here on it is somebody's turn later, whatever goes wrong now.
-        if let Err(error) = write(app, engine, planner, &row, lease).await {
-            tracing::warn!(destination = row.id, %error, "a catalogue was not written; trying again later");
-            let text: String = error.to_string().chars().take(500).collect();
-            let mut tx = app.store.begin().await?;
-            catalogue::fail(&mut tx, &row, lease, &text, later(app.now(), RETRY_SECS)).await?;
-            tx.commit().await?;
-        }
+    // From here on it is somebody's turn later, whatever goes wrong now.
+    let mut writes = Vec::with_capacity(due.len());
+    for row in &due {
+        writes.push(write_one(app, engine, planner, row, lease));
     }
-    Ok(())
+    stream::iter(writes).buffer_unordered(AT_ONCE).try_collect::<()>().await
+}
+
+async fn write_one(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, lease: Timestamp) -> Result<()> {
+    let silent = || AppError::Unavailable("It did not answer within five minutes.".to_owned());
+    let written = tokio::time::timeout(PATIENCE, write(app, engine, planner, due, lease)).await;
+    let Err(error) = written.unwrap_or_else(|_| Err(silent())) else { return Ok(()) };
+    let reason: String = error.reason().chars().take(500).collect();
+    tracing::warn!(destination = due.id, reason, "a catalogue was not written; trying again later");
+    let mut tx = app.store.begin().await?;
+    catalogue::fail(&mut tx, due, lease, &reason, later(app.now(), RETRY_SECS)).await?;
+    Ok(tx.commit().await?)
 }
 
 async fn write(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, lease: Timestamp) -> Result<()> {
@@ -64,7 +78,7 @@ async fn write(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, leas
     let bytes = i64::try_from(sealed.len()).unwrap_or(i64::MAX);
     // What a lost worker left goes before its name is forgotten.
     if let Some(left) = &due.pending {
-        remove(engine, &destination, left).await;
+        discard(engine, &destination, left).await;
     }
     let mut tx = app.store.begin().await?;
     if !catalogue::note(&mut tx, due, lease, &key).await? {
@@ -80,16 +94,27 @@ async fn write(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, leas
     tx.commit().await?;
     // Only what is on record goes, and only after what follows it is. When the claim was lost, what was written just now
     // is noted as pending, and whoever has it clears it away.
-    if let Some(old) = due.key.as_deref().filter(|_| is_noted) {
-        remove(engine, &destination, old).await;
+    if let Some(old) = due.key.as_deref().filter(|_| is_noted)
+        && !remove(engine, &destination, old).await
+    {
+        let mut tx = app.store.begin().await?;
+        let next = later(app.now(), PAUSE_WITHOUT_REMOVAL_SECS);
+        catalogue::wait_until(&mut tx, due, written.next_at, next).await?;
+        tx.commit().await?;
     }
     tracing::debug!(destination = due.id, bytes, "wrote a catalogue");
     Ok(())
 }
 
 /// A bucket may forbid it: what is older is not read, and does no harm.
-async fn remove(engine: &Engine, destination: &DestinationSpec, key: &str) {
-    if let Err(error) = engine.remove(destination, key).await {
-        tracing::debug!(key, error = error.message, "an older catalogue stays");
+async fn remove(engine: &Engine, destination: &DestinationSpec, key: &str) -> bool {
+    let removed = engine.remove(destination, key).await;
+    removed.inspect_err(|error| tracing::debug!(key, error = error.message, "an older catalogue stays")).is_ok()
+}
+
+/// What somebody began and nobody ended, whole or in part.
+async fn discard(engine: &Engine, destination: &DestinationSpec, key: &str) {
+    if let Err(error) = engine.discard(destination, key, None).await {
+        tracing::debug!(key, error = error.message, "a catalogue that nobody ended stays");
     }
 }

@@ -75,7 +75,7 @@ async fn at_destination(parts: &Parts, planner: &Planner, user: &UserRow, row: &
     let what = format!("destination {:?} of {}", row.label, user.email);
     let found = async {
         let mut tx = parts.app.store.read().await.map_err(|error| error.to_string())?;
-        let spec = planner.destination(&mut tx, DestinationId(row.id)).await.map_err(|error| error.to_string())?;
+        let spec = planner.destination(&mut tx, DestinationId(row.id)).await.map_err(|error| error.reason())?;
         drop(tx);
         if matches!(spec, DestinationSpec::Local { marker: None, .. }) {
             return Ok("not used yet".to_owned());
@@ -91,7 +91,7 @@ async fn at_server(parts: &Parts, planner: &Planner, user: &UserRow, row: &Serve
     let what = format!("server {:?} of {}", row.label, user.email);
     let found = async {
         let planned = planner.server(&parts.app, UserId(user.id), ServerId(row.id)).await;
-        let (server, _) = planned.map_err(|error| error.to_string())?;
+        let (server, _) = planned.map_err(|error| error.reason())?;
         let (context, _lines) = Context::new(CancellationToken::new());
         let report = in_time(parts.engine.check_server(&server, &context)).await;
         let report = report.map_err(|error| told(&error))?;

@@ -83,6 +83,13 @@ pub struct Worker {
     tidied: AtomicU64,
 }
 
+/// What a worker does beside its runs.
+#[derive(Default)]
+struct Chores {
+    clearing: JoinSet<()>,
+    catalogues: JoinSet<()>,
+}
+
 /// What a worker has under way.
 #[derive(Default)]
 struct UnderWay {
@@ -160,7 +167,7 @@ impl Worker {
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         // Dropped at the end, which ends what is not done: it is on record, and goes on with the next start.
-        let (mut under_way, mut clearing) = (UnderWay::default(), JoinSet::new());
+        let (mut under_way, mut chores) = (UnderWay::default(), Chores::default());
         while !stop.is_cancelled() {
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -168,12 +175,12 @@ impl Worker {
                 () = under_way.next() => {}
                 _ = look.tick() => {
                     // More may be due than one look takes.
-                    if self.in_time(Box::pin(self.look(&mut clearing))).await == Some(true) {
+                    if self.in_time(Box::pin(self.look(&mut chores))).await == Some(true) {
                         look.reset_immediately();
                     }
                 }
                 _ = tidy.tick() => {
-                    self.start_tally(&mut clearing);
+                    self.start_tally(&mut chores.clearing);
                     self.in_time(Box::pin(self.tidy())).await;
                 }
                 _ = flush.tick() => drop(self.in_time(Box::pin(self.app().flush_token_use())).await),
@@ -211,9 +218,10 @@ impl Worker {
     }
 
     /// Does what is due; true when that was something, and more of it may be.
-    async fn look(&self, clearing: &mut JoinSet<()>) -> Result<bool> {
+    async fn look(&self, chores: &mut Chores) -> Result<bool> {
         let (waiting, queued) = self.do_chores().await?;
-        self.start_clearing(clearing, waiting);
+        self.start_clearing(&mut chores.clearing, waiting);
+        self.start_catalogues(&mut chores.catalogues, waiting);
         Ok(queued > 0)
     }
 
@@ -346,12 +354,27 @@ impl Worker {
     /// Starts to clear away, unless that is under way.
     fn start_clearing(&self, clearing: &mut JoinSet<()>, waiting: queue::Waiting) {
         while clearing.try_join_next().is_some() {}
-        let has_work = waiting.has_removal || waiting.has_upload || waiting.has_summary || waiting.has_catalogue;
+        let waiting = queue::Waiting { has_catalogue: false, ..waiting };
+        let has_work = waiting.has_removal || waiting.has_upload || waiting.has_summary;
         if clearing.is_empty() && has_work {
             let executor = self.executor.clone();
             clearing.spawn(async move {
                 if let Err(error) = Self::clear_away(&executor, waiting).await {
                     tracing::error!(?error, "clearing away goes on later");
+                }
+            });
+        }
+    }
+
+    /// Starts to write catalogues, unless that is under way. Destinations may be slow, and nothing else waits for them.
+    fn start_catalogues(&self, writing: &mut JoinSet<()>, waiting: queue::Waiting) {
+        while writing.try_join_next().is_some() {}
+        if writing.is_empty() && waiting.has_catalogue {
+            let executor = self.executor.clone();
+            writing.spawn(async move {
+                let Executor { app, engine, planner, .. } = &executor;
+                if let Err(error) = catalogue::write_due(app, engine, planner).await {
+                    tracing::error!(?error, "catalogues are written later");
                 }
             });
         }

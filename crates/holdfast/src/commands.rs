@@ -57,7 +57,7 @@ pub async fn health(settings: &Settings) -> Result<(), Failure> {
         });
     }
     let away = |error: reqwest::Error| Failure::unreachable(format!("http://{address} does not answer: {error}"));
-    let http = reqwest::Client::builder().timeout(HEALTH_LIMIT).build().map_err(away)?;
+    let http = reqwest::Client::builder().timeout(HEALTH_LIMIT).no_proxy().build().map_err(away)?;
     let answer = http.get(format!("http://{address}/readyz")).send().await.map_err(away)?;
     let (status, text) = (answer.status(), answer.text().await.map_err(away)?);
     println!("{text}");
@@ -79,7 +79,7 @@ pub fn manual(folder: &Path) -> Result<(), Failure> {
 }
 
 pub async fn rotate_key(settings: &Settings) -> Result<(), Failure> {
-    let app = open_app(settings, Migrations::OnlyCreate).await?;
+    let app = open_app(settings, Migrations::Never).await?;
     let resealed = rotate(&app.store, SystemClock.now()).await?;
     app.store.close().await;
     println!("The master key is new, and {resealed} secrets are sealed anew. Keep a copy of the key file.");

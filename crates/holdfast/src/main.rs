@@ -38,7 +38,20 @@ fn tell_allocator() {
 /// Longer than between the steps of a run.
 const THREAD_KEEP_ALIVE: Duration = Duration::from_millis(250);
 
+/// Whoever closed the pipe has read enough: no word about it.
+fn end_quietly_at_closed_pipes() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let text = info.payload().downcast_ref::<String>().map(String::as_str).unwrap_or_default();
+        if text.starts_with("failed printing to std") {
+            std::process::exit(0);
+        }
+        usual(info);
+    }));
+}
+
 fn main() -> ExitCode {
+    end_quietly_at_closed_pipes();
     let matches = match cli::parse() {
         Ok(matches) => matches,
         Err(code) => return code,

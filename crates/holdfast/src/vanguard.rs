@@ -63,7 +63,7 @@ pub async fn import(settings: &Settings, file: &Path, wishes: Wishes) -> Result<
         Some(path) => Keys::read(path)?,
         None => Keys::default(),
     };
-    let app = open_app(settings, Migrations::Apply).await?;
+    let app = open_app(settings, if wishes.check { Migrations::OnlyCreate } else { Migrations::Apply }).await?;
     let base_url = settings.base_url.clone().unwrap_or_else(|| format!("http://{}", settings.listen));
     for user in dump.rows("users") {
         let email = user.text("email");
@@ -159,11 +159,13 @@ impl Import<'_> {
         ids: &mut Ids,
         what: &str,
         row: &Row,
-        known: &[(i64, String)],
+        (signature, known): (String, &[(i64, String)]),
         make: impl AsyncFnOnce(&App, &Caller) -> Result<i64, AppError>,
     ) -> Result<Option<i64>, Failure> {
         let label = row.text("label");
-        if let Some((id, _)) = known.iter().find(|(_, known)| *known == label) {
+        // The same name and the same thing; each here stands for one there.
+        let is_same = |(id, known): &&(i64, String)| *known == signature && !ids.values().any(|used| used == id);
+        if let Some((id, _)) = known.iter().find(is_same) {
             self.present += 1;
             ids.insert(row.text("id"), *id);
             return Ok(None);
@@ -203,7 +205,7 @@ impl Import<'_> {
                 colour: value(row.text("colour")),
             };
             let make = async |app: &App, caller: &Caller| tags::create(app, caller, &input).await.map(|row| row.id);
-            self.keep(&mut ids, "tag", &row, &known, make).await?;
+            self.keep(&mut ids, "tag", &row, (row.text("label").trim().to_owned(), &known), make).await?;
         }
         Ok(ids)
     }
@@ -236,7 +238,7 @@ impl Import<'_> {
                 on_failure: Field::Value(row.has("receive_failed_backup_notifications")),
             };
             let make = async |app: &App, caller: &Caller| streams::create(app, caller, &input).await.map(|row| row.id);
-            self.keep(&mut ids, "stream", &row, &known, make).await?;
+            self.keep(&mut ids, "stream", &row, (row.text("label").trim().to_owned(), &known), make).await?;
         }
         Ok(ids)
     }
@@ -246,7 +248,9 @@ impl Import<'_> {
             Some(listing) => servers::list(self.app, &listing).await?.items,
             None => Vec::new(),
         };
-        let known: Vec<(i64, String)> = known.into_iter().map(|row| (row.id, row.label)).collect();
+        let sign = |label: &str, host: &str, port: &str| format!("{}\n{host}\n{port}", label.trim());
+        let known = known.into_iter().map(|row| (row.id, sign(&row.label, &row.host, &row.port.to_string())));
+        let known: Vec<(i64, String)> = known.collect();
         let mut ids = Ids::new();
         for row in self.of("remote_servers", user) {
             if row.has("marked_for_deletion_at") {
@@ -260,6 +264,7 @@ impl Import<'_> {
                     Field::Null
                 }
             };
+            let own = sign(&label, &row.text("ip_address"), &row.text("port"));
             let input = ServerInput {
                 label: Field::Value(label),
                 host: Field::Value(row.text("ip_address")),
@@ -270,7 +275,7 @@ impl Import<'_> {
                 jump_server_id: Field::Absent,
             };
             let make = async |app: &App, caller: &Caller| servers::create(app, caller, &input).await.map(|row| row.id);
-            self.keep(&mut ids, "server", &row, &known, make).await?;
+            self.keep(&mut ids, "server", &row, (own, &known), make).await?;
         }
         Ok(ids)
     }
@@ -280,7 +285,10 @@ impl Import<'_> {
             Some(listing) => destinations::list(self.app, &listing).await?.items,
             None => Vec::new(),
         };
-        let known: Vec<(i64, String)> = known.into_iter().map(|row| (row.id, row.label)).collect();
+        let sign = |label: &str, bucket: &str| format!("{}\n{bucket}", label.trim());
+        let known =
+            known.into_iter().map(|row| (row.id, sign(&row.label, row.s3_bucket.as_deref().unwrap_or_default())));
+        let known: Vec<(i64, String)> = known.collect();
         let mut ids = Ids::new();
         for row in self.of("backup_destinations", user) {
             let label = row.text("label");
@@ -291,6 +299,11 @@ impl Import<'_> {
                     continue;
                 }
             };
+            let bucket = match &input.s3_bucket_name {
+                Field::Value(bucket) => bucket.clone(),
+                _ => String::new(),
+            };
+            let own = sign(&label, &bucket);
             if row.text("type") == "local" {
                 println!(
                     "  ! destination {label:?}: there it was a folder of the server itself, here it is one of this machine"
@@ -298,7 +311,7 @@ impl Import<'_> {
             }
             let make =
                 async |app: &App, caller: &Caller| destinations::create(app, caller, &input).await.map(|row| row.id);
-            self.keep(&mut ids, "destination", &row, &known, make).await?;
+            self.keep(&mut ids, "destination", &row, (own, &known), make).await?;
         }
         Ok(ids)
     }
@@ -344,7 +357,12 @@ impl Import<'_> {
             Some(listing) => tasks::list(self.app, &listing, &TaskFilter::default()).await?.items,
             None => Vec::new(),
         };
-        let known: Vec<(i64, String)> = known.into_iter().map(|task| (task.row.id, task.row.label)).collect();
+        let sign = |label: &str, server: i64, destination: i64| format!("{}\n{server}\n{destination}", label.trim());
+        let known = known.into_iter().map(|task| {
+            let row = task.row;
+            (row.id, sign(&row.label, row.remote_server_id, row.backup_destination_id))
+        });
+        let known: Vec<(i64, String)> = known.collect();
         let mut ids = Ids::new();
         for row in self.of("backup_tasks", user) {
             let (id, label) = (row.text("id"), row.text("label"));
@@ -371,10 +389,11 @@ impl Import<'_> {
             let stream_ids =
                 attached("backup_task_notification_streams", "backup_task_id", "notification_stream_id", streams);
             let tag_ids = attached("taggables", "taggable_id", "tag_id", tags);
+            let own = sign(&label, *server, *destination);
             let input = task_input(&row, (*server, *destination), stream_ids, tag_ids, password);
             let make =
                 async |app: &App, caller: &Caller| tasks::create(app, caller, &input).await.map(|task| task.row.id);
-            let made = self.keep(&mut ids, "task", &row, &known, make).await?;
+            let made = self.keep(&mut ids, "task", &row, (own, &known), make).await?;
             if let (Some(made), Some(caller)) = (made, &self.caller)
                 && (row.has("paused_at") || self.wishes.is_paused)
             {

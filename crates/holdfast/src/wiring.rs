@@ -1,6 +1,7 @@
 //! From settings to the running parts, in one place.
 
 use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +27,10 @@ pub async fn open_app(settings: &Settings, migrations: Migrations) -> Result<Arc
 
 /// The use cases, the engine and what workers need besides.
 pub async fn open_parts(settings: &Settings, migrations: Migrations) -> Result<Parts, Failure> {
-    create_data_dir(settings)?;
+    match migrations {
+        Migrations::Never => must_exist(settings)?,
+        Migrations::Apply | Migrations::OnlyCreate => create_data_dir(settings)?,
+    }
     let clock: SharedClock = Arc::new(SystemClock);
     let store = Store::open(&store_options(settings, migrations), &clock).await?;
     let engine = Engine::new(settings.engine.clone())
@@ -57,6 +61,18 @@ pub fn has_master_key(settings: &Settings) -> bool {
     match &settings.master_key {
         MasterKeySource::File(path) => path.exists(),
         MasterKeySource::Given(_) => true,
+    }
+}
+
+/// What only looks makes nothing: an empty installation would look like a good one.
+fn must_exist(settings: &Settings) -> Result<(), Failure> {
+    let path = settings.database_url.reveal().strip_prefix("sqlite://").map(Path::new);
+    match path.filter(|path| !path.exists()) {
+        Some(path) => Err(Failure::settings(format!(
+            "there is no installation: {} is not there; name its data folder with --data-dir or HOLDFAST_DATA_DIR",
+            path.display()
+        ))),
+        None => Ok(()),
     }
 }
 

@@ -62,6 +62,10 @@ CREATE TRIGGER backup_tasks_wish AFTER INSERT OR DELETE OR UPDATE OF
         custom_cron, max_backups, appended_filename, store_path, streams_count, tags_count,
         encryption_password_sealed, trigger_sealed, heartbeat_sealed, paused_at
     ON backup_tasks FOR EACH ROW EXECUTE FUNCTION wish_catalogue();
-CREATE TRIGGER backups_wish AFTER INSERT OR DELETE OR UPDATE OF
+CREATE TRIGGER backups_wish AFTER INSERT OR DELETE ON backups FOR EACH ROW EXECUTE FUNCTION wish_catalogue();
+-- Rows are also written to be locked; only what they say counts.
+CREATE TRIGGER backups_wish_update AFTER UPDATE OF
         verification, deleted_at, removed_at, password_sealed
-    ON backups FOR EACH ROW EXECUTE FUNCTION wish_catalogue();
+    ON backups FOR EACH ROW WHEN (OLD.verification IS DISTINCT FROM NEW.verification
+        OR OLD.deleted_at IS DISTINCT FROM NEW.deleted_at OR OLD.removed_at IS DISTINCT FROM NEW.removed_at
+        OR OLD.password_sealed IS DISTINCT FROM NEW.password_sealed) EXECUTE FUNCTION wish_catalogue();

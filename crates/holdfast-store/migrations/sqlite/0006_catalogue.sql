@@ -124,9 +124,11 @@ END;
 CREATE TRIGGER backups_wish_insert AFTER INSERT ON backups BEGIN
     INSERT INTO catalogue_wishes (user_id) VALUES (NEW.user_id);
 END;
+-- Rows are also written to be locked; only what they say counts.
 CREATE TRIGGER backups_wish_update AFTER UPDATE OF
         verification, deleted_at, removed_at, password_sealed
-    ON backups BEGIN
+    ON backups WHEN OLD.verification IS NOT NEW.verification OR OLD.deleted_at IS NOT NEW.deleted_at
+        OR OLD.removed_at IS NOT NEW.removed_at OR OLD.password_sealed IS NOT NEW.password_sealed BEGIN
     INSERT INTO catalogue_wishes (user_id) VALUES (NEW.user_id);
 END;
 CREATE TRIGGER backups_wish_delete AFTER DELETE ON backups BEGIN

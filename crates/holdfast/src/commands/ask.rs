@@ -7,6 +7,18 @@ use holdfast_core::Secret;
 
 use crate::failure::Failure;
 
+/// One that will be needed again: typed, it is asked for twice.
+pub fn new_secret(question: &str, file: Option<&Path>) -> Result<Secret, Failure> {
+    let first = secret(question, file)?;
+    if file.is_none()
+        && std::io::stdin().is_terminal()
+        && secret("The same once more", None)?.reveal() != first.reveal()
+    {
+        return Err(Failure::settings("the two are not the same"));
+    }
+    Ok(first)
+}
+
 pub fn secret(question: &str, file: Option<&Path>) -> Result<Secret, Failure> {
     let unread = |error: std::io::Error| Failure::other(format!("cannot read what was typed: {error}"));
     let text = match file {

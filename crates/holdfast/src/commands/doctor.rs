@@ -49,7 +49,7 @@ pub async fn run(settings: &Settings, is_offline: bool) -> Result<(), Failure> {
     }
     let exists = settings.database_url.reveal().starts_with("postgres") || settings.data_dir.exists();
     if exists {
-        match open_parts(settings, Migrations::OnlyCreate).await {
+        match open_parts(settings, Migrations::Never).await {
             Ok(parts) => {
                 look_inside(&mut report, &parts, is_offline).await?;
                 parts.app.store.close().await;
@@ -122,7 +122,7 @@ async fn check_clock(app: &App) -> Result<String, String> {
     if now.as_second() < LEAST_SECOND {
         return Err(format!("it says {now}, which has been; {remedy}"));
     }
-    let skew = health::clock_skew(app).await.map_err(|error| error.to_string())?;
+    let skew = health::clock_skew(app).await.map_err(|error| error.reason())?;
     if skew.unsigned_abs() > CLOCK_SECS.unsigned_abs() {
         return Err(format!("it is {skew} s away from the database's; {remedy}"));
     }
@@ -132,7 +132,7 @@ async fn check_clock(app: &App) -> Result<String, String> {
 /// Every secret opens: a database and a master key that do not belong together show here.
 async fn check_secrets(app: &App) -> Result<String, String> {
     let all = portable::export(app, None).await.map_err(|error| {
-        format!("{error}: the database was damaged, or copied without its master key; restore both together")
+        format!("{}: the database was damaged, or copied without its master key; restore both together", error.reason())
     })?;
     Ok(format!(
         "all of {} tasks, {} servers and {} destinations open",
@@ -143,7 +143,7 @@ async fn check_secrets(app: &App) -> Result<String, String> {
 }
 
 async fn check_messages(app: &App) -> Result<String, String> {
-    match health::undelivered(app).await.map_err(|error| error.to_string())? {
+    match health::undelivered(app).await.map_err(|error| error.reason())? {
         0 => Ok("all delivered".to_owned()),
         count => Err(format!("{count} could not be delivered; look at Notices and repair the streams")),
     }

@@ -1,11 +1,12 @@
 //! `holdfast export`, `import` and `bootstrap`: moving, and coming back from what a destination has.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use holdfast_app::portable::{self, Destination, Document, FOLDER};
-use holdfast_app::{App, AppError};
+use holdfast_app::AppError;
+use holdfast_app::portable::{self, Destination, Document, FOLDER, Manner};
 use holdfast_core::destination::S3Settings;
 use holdfast_engine::{DestinationSpec, Engine, EngineError, letter};
 use holdfast_store::Migrations;
@@ -18,10 +19,10 @@ use crate::wiring::{self, open_app};
 
 /// It guards every password and key at once.
 const PASSPHRASE_CHARS: usize = 12;
-/// Catalogues looked at in one destination: two for each user who keeps something there.
-const CATALOGUES: usize = 10_000;
-/// Keys of a destination that are compared with what is on record.
-const KEYS: usize = 1_000_000;
+/// Keys of a destination that are looked at.
+const KEYS: usize = 10_000_000;
+/// No catalogue is larger.
+const CATALOGUE_BYTES: u64 = 1 << 30;
 
 #[expect(clippy::needless_pass_by_value, reason = "as map_err hands it over")]
 fn explain(error: EngineError) -> Failure {
@@ -32,8 +33,8 @@ pub async fn export(settings: &Settings, output: &Path, passphrase: Option<&Path
     if output.exists() {
         return Err(Failure::settings(format!("{} is there already; name another file", output.display())));
     }
-    let app = open_app(settings, Migrations::OnlyCreate).await?;
-    let passphrase = ask::secret("Passphrase that will open the export", passphrase)?;
+    let app = open_app(settings, Migrations::Never).await?;
+    let passphrase = ask::new_secret("Passphrase that will open the export", passphrase)?;
     if passphrase.reveal().chars().count() < PASSPHRASE_CHARS {
         return Err(Failure::settings(format!(
             "the passphrase guards every password and key: use at least {PASSPHRASE_CHARS} characters"
@@ -93,9 +94,15 @@ pub async fn import(
     })?;
     let document = Document::of(&plain)?;
     let app = open_app(settings, Migrations::Apply).await?;
-    let taken = portable::import(&app, &origin(), &document, is_paused).await?;
+    let manner = Manner { keep_ids: portable::is_empty(&app).await?, is_paused };
+    let taken = portable::import(&app, &origin(), &document, manner).await?;
     app.store.close().await;
     println!("Taken in: {}.", summary(&document));
+    if !manner.keep_ids {
+        println!(
+            "Numbers of tasks and other things are new, since this installation was in use: look at scripts and trigger URLs."
+        );
+    }
     tell_of_folders(settings, &document, &taken.destinations);
     tell_of_tasks(is_paused);
     Ok(())
@@ -110,19 +117,23 @@ fn tell_of_tasks(is_paused: bool) {
 }
 
 /// Local backups do not travel with the document: they are files of the old machine.
-fn tell_of_folders(settings: &Settings, document: &Document, moved: &[(i64, i64)]) {
-    for destination in document.destinations() {
-        let old = destination.id;
-        if !destination.is_local || document.stored_at(old).is_empty() {
+fn tell_of_folders(settings: &Settings, document: &Document, moved: &[Moved]) {
+    for destination in document.destinations().iter().filter(|destination| destination.is_local) {
+        let Some(((old_user, old), (user, new))) = moved.iter().find(|((_, old), _)| *old == destination.id) else {
             continue;
+        };
+        if !document.stored_at(*old).is_empty() {
+            let folder = settings.data_dir.join("destinations").join(user.to_string()).join(new.to_string());
+            println!(
+                "Copy destinations/{old_user}/{old} of the old data folder to {}: backups are in it.",
+                folder.display()
+            );
         }
-        let new = moved.iter().find(|(was, _)| *was == old).map_or(old, |(_, new)| *new);
-        println!(
-            "Copy the folder destinations/*/{old} of the old data folder to {}/destinations/*/{new}: backups are in it.",
-            settings.data_dir.display()
-        );
     }
 }
+
+/// User and destination, as they were and as they are.
+type Moved = ((i64, i64), (i64, i64));
 
 /// Where catalogues are looked for.
 pub struct Place {
@@ -167,15 +178,17 @@ pub async fn bootstrap(settings: &Settings, place: &Place, is_paused: bool) -> R
     let spec = place.spec(settings)?;
     let engine = Engine::new(settings.engine.clone())
         .map_err(|error| Failure::other(format!("cannot start the threads that compress: {error}")))?;
-    let keys = engine.list(&spec, &format!("{FOLDER}/"), CATALOGUES).await.map_err(explain)?;
-    if keys.is_empty() {
-        return Err(Failure::other(format!("{} has no catalogue: nothing of Holdfast's was kept there", place.place)));
+    let keys = engine.list(&spec, "", KEYS).await.map_err(explain)?;
+    if keys.len() >= KEYS {
+        return Err(Failure::other(format!("{} holds more objects than can be looked through", place.place)));
     }
+    // Everything is opened before anything is made: a wrong key leaves nothing behind.
+    let found = open_newest(settings, &engine, &spec, &keys, &place.place).await?;
     let app = open_app(settings, Migrations::Apply).await?;
-    let found = open_newest(&app, &engine, &spec, keys).await?;
+    let manner = Manner { keep_ids: portable::is_empty(&app).await?, is_paused };
     let mut taken_in = 0;
     for document in &found {
-        let taken = match portable::import(&app, &origin(), document, is_paused).await {
+        let taken = match portable::import(&app, &origin(), document, manner).await {
             Err(AppError::Conflict(reason)) => {
                 println!("Left out: {reason}");
                 continue;
@@ -184,8 +197,8 @@ pub async fn bootstrap(settings: &Settings, place: &Place, is_paused: bool) -> R
         };
         taken_in += 1;
         println!("Taken in, as of {}: {}.", document.made_at, summary(document));
-        compare(&engine, &spec, document, place).await?;
         adopt(settings, &spec, document, &taken)?;
+        compare(&spec, document, place, &keys);
     }
     app.store.close().await;
     if taken_in == 0 {
@@ -196,36 +209,64 @@ pub async fn bootstrap(settings: &Settings, place: &Place, is_paused: bool) -> R
     Ok(())
 }
 
-/// Of every owner the newest catalogue that the master key opens.
+/// Whose catalogue a key is of; nothing for any other object.
+fn owner(key: &str) -> Option<&str> {
+    let (owner, name) = key.strip_prefix(FOLDER)?.strip_prefix('/')?.split_once('/')?;
+    let id = name.strip_suffix(".sealed")?;
+    let is_ours = owner.len() == 16 && id.len() == 26 && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_ours.then_some(owner)
+}
+
+/// Of every owner the newest catalogue that can be read and that the master key opens.
 async fn open_newest(
-    app: &App,
+    settings: &Settings,
     engine: &Engine,
     spec: &DestinationSpec,
-    mut keys: Vec<String>,
+    keys: &[String],
+    place: &str,
 ) -> Result<Vec<Document>, Failure> {
-    // Names sort by time within their folder.
-    keys.sort_unstable_by(|a, b| b.cmp(a));
-    let (mut found, mut done) = (Vec::new(), Vec::new());
-    let mut is_foreign = false;
+    let mut by_owner: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
     for key in keys {
-        let Some((folder, _)) = key.rsplit_once('/') else { continue };
-        if done.contains(&folder.to_owned()) {
-            continue;
+        if let Some(owner) = owner(key) {
+            by_owner.entry(owner).or_default().push(key);
         }
-        let sealed = engine.get(spec, &key).await.map_err(explain)?;
-        let opened = app.store.read().await.map_err(AppError::from)?.open_file(&sealed).map_err(AppError::from)?;
-        let Some(packed) = opened else {
-            is_foreign = true;
-            continue;
-        };
-        found.push(Document::of(&letter::expand(&packed).map_err(explain)?)?);
-        done.push(folder.to_owned());
+    }
+    if by_owner.is_empty() {
+        return Err(Failure::other(format!("{place} has no catalogue: nothing of Holdfast's was kept there")));
+    }
+    let (mut found, mut is_foreign) = (Vec::new(), false);
+    for mut own in by_owner.into_values() {
+        // Names sort by time.
+        own.sort_unstable_by(|a, b| b.cmp(a));
+        for key in own {
+            match open(settings, engine, spec, key).await {
+                Ok(Some(document)) => {
+                    found.push(document);
+                    break;
+                }
+                Ok(None) => is_foreign = true,
+                Err(failure) => println!("Left out {key}: {}", failure.message),
+            }
+        }
     }
     if found.is_empty() && is_foreign {
         return Err(Failure::master_key("the master key does not open what is there: it is another installation's"));
     }
     found.sort_unstable_by(|a, b| b.made_at.cmp(&a.made_at));
     Ok(found)
+}
+
+/// A catalogue, opened; nothing when it is another installation's.
+async fn open(
+    settings: &Settings,
+    engine: &Engine,
+    spec: &DestinationSpec,
+    key: &str,
+) -> Result<Option<Document>, Failure> {
+    let sealed = engine.get(spec, key, CATALOGUE_BYTES).await.map_err(explain)?;
+    let opened = holdfast_store::open_file(&settings.master_key, &sealed).map_err(AppError::from)?;
+    let Some(packed) = opened else { return Ok(None) };
+    Ok(Some(Document::of(&letter::expand(&packed).map_err(explain)?)?))
 }
 
 /// Whether it is the destination that was looked at.
@@ -237,23 +278,21 @@ fn is_at(spec: &DestinationSpec, known: &Destination) -> bool {
 }
 
 /// Says whether all that is on record is there.
-async fn compare(engine: &Engine, spec: &DestinationSpec, document: &Document, place: &Place) -> Result<(), Failure> {
-    let stored = engine.list(spec, "", KEYS).await.map_err(explain)?;
-    let stored: std::collections::HashSet<&str> = stored.iter().map(String::as_str).collect();
+fn compare(spec: &DestinationSpec, document: &Document, place: &Place, keys: &[String]) {
+    let stored: std::collections::HashSet<&str> = keys.iter().map(String::as_str).collect();
     for known in document.destinations().iter().filter(|known| is_at(spec, known)) {
         let wanted = document.stored_at(known.id);
         let there = wanted.iter().filter(|key| stored.contains(*key)).count();
         println!("{}: {there} of {} backups on record are there.", place.place, wanted.len());
     }
-    Ok(())
 }
 
 /// A folder that survived stays where it is; the data folder points to it.
 fn adopt(settings: &Settings, spec: &DestinationSpec, document: &Document, taken: &Taken) -> Result<(), Failure> {
     let DestinationSpec::Local { folder, .. } = spec else { return Ok(()) };
     let known = document.destinations().into_iter().find(|known| is_at(spec, known));
-    let new = known.and_then(|known| taken.destinations.iter().find(|(was, _)| *was == known.id));
-    let (Some(user), Some((_, new))) = (taken.users.first(), new) else { return Ok(()) };
+    let new = known.and_then(|known| taken.destinations.iter().find(|((_, was), _)| *was == known.id));
+    let Some((_, (user, new))) = new else { return Ok(()) };
     let link = settings.data_dir.join("destinations").join(user.to_string()).join(new.to_string());
     if std::fs::canonicalize(&link).is_ok_and(|there| there == *folder) {
         return Ok(());
@@ -262,5 +301,9 @@ fn adopt(settings: &Settings, spec: &DestinationSpec, document: &Document, taken
     let linked = std::fs::create_dir_all(parent).and_then(|()| std::os::unix::fs::symlink(folder, &link));
     linked.map_err(|error| Failure::io(&error, &link))?;
     println!("{} points to {}, which stays where it is.", link.display(), folder.display());
+    println!(
+        "A service that systemd starts needs leave to write there: ReadWritePaths={} in its unit.",
+        folder.display()
+    );
     Ok(())
 }

@@ -275,9 +275,7 @@ async fn backups(client: &Client, action: BackupAction, printer: Printer) -> Res
             });
         }
         BackupAction::Entries { id, path } => {
-            let query = query(&[("path", &path)]);
-            let found = client.get(&format!("{PATH}/{id}/entries?{query}")).await?;
-            let rows = found.as_array().cloned().unwrap_or_default();
+            let rows = client.list(&format!("{PATH}/{id}/entries"), &[("path", path.as_str())], MOST).await?;
             printer.list(&rows, &["TYPE", "SIZE", "MODIFIED", "PATH"], |row| {
                 vec![text(&row["type"]), bytes(&row["size"]), text(&row["modified_at"]), text(&row["path"])]
             });
@@ -327,12 +325,16 @@ async fn follow(client: &Client, run: &Value, wait: bool, printer: Printer) -> R
 /// Into a file that appears only when it is whole.
 async fn download(client: &Client, path: &str, output: &Path) -> Result<u64, Failure> {
     let failed = |error: std::io::Error| Failure::io(&error, output);
+    if output.exists() {
+        return Err(Failure::settings(format!("{} is there already; name another file", output.display())));
+    }
     let mut name = output.as_os_str().to_owned();
     name.push(".part");
     let part = PathBuf::from(name);
     let response = client.download(path).await?;
     let total = response.content_length();
-    let mut file = std::fs::File::create_new(&part).map_err(|error| Failure::io(&error, &part))?;
+    // What an earlier try left is of no use.
+    let mut file = std::fs::File::create(&part).map_err(|error| Failure::io(&error, &part))?;
     let bar = watch::Bar::new("Downloading");
     let (mut pieces, mut size) = (response.bytes_stream(), 0);
     let copied: Result<(), Failure> = async {

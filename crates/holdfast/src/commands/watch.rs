@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use holdfast_client::Client;
+use holdfast_client::{Client, ClientError};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
@@ -14,6 +14,8 @@ use crate::failure::Failure;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Without a terminal a line is written this often.
 const LINE_EVERY: Duration = Duration::from_secs(10);
+/// A service that is away for longer is not started anew.
+const AWAY: Duration = Duration::from_secs(5 * 60);
 /// A queue may be long, but what was asked for appears in it at once.
 const MOST_LOOKS: usize = 240;
 
@@ -55,14 +57,29 @@ impl Bar {
             bar.set_position(done);
             return;
         }
-        let now = tokio::time::Instant::now();
-        if self.last_line.get().is_none_or(|last| now - last >= LINE_EVERY) {
-            self.last_line.set(Some(now));
+        if self.is_time() {
             match total {
                 Some(total) => eprintln!("{}: {done} of about {total} bytes", self.what),
                 None => eprintln!("{}: {done} bytes", self.what),
             }
         }
+    }
+
+    /// It has not begun.
+    pub fn wait(&self) {
+        if self.bar.is_none() && self.is_time() {
+            eprintln!("{}: waiting for a worker", self.what);
+        }
+    }
+
+    /// Whether the next line is due.
+    fn is_time(&self) -> bool {
+        let now = tokio::time::Instant::now();
+        let is_time = self.last_line.get().is_none_or(|last| now - last >= LINE_EVERY);
+        if is_time {
+            self.last_line.set(Some(now));
+        }
+        is_time
     }
 
     pub fn end(&self) {
@@ -75,10 +92,27 @@ impl Bar {
 /// Stays until the run has ended; fails when the run did.
 pub async fn run(client: &Client, id: i64, is_json: bool) -> Result<(), Failure> {
     let bar = Bar::new(&format!("Run {id}"));
+    let mut away_since = None;
     let ended = loop {
-        let run = client.get(&format!("/api/runs/{id}")).await?;
+        let run = match client.get(&format!("/api/runs/{id}")).await {
+            Ok(run) => run,
+            // The run goes on whoever watches; a service that is started anew is back soon.
+            Err(error @ (ClientError::Unreachable { .. } | ClientError::Broken { .. })) => {
+                let since = *away_since.get_or_insert_with(tokio::time::Instant::now);
+                if since.elapsed() > AWAY {
+                    return Err(error.into());
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        away_since = None;
         if !run["finished_at"].is_null() {
             break run;
+        }
+        if run["started_at"].is_null() {
+            bar.wait();
         }
         let progress = &run["progress"];
         if let Some(done) = progress["bytes"].as_u64() {

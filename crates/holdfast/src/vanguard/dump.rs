@@ -78,7 +78,10 @@ impl Dump {
         loop {
             line.clear();
             if reader.read_until(b'\n', &mut line)? == 0 {
-                return Ok(());
+                // A dump that broke off would be taken for all there is.
+                let is_whole = copying.is_none() && statement.is_empty();
+                let broken = || std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "the dump breaks off");
+                return if is_whole { Ok(()) } else { Err(broken()) };
             }
             let text = String::from_utf8_lossy(&line);
             let text = text.trim_end_matches(['\n', '\r']);
