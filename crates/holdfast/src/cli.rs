@@ -203,6 +203,7 @@ fn moving_parsers() -> [clap::Command; 3] {
             .arg(place)
             .arg(Arg::new("region").long("region").default_value("us-east-1").help("Region of the bucket"))
             .arg(Arg::new("endpoint").long("endpoint").help("URL of an S3-compatible store"))
+            .arg(option("only", "Only this account, by e-mail; can be given several times").action(ArgAction::Append))
             .arg(flag("path-style", "Name the bucket in the path, as most S3-compatible stores want it"))
             .arg(paused()),
     ]
@@ -421,6 +422,7 @@ pub fn command(matches: &ArgMatches) -> Result<Command, Failure> {
                 region: text(matches, "region"),
                 endpoint: optional(matches, "endpoint"),
                 path_style: matches.get_flag("path-style"),
+                only: many(matches, "only"),
             },
             is_paused: matches.get_flag("paused"),
         },

@@ -148,7 +148,10 @@ fn renderer(metrics: &PrometheusHandle) -> MetricsRenderer {
 }
 
 fn router(app: &Arc<App>, settings: &Settings, metrics: &PrometheusHandle, stop: &CancellationToken) -> Router {
-    let api = holdfast_api::router(Arc::new(Api { app: app.clone(), metrics: Some(renderer(metrics)) }));
+    // Whoever comes through a proxy looks like a neighbour when it says nothing about them.
+    let is_behind_proxy = !settings.trusted_proxies.is_empty() || settings.base_url.is_some();
+    let figures = (!is_behind_proxy).then(|| renderer(metrics));
+    let api = holdfast_api::router(Arc::new(Api { app: app.clone(), metrics: figures }));
     let secure_cookies = settings.base_url.as_deref().is_some_and(|url| url.starts_with("https:"));
     let ui = holdfast_ui::router(Arc::new(Ui::new(app.clone(), secure_cookies, stop.clone())));
     let context =

@@ -142,6 +142,8 @@ pub struct Place {
     pub region: String,
     pub endpoint: Option<String>,
     pub path_style: bool,
+    /// Only these accounts; all where there are none.
+    pub only: Vec<String>,
 }
 
 impl Place {
@@ -188,6 +190,11 @@ pub async fn bootstrap(settings: &Settings, place: &Place, is_paused: bool) -> R
     let manner = Manner { keep_ids: portable::is_empty(&app).await?, is_paused };
     let mut taken_in = 0;
     for document in &found {
+        let emails = document.emails();
+        if !place.only.is_empty() && !emails.iter().any(|email| place.only.contains(email)) {
+            println!("Left out, as of {}: {}.", document.made_at, emails.join(", "));
+            continue;
+        }
         let taken = match portable::import(&app, &origin(), document, manner).await {
             Err(AppError::Conflict(reason)) => {
                 println!("Left out: {reason}");
@@ -196,7 +203,7 @@ pub async fn bootstrap(settings: &Settings, place: &Place, is_paused: bool) -> R
             taken => taken?,
         };
         taken_in += 1;
-        println!("Taken in, as of {}: {}.", document.made_at, summary(document));
+        println!("Taken in, as of {}, of {}: {}.", document.made_at, emails.join(", "), summary(document));
         adopt(settings, &spec, document, &taken)?;
         compare(&spec, document, place, &keys);
     }

@@ -171,8 +171,7 @@ async fn come_back(engine: Engine) {
     let (code, said) = bootstrap(&new, true);
     assert!(code == Some(3) && said.contains("another installation's"), "{said}");
 
-    let new = Installation::new(engine).await;
-    std::fs::create_dir_all(new.data_dir()).unwrap();
+    // A wrong key leaves nothing in the way of the right one.
     std::fs::write(new.data_dir().join("master.key"), key).unwrap();
     let (code, said) = bootstrap(&new, false);
     assert!(code == Some(2) && said.contains("HOLDFAST_S3_ACCESS_KEY"), "{said}");
@@ -244,6 +243,8 @@ async fn an_export_moves_an_installation_to_another_database() {
     drop(service);
 
     let new = Installation::new(Engine::Postgres).await;
+    // Somebody started it before; nobody has signed in.
+    drop(serve(&new));
     let wrong = new.run(&["import", file], "another passphrase\n");
     let said = String::from_utf8(wrong.stderr).unwrap();
     assert!(!wrong.status.success() && said.contains("passphrase does not open"), "{said}");
@@ -258,4 +259,19 @@ async fn an_export_moves_an_installation_to_another_database() {
     // Ids go on where they were.
     client.post("/api/tags", json!({"label": "another"})).await.expect(201);
     drop((ssh, installation));
+}
+
+/// What only looks makes nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_exported_from_where_nothing_is() {
+    let installation = Installation::new(Engine::Sqlite).await;
+    let file = installation.folder.path().join("export.age");
+    for arguments in [vec!["export", "--output", file.to_str().unwrap()], vec!["key", "rotate"]] {
+        let output = installation.run(&arguments, "a long passphrase\n");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && said.contains("there is no installation"), "{said}");
+    }
+    let output = installation.run(&["doctor"], "");
+    assert!(!output.status.success());
+    assert!(!file.exists() && !installation.data_dir().exists());
 }

@@ -32,6 +32,10 @@ impl Elsewhere {
         std::fs::create_dir(files.path().join("source")).unwrap();
         SampleTree::create(&files.path().join("source"));
         std::fs::write(files.path().join("source/hello"), "hello").unwrap();
+        std::fs::create_dir(files.path().join("source/many")).unwrap();
+        for number in 0..130 {
+            std::fs::write(files.path().join(format!("source/many/{number}")), "").unwrap();
+        }
         std::fs::write(files.path().join("token"), format!("{token}\n")).unwrap();
         Self { service, _installation: installation, client, ssh, files }
     }
@@ -86,7 +90,7 @@ notification_streams:
   - label: me
     type: email
     value: ada@example.org
-    notifications: {{on_success: false, on_failure: true}}
+    notifications: {{on_failure: true}}
 remote_servers:
   - label: web-1
     host: 127.0.0.1
@@ -97,7 +101,9 @@ backup_destinations:
   - label: this machine
     type: local
 backup_tasks:
-  - label: web files
+  - label: " web files"
+    description: |
+      What the shop shows.
     type: files
     source_path: {}
     excluded_paths: ["*.tmp"]
@@ -106,7 +112,7 @@ backup_tasks:
     frequency: daily
     time_to_run_at: "03:00"
     maximum_backups_to_keep: {keep}
-    store_path: /web
+    store_path: /web/
     notification_streams: [me]
     tags: [important]
     encryption_password_file: password
@@ -171,6 +177,10 @@ async fn a_file_and_a_few_commands_do_the_whole_job() {
     }
     let entries = at.succeed(&["backup", "entries", &id]);
     assert!(entries.starts_with("TYPE"), "{entries}");
+    let many = at.json(&["backup", "entries", &id, "--path", "many"]);
+    assert_eq!(many.as_array().unwrap().len(), 130, "all pages of it");
+    let (code, said) = at.try_run(&["backup", "download", &id, "--output", &whole]);
+    assert!(code == 2 && said.contains("is there already"), "nothing is overwritten: {said}");
 
     // What somebody changed by hand is seen and put right; what the file does not name stays.
     at.client.post("/api/tags", json!({"label": "by hand"})).await.expect(201);
@@ -191,6 +201,14 @@ async fn a_file_and_a_few_commands_do_the_whole_job() {
     assert!(code == 0 && said.contains("changed task"), "{said}");
     let task = at.json(&["task", "show", "1"]);
     assert!(task["paused_at"].is_null() && task["storage"]["max_backups"] == 3 && task["tag_ids"] == json!([1]));
+    // Leaving a cron expression really leaves it.
+    at.client
+        .put("/api/backup-tasks/1", json!({"frequency": "custom", "custom_cron": "*/5 * * * *"}))
+        .await
+        .expect(200);
+    let (code, said) = at.apply(&["-y"]);
+    assert!(code == 0 && said.contains("custom_cron: */5 * * * * -> none"), "{said}");
+    assert!(at.json(&["task", "show", "1"])["schedule"]["custom_cron"].is_null());
     let (code, said) = at.apply(&["--secrets", "-y"]);
     assert!(code == 0 && said.contains("encryption_password: (secret) -> (secret)"), "{said}");
 }
