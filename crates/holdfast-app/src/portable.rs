@@ -1,10 +1,13 @@
 //! Moving and coming back: everything a user or an installation has, as one document that another installation takes in.
 
+use std::collections::BTreeMap;
+use std::io::Write;
+
 use holdfast_core::destination::DestinationKind;
 use holdfast_core::ids::UserId;
 use holdfast_store::portable::{self, Contents, Taken};
-use holdfast_store::{ssh_keys, users};
-use serde::{Deserialize, Serialize};
+use holdfast_store::{StoreError, ssh_keys, users};
+use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -15,20 +18,15 @@ const FORMAT: u32 = 1;
 /// Catalogues stand in a folder of this name at every destination.
 pub const FOLDER: &str = "holdfast-catalogue";
 
-/// Rows with their secrets opened: never stored or sent but sealed.
-#[derive(Serialize, Deserialize)]
+/// Rows with their secrets opened: never stored or sent but sealed. Read as a whole, written row by row.
+#[derive(Deserialize)]
 pub struct Document {
-    holdfast: u32,
     pub made_by: String,
     pub made_at: String,
     contents: Contents,
 }
 
 impl Document {
-    pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        serde_json::to_vec(self).map_err(|error| AppError::Internal(error.to_string()))
-    }
-
     /// Refuses what a newer program wrote, and what is no document of ours.
     pub fn of(bytes: &[u8]) -> Result<Self> {
         #[derive(Deserialize)]
@@ -49,8 +47,8 @@ impl Document {
         users.filter_map(|user| user.get("email")?.as_str()).map(str::to_owned).collect()
     }
 
-    pub fn count(&self, table: &str) -> usize {
-        self.contents.get(table).map_or(0, Vec::len)
+    pub fn counts(&self) -> BTreeMap<&str, usize> {
+        self.contents.iter().map(|(table, rows)| (table.as_str(), rows.len())).collect()
     }
 
     /// Keys of what is stored at a destination, as its id was.
@@ -83,15 +81,52 @@ pub struct Destination {
     pub marker: String,
 }
 
-/// Everything of a user's, or of everybody's.
-pub async fn export(app: &App, owner: Option<UserId>) -> Result<Document> {
-    let mut tx = app.store.read().await?;
-    Ok(Document {
-        holdfast: FORMAT,
-        made_by: env!("CARGO_PKG_VERSION").to_owned(),
-        made_at: app.now().to_string(),
-        contents: portable::read(&mut tx, owner).await?,
-    })
+/// How many rows there are, by table.
+pub type Counts = BTreeMap<&'static str, usize>;
+
+/// Writes everything of a user's, or of everybody's, as it is at one moment, row by row.
+pub async fn export(app: &App, owner: Option<UserId>, out: &mut (impl Write + Send)) -> Result<Counts> {
+    let unwritten = |error: std::io::Error| AppError::Internal(format!("the document cannot be written: {error}"));
+    let (made_by, made_at) = (env!("CARGO_PKG_VERSION"), app.now());
+    let head = format!("{{\"holdfast\":{FORMAT},\"made_by\":\"{made_by}\",\"made_at\":\"{made_at}\",\"contents\":{{");
+    out.write_all(head.as_bytes()).map_err(unwritten)?;
+    let mut counts = Counts::new();
+    let mut tx = app.store.read_steadily().await?;
+    let mut failed = None;
+    let read = portable::read(&mut tx, owner, |table, rows| {
+        let written = write_rows(out, &mut counts, table, &rows);
+        written.map_err(|error| {
+            failed = Some(unwritten(error));
+            StoreError::Broken("the document cannot be written".to_owned())
+        })
+    });
+    if let Err(error) = read.await {
+        return Err(failed.unwrap_or_else(|| error.into()));
+    }
+    let end = if counts.is_empty() { "}}" } else { "]}}" };
+    out.write_all(end.as_bytes()).map_err(unwritten)?;
+    Ok(counts)
+}
+
+/// One more piece of a table, or the first of the next.
+fn write_rows(
+    out: &mut impl Write,
+    counts: &mut Counts,
+    table: &'static str,
+    rows: &[serde_json::Map<String, Value>],
+) -> std::io::Result<()> {
+    if !counts.contains_key(table) {
+        write!(out, "{}\"{table}\":[", if counts.is_empty() { "" } else { "]," })?;
+    }
+    let count = counts.entry(table).or_default();
+    for row in rows {
+        if *count > 0 {
+            out.write_all(b",")?;
+        }
+        serde_json::to_writer(&mut *out, row)?;
+        *count += 1;
+    }
+    Ok(())
 }
 
 /// Whether rows can keep their ids: nobody has put anything here yet.

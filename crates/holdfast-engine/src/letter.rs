@@ -16,12 +16,40 @@ fn damaged(error: &io::Error) -> EngineError {
     EngineError::corrupt(format!("This file cannot be read to its end: {error}"))
 }
 
-pub fn compress(plain: &[u8]) -> Result<Vec<u8>> {
-    if plain.len() as u64 > LIMIT {
-        return Err(EngineError::new(FailureCode::Internal, "There is more than one document can hold."));
+/// Compresses what is written to it.
+pub struct Packer {
+    encoder: zstd::stream::write::Encoder<'static, Vec<u8>>,
+    taken: u64,
+}
+
+impl Packer {
+    pub fn new() -> Result<Self> {
+        let encoder = zstd::stream::write::Encoder::new(Vec::new(), LEVEL);
+        Ok(Self { encoder: encoder.map_err(|error| internal(&error))?, taken: 0 })
     }
-    let packed = zstd::stream::encode_all(plain, LEVEL);
-    packed.map_err(|error| EngineError::new(FailureCode::Internal, error.to_string()))
+
+    pub fn finish(self) -> Result<Vec<u8>> {
+        self.encoder.finish().map_err(|error| internal(&error))
+    }
+}
+
+impl io::Write for Packer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.taken += bytes.len() as u64;
+        // What could not be read again is not written.
+        if self.taken > LIMIT {
+            return Err(io::Error::other("there is more than one document can hold"));
+        }
+        self.encoder.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.encoder.flush()
+    }
+}
+
+fn internal(error: &io::Error) -> EngineError {
+    EngineError::new(FailureCode::Internal, error.to_string())
 }
 
 pub fn expand(packed: &[u8]) -> Result<Vec<u8>> {
@@ -34,17 +62,16 @@ pub fn expand(packed: &[u8]) -> Result<Vec<u8>> {
     Ok(plain)
 }
 
-/// Compressed, and encrypted with the password.
-pub fn seal(plain: &[u8], password: &Secret) -> Result<Vec<u8>> {
-    let packed = compress(plain)?;
+/// Encrypts what a packer gave.
+pub fn seal(packed: &[u8], password: &Secret) -> Result<Vec<u8>> {
     let sealed = KeyTurn::default().seal(Vec::new(), password).and_then(|mut writer| {
-        writer.write_all(&packed)?;
+        writer.write_all(packed)?;
         writer.finish()
     });
-    sealed.map_err(|error| EngineError::new(FailureCode::Internal, error.to_string()))
+    sealed.map_err(|error| internal(&error))
 }
 
-/// What `seal` was given. A wrong password is told apart from a damaged file.
+/// What was packed and sealed. A wrong password is told apart from a damaged file.
 pub fn open(sealed: &[u8], password: &Secret) -> Result<Vec<u8>> {
     let mut packed = Vec::new();
     let reader = KeyTurn::default().open(sealed, password)?;
@@ -56,10 +83,16 @@ pub fn open(sealed: &[u8], password: &Secret) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
 
+    fn packed(plain: &[u8]) -> Vec<u8> {
+        let mut packer = Packer::new().unwrap();
+        packer.write_all(plain).unwrap();
+        packer.finish().unwrap()
+    }
+
     #[test]
     fn what_was_sealed_opens_with_its_password_alone() {
         let (password, plain) = (Secret::new("correct horse".to_owned()), b"all that somebody has".repeat(1000));
-        let sealed = seal(&plain, &password).unwrap();
+        let sealed = seal(&packed(&plain), &password).unwrap();
         assert!(sealed.starts_with(b"age-encryption.org/v1"), "standard tools open it");
         assert_eq!(open(&sealed, &password).unwrap(), plain);
         let wrong = open(&sealed, &Secret::new("correct hors".to_owned())).unwrap_err();
@@ -71,7 +104,7 @@ mod tests {
 
     #[test]
     fn what_was_compressed_expands_and_rubbish_does_not() {
-        assert_eq!(expand(&compress(b"abc").unwrap()).unwrap(), b"abc");
+        assert_eq!(expand(&packed(b"abc")).unwrap(), b"abc");
         assert!(expand(b"abc").is_err());
     }
 }

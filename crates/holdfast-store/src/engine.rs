@@ -125,6 +125,15 @@ impl Store {
         Ok(Tx::new(inner, self.sealer.clone()))
     }
 
+    /// For reading a lot that belongs together: all of it as it was at one moment. The connection is not used again.
+    pub async fn read_steadily(&self) -> Result<Tx> {
+        let mut tx = self.read().await?;
+        tx.broken = true;
+        let begin = if tx.is_sqlite() { "BEGIN" } else { "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" };
+        execute!(tx, begin)?;
+        Ok(tx)
+    }
+
     /// For a unit of work: everything until `commit` happens or nothing does. On SQLite writers queue here.
     pub async fn begin(&self) -> Result<Tx> {
         self.pools.begin(self.sealer.clone()).await

@@ -1,7 +1,7 @@
 //! Everything a user, or a whole installation, is made of, as rows that another installation can take in. Secrets are
 //! opened: whoever gets these rows seals them again.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use holdfast_core::ids::UserId;
 use holdfast_core::{Secret, Timestamp, random};
@@ -36,8 +36,6 @@ struct Table {
     carried: &'static str,
     /// Which rows are a user's; none for what belongs to the installation.
     owned: Option<&'static str>,
-    /// Columns that may name nothing: the row is worth having without.
-    loose: &'static [&'static str],
     /// Columns that stay behind: what they say is of this installation alone.
     left: &'static [&'static str],
 }
@@ -68,7 +66,6 @@ const TABLES: &[Table] = &[
         ],
         carried: "TRUE",
         owned: Some("id = "),
-        loose: &[],
         left: &[],
     },
     Table {
@@ -77,7 +74,6 @@ const TABLES: &[Table] = &[
         columns: &[("user_id", Kind::Ref("users")), ("digest", Kind::Bytes)],
         carried: "TRUE",
         owned: OWNED,
-        loose: &[],
         left: &[],
     },
     Table {
@@ -92,7 +88,6 @@ const TABLES: &[Table] = &[
         ],
         carried: "TRUE",
         owned: OWNED,
-        loose: &[],
         left: &[],
     },
     Table {
@@ -110,7 +105,6 @@ const TABLES: &[Table] = &[
         ],
         carried: "TRUE",
         owned: OWNED,
-        loose: &[],
         left: &[],
     },
     Table {
@@ -124,7 +118,6 @@ const TABLES: &[Table] = &[
         ],
         carried: "TRUE",
         owned: OWNED,
-        loose: &[],
         left: &[],
     },
     Table {
@@ -154,7 +147,6 @@ const TABLES: &[Table] = &[
         ],
         carried: "TRUE",
         owned: OWNED,
-        loose: &[],
         left: &[],
     },
     Table {
@@ -181,7 +173,6 @@ const TABLES: &[Table] = &[
         ],
         carried: "TRUE",
         owned: OWNED,
-        loose: &[],
         left: &[
             "catalogue_wanted_at",
             "catalogue_next_at",
@@ -215,7 +206,6 @@ const TABLES: &[Table] = &[
         ],
         carried: "TRUE",
         owned: OWNED,
-        loose: &[],
         left: &[],
     },
     Table {
@@ -232,7 +222,6 @@ const TABLES: &[Table] = &[
         ],
         carried: "TRUE",
         owned: OWNED,
-        loose: &[],
         left: &[],
     },
     Table {
@@ -282,7 +271,6 @@ const TABLES: &[Table] = &[
         ],
         carried: "TRUE",
         owned: OWNED,
-        loose: &[],
         // Runs stay behind.
         left: &["retry_at", "retry_run_id", "last_run_id"],
     },
@@ -292,7 +280,6 @@ const TABLES: &[Table] = &[
         columns: &[("task_id", Kind::Ref("backup_tasks")), ("stream_id", Kind::Ref("notification_streams"))],
         carried: "TRUE",
         owned: OF_TASKS,
-        loose: &[],
         left: &[],
     },
     Table {
@@ -301,7 +288,6 @@ const TABLES: &[Table] = &[
         columns: &[("task_id", Kind::Ref("backup_tasks")), ("tag_id", Kind::Ref("tags"))],
         carried: "TRUE",
         owned: OF_TASKS,
-        loose: &[],
         left: &[],
     },
     Table {
@@ -334,7 +320,6 @@ const TABLES: &[Table] = &[
         // Objects that are gone need nobody any more; those that are to go still do.
         carried: "removed_at IS NULL",
         owned: OWNED,
-        loose: &["task_id"],
         left: &["run_id", "removed_at"],
     },
     Table {
@@ -351,7 +336,6 @@ const TABLES: &[Table] = &[
         ],
         carried: "TRUE",
         owned: OWNED,
-        loose: &[],
         left: &[],
     },
     Table {
@@ -361,7 +345,6 @@ const TABLES: &[Table] = &[
         // What workers remember between them is of this installation.
         carried: "name <> 'tallied_at'",
         owned: None,
-        loose: &[],
         left: &[],
     },
 ];
@@ -396,58 +379,49 @@ pub fn columns() -> Vec<(&'static str, Vec<&'static str>)> {
     TABLES.iter().map(of).collect()
 }
 
-/// All rows of a user, or of everybody.
-pub async fn read(tx: &mut Tx, owner: Option<UserId>) -> Result<Contents> {
-    let mut contents = Contents::new();
-    for table in TABLES {
-        if owner.is_some() && table.owned.is_none() {
-            continue;
+/// Rows that are read at once.
+const PIECE: i64 = 5000;
+
+/// All rows of a user, or of everybody, table by table and piece by piece: nobody has to hold all of them. What they name
+/// is among them when the reading is steady.
+pub async fn read(
+    tx: &mut Tx,
+    owner: Option<UserId>,
+    mut take: impl FnMut(&'static str, Vec<Map<String, Value>>) -> Result<()>,
+) -> Result<()> {
+    for table in TABLES.iter().filter(|table| owner.is_none() || table.owned.is_some()) {
+        let mut after = i64::MIN;
+        loop {
+            let rows = read_piece(tx, table, owner, after).await?;
+            let last = rows.last().and_then(|row| row.get("id")).and_then(Value::as_i64);
+            let is_full = rows.len() as i64 == PIECE;
+            take(table.name, rows)?;
+            match last.filter(|_| is_full) {
+                Some(last) => after = last,
+                None => break,
+            }
         }
-        contents.insert(table.name.to_owned(), read_table(tx, table, owner).await?);
     }
-    drop_loose(&mut contents);
-    Ok(contents)
+    Ok(())
 }
 
-/// Tables are read one after the other while people go on: what names a row that was not there yet is left for the next
-/// time.
-fn drop_loose(contents: &mut Contents) {
-    let mut known: HashMap<&str, HashSet<i64>> = HashMap::new();
-    for table in TABLES {
-        let Some(rows) = contents.get_mut(table.name) else { continue };
-        let ids: HashSet<i64> = rows.iter().filter_map(|row| row.get("id")?.as_i64()).collect();
-        rows.retain_mut(|row| {
-            table.columns.iter().all(|(name, kind)| {
-                let (others, can_go) = match kind {
-                    Kind::Ref(other) => (known.get(other), table.loose.contains(name)),
-                    Kind::Own => (Some(&ids), true),
-                    _ => return true,
-                };
-                let Some(id) = row.get(*name).and_then(Value::as_i64) else { return true };
-                let is_there = others.is_some_and(|others| others.contains(&id));
-                if !is_there && can_go {
-                    row.insert((*name).to_owned(), Value::Null);
-                }
-                is_there || can_go
-            })
-        });
-        known.insert(table.name, rows.iter().filter_map(|row| row.get("id")?.as_i64()).collect());
-    }
-}
-
-async fn read_table(tx: &mut Tx, table: &Table, owner: Option<UserId>) -> Result<Vec<Map<String, Value>>> {
+/// Rows after this one; all of a table whose rows have no ids.
+async fn read_piece(tx: &mut Tx, table: &Table, owner: Option<UserId>, after: i64) -> Result<Vec<Map<String, Value>>> {
     let names: Vec<&str> =
         table.has_id.then_some("id").into_iter().chain(table.columns.iter().map(|(name, _)| *name)).collect();
     let kinds: Vec<Kind> =
         table.has_id.then_some(Kind::Int).into_iter().chain(table.columns.iter().map(|(_, kind)| *kind)).collect();
     let select = format!("SELECT {} FROM {} WHERE {}", names.join(", "), table.name, table.carried);
-    let order = format!(" ORDER BY {}", if table.has_id { "id" } else { "1, 2" });
     let rows = on!(tx, conn => {
         let mut query = QueryBuilder::<Db>::new(&select);
         if let (Some(owner), Some(owned)) = (owner, table.owned) {
             query.push(" AND ").push(owned).push_bind(owner.0).push(if owned.contains('(') { ")" } else { "" });
         }
-        query.push(&order);
+        if table.has_id {
+            query.push(" AND id > ").push_bind(after).push(" ORDER BY id LIMIT ").push_bind(PIECE);
+        } else {
+            query.push(" ORDER BY 1, 2");
+        }
         query.build().fetch_all(conn).await.and_then(|rows| {
             rows.iter().map(|row| {
                 kinds.iter().enumerate().map(|(place, kind)| Ok(match kind {

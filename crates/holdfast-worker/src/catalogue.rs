@@ -8,7 +8,8 @@ use holdfast_app::{App, AppError, Result, portable};
 use holdfast_core::Timestamp;
 use holdfast_core::backup::catalogue_key;
 use holdfast_core::ids::{DestinationId, UserId};
-use holdfast_engine::{DestinationSpec, Engine, letter};
+use holdfast_engine::letter::Packer;
+use holdfast_engine::{DestinationSpec, Engine};
 use holdfast_store::catalogue::{self, DueRow, Written};
 
 use crate::plans::Planner;
@@ -68,12 +69,10 @@ async fn write(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, leas
     let owner = UserId(due.user_id);
     let at = app.now();
     let key = catalogue_key(&portable::folder(app, owner).await?, at);
-    let document = portable::export(app, Some(owner)).await?;
-    let packed = tokio::task::spawn_blocking(move || {
-        let plain = document.to_bytes()?;
-        letter::compress(&plain).map_err(|error| AppError::Internal(error.message))
-    });
-    let packed = packed.await.map_err(|error| AppError::Internal(error.to_string()))??;
+    let broken = |error: holdfast_engine::EngineError| AppError::Internal(error.message);
+    let mut packer = Packer::new().map_err(broken)?;
+    portable::export(app, Some(owner), &mut packer).await?;
+    let packed = packer.finish().map_err(broken)?;
     let sealed = app.store.read().await?.seal_file(&packed)?;
     let bytes = i64::try_from(sealed.len()).unwrap_or(i64::MAX);
     // What a lost worker left goes before its name is forgotten.

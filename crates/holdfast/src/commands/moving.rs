@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use holdfast_app::AppError;
 use holdfast_app::portable::{self, Destination, Document, FOLDER, Manner};
 use holdfast_core::destination::S3Settings;
-use holdfast_engine::{DestinationSpec, Engine, EngineError, letter};
+use holdfast_engine::letter::{self, Packer};
+use holdfast_engine::{DestinationSpec, Engine, EngineError};
 use holdfast_store::Migrations;
 use holdfast_store::portable::Taken;
 
@@ -40,25 +41,27 @@ pub async fn export(settings: &Settings, output: &Path, passphrase: Option<&Path
             "the passphrase guards every password and key: use at least {PASSPHRASE_CHARS} characters"
         )));
     }
-    let document = portable::export(&app, None).await?;
-    let sealed = letter::seal(&document.to_bytes()?, &passphrase).map_err(explain)?;
+    let mut packer = Packer::new().map_err(explain)?;
+    let counts = portable::export(&app, None, &mut packer).await?;
+    let sealed = letter::seal(&packer.finish().map_err(explain)?, &passphrase).map_err(explain)?;
     write_whole(output, &sealed)?;
     app.store.close().await;
-    println!("{} is in {} ({} bytes).", summary(&document), output.display(), sealed.len());
+    println!("{} is in {} ({} bytes).", summary(&counts), output.display(), sealed.len());
     println!("Only the passphrase opens it, here (`holdfast import`) or with `age -d | zstd -d`.");
     Ok(())
 }
 
-fn summary(document: &Document) -> String {
+fn summary(counts: &BTreeMap<&str, usize>) -> String {
+    let count = |table: &str| counts.get(table).copied().unwrap_or_default();
     format!(
         "{} accounts, {} servers, {} destinations, {} streams, {} tags, {} tasks and the list of {} backups",
-        document.count("users"),
-        document.count("remote_servers"),
-        document.count("backup_destinations"),
-        document.count("notification_streams"),
-        document.count("tags"),
-        document.count("backup_tasks"),
-        document.count("backups"),
+        count("users"),
+        count("remote_servers"),
+        count("backup_destinations"),
+        count("notification_streams"),
+        count("tags"),
+        count("backup_tasks"),
+        count("backups"),
     )
 }
 
@@ -97,7 +100,7 @@ pub async fn import(
     let manner = Manner { keep_ids: portable::is_empty(&app).await?, is_paused };
     let taken = portable::import(&app, &origin(), &document, manner).await?;
     app.store.close().await;
-    println!("Taken in: {}.", summary(&document));
+    println!("Taken in: {}.", summary(&document.counts()));
     if !manner.keep_ids {
         println!(
             "Numbers of tasks and other things are new, since this installation was in use: look at scripts and trigger URLs."
@@ -203,7 +206,7 @@ pub async fn bootstrap(settings: &Settings, place: &Place, is_paused: bool) -> R
             taken => taken?,
         };
         taken_in += 1;
-        println!("Taken in, as of {}, of {}: {}.", document.made_at, emails.join(", "), summary(document));
+        println!("Taken in, as of {}, of {}: {}.", document.made_at, emails.join(", "), summary(&document.counts()));
         adopt(settings, &spec, document, &taken)?;
         compare(&spec, document, place, &keys);
     }
