@@ -1,12 +1,15 @@
 //! Settings kept in a file: what it wants is compared with what the service has, told as a plan, and done when asked for.
 //! Fields are those of the API; what the API names by id, the file names by label. What the file does not name stays.
 
+mod kinds;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use self::kinds::{KINDS, Kind, PAUSED};
 use crate::call::Result;
 use crate::{Client, ClientError};
 
@@ -16,170 +19,6 @@ const MOST: usize = 100_000;
 const FILE_BYTES: u64 = 4 << 20;
 
 type Fields = Map<String, Value>;
-
-/// How the file names something else.
-struct Link {
-    /// In the file.
-    field: &'static str,
-    /// In the API.
-    id_field: &'static str,
-    kind: &'static str,
-    is_many: bool,
-}
-
-/// One kind of thing that the file can hold.
-struct Kind {
-    /// Its list in the file.
-    name: &'static str,
-    /// One of them, for people.
-    one: &'static str,
-    path: &'static str,
-    fields: &'static [&'static str],
-    links: &'static [Link],
-    secrets: &'static [&'static str],
-    /// What the service has, in the API's words for what it takes.
-    read: fn(&Value) -> Fields,
-    /// Whether the service has a secret of this name; it never shows one.
-    has_secret: fn(&Value, &str) -> bool,
-}
-
-const fn link(field: &'static str, id_field: &'static str, kind: &'static str, is_many: bool) -> Link {
-    Link { field, id_field, kind, is_many }
-}
-
-/// In the order in which they can be made.
-const KINDS: &[Kind] = &[
-    Kind {
-        name: "tags",
-        one: "tag",
-        path: "/api/tags",
-        fields: &["label", "description", "colour"],
-        links: &[],
-        secrets: &[],
-        read: |found| pick(found, &[("label", "/label"), ("description", "/description"), ("colour", "/colour")]),
-        has_secret: |_, _| false,
-    },
-    Kind {
-        name: "notification_streams",
-        one: "stream",
-        path: "/api/notification-streams",
-        fields: &["label", "type", "notifications"],
-        links: &[],
-        secrets: &["value", "pushover_token"],
-        read: |found| pick(found, &[("label", "/label"), ("type", "/type"), ("notifications", "/notifications")]),
-        has_secret: |found, name| name == "value" || found["type"] != "pushover",
-    },
-    Kind {
-        name: "remote_servers",
-        one: "server",
-        path: "/api/remote-servers",
-        fields: &["label", "host", "port", "username", "database_username"],
-        links: &[link("jump_server", "jump_server_id", "remote_servers", false)],
-        secrets: &["database_password"],
-        read: |found| {
-            let places = [
-                ("label", "/label"),
-                ("host", "/connection/host"),
-                ("port", "/connection/port"),
-                ("username", "/connection/username"),
-                ("database_username", "/connection/database_username"),
-                ("jump_server_id", "/connection/jump_server_id"),
-            ];
-            pick(found, &places)
-        },
-        has_secret: |found, _| found["connection"]["is_database_password_set"] == true,
-    },
-    Kind {
-        name: "backup_destinations",
-        one: "destination",
-        path: "/api/backup-destinations",
-        fields: &["label", "type", "s3_bucket_name", "s3_region", "custom_s3_endpoint", "path_style_endpoint"],
-        links: &[],
-        secrets: &["s3_access_key", "s3_secret_key"],
-        read: |found| {
-            let places = [
-                ("label", "/label"),
-                ("type", "/type"),
-                ("s3_bucket_name", "/s3_bucket_name"),
-                ("s3_region", "/s3_region"),
-                ("custom_s3_endpoint", "/s3_endpoint"),
-                ("path_style_endpoint", "/path_style_endpoint"),
-            ];
-            pick(found, &places)
-        },
-        has_secret: |found, _| !found["s3_bucket_name"].is_null(),
-    },
-    Kind {
-        name: "backup_tasks",
-        one: "task",
-        path: "/api/backup-tasks",
-        fields: &[
-            "label",
-            "description",
-            "type",
-            "source_path",
-            "database_name",
-            "database_engine",
-            "excluded_tables",
-            "excluded_paths",
-            "frequency",
-            "time_to_run_at",
-            "day_of_week",
-            "day_of_month",
-            "custom_cron",
-            "maximum_backups_to_keep",
-            "store_path",
-            "appended_filename",
-            PAUSED,
-        ],
-        links: &[
-            link("remote_server", "remote_server_id", "remote_servers", false),
-            link("backup_destination", "backup_destination_id", "backup_destinations", false),
-            link("notification_streams", "notification_stream_ids", "notification_streams", true),
-            link("tags", "tag_ids", "tags", true),
-        ],
-        secrets: &["encryption_password", "heartbeat_url"],
-        read: |found| {
-            let places = [
-                ("label", "/label"),
-                ("description", "/description"),
-                ("type", "/source/type"),
-                ("source_path", "/source/path"),
-                ("database_name", "/source/database_name"),
-                ("database_engine", "/source/database_engine"),
-                ("excluded_tables", "/source/excluded_tables"),
-                ("excluded_paths", "/source/excluded_paths"),
-                ("frequency", "/schedule/frequency"),
-                ("time_to_run_at", "/schedule/scheduled_utc_time"),
-                ("day_of_week", "/schedule/day_of_week"),
-                ("day_of_month", "/schedule/day_of_month"),
-                ("custom_cron", "/schedule/custom_cron"),
-                ("maximum_backups_to_keep", "/storage/max_backups"),
-                ("store_path", "/storage/path"),
-                ("appended_filename", "/storage/appended_filename"),
-                ("remote_server_id", "/remote_server_id"),
-                ("backup_destination_id", "/backup_destination_id"),
-                ("notification_stream_ids", "/notification_stream_ids"),
-                ("tag_ids", "/tag_ids"),
-            ];
-            let mut fields = pick(found, &places);
-            fields.insert(PAUSED.to_owned(), json!(!found["paused_at"].is_null()));
-            fields
-        },
-        has_secret: |found, name| match name {
-            "heartbeat_url" => found["has_heartbeat_url"] == true,
-            _ => found["has_encryption_password"] == true,
-        },
-    },
-];
-
-/// No field of the API: pausing is something that is done.
-const PAUSED: &str = "paused";
-
-fn pick(found: &Value, places: &[(&str, &str)]) -> Fields {
-    let at = |place: &str| found.pointer(place).cloned().unwrap_or(Value::Null);
-    places.iter().map(|(name, place)| ((*name).to_owned(), at(place))).collect()
-}
 
 /// Only `true` and `false` are that: a label may be `no`.
 fn options() -> serde_saphyr::Options {

@@ -47,9 +47,8 @@ impl Nginx {
         let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
         let temporary: String =
             temporary.iter().map(|name| format!("{name}_temp_path {};\n", at(&format!("{name}-temp")))).collect();
-        let user = if std::fs::metadata("/root/.").is_ok() { "user root;\n" } else { "" };
         let whole = format!(
-            "{user}daemon off;\nmaster_process off;\npid {};\nerror_log {} warn;\nevents {{}}\nhttp {{\naccess_log off;\n{temporary}{server}\n}}\n",
+            "daemon off;\nmaster_process off;\npid {};\nerror_log {} warn;\nevents {{}}\nhttp {{\naccess_log off;\n{temporary}{server}\n}}\n",
             at("pid"),
             at("error.log")
         );
