@@ -163,7 +163,9 @@ pub async fn import(app: &App, origin: &Origin, document: &Document, manner: Man
 /// The folder of a user's catalogues. It stays the same wherever they move, and says nothing about them.
 pub async fn folder(app: &App, owner: UserId) -> Result<String> {
     ssh_key::private(app, owner).await?;
-    let public = ssh_keys::find_public(&mut app.store.read().await?, owner).await?.unwrap_or_default();
+    let public = ssh_keys::find_public(&mut app.store.read().await?, owner).await?;
+    // Without it everybody would share one folder.
+    let public = public.ok_or_else(|| AppError::Internal("the SSH key is gone".to_owned()))?;
     let digest = Sha256::digest(&public);
     let tag: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     Ok(format!("{FOLDER}/{tag}"))

@@ -321,7 +321,9 @@ impl Plan {
             let id = match step.id {
                 None => {
                     let made = client.post(step.kind.path, Some(&Value::Object(body))).await.map_err(refused)?;
-                    let id = made["id"].as_i64().unwrap_or_default();
+                    let odd =
+                        || ClientError::Refused(format!("{} {:?}: the answer names no id", step.kind.one, step.label));
+                    let id = made["id"].as_i64().ok_or_else(odd)?;
                     self.ids.insert((step.kind.name, step.label.clone()), id);
                     tell(&format!("made {} {:?}", step.kind.one, step.label));
                     id

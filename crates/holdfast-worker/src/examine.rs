@@ -15,7 +15,7 @@ use holdfast_store::destinations::DestinationRow;
 use holdfast_store::servers::ServerRow;
 use holdfast_store::tasks::{TaskFilter, TaskRow};
 use holdfast_store::users::UserRow;
-use holdfast_store::{Listing, destinations, servers, tasks, users};
+use holdfast_store::{Listing, destinations, servers, ssh_keys, tasks, users};
 
 use tokio_util::sync::CancellationToken;
 
@@ -90,6 +90,12 @@ async fn at_destination(parts: &Parts, planner: &Planner, user: &UserRow, row: &
 async fn at_server(parts: &Parts, planner: &Planner, user: &UserRow, row: &ServerRow, wanted: &[TaskRow]) -> Finding {
     let what = format!("server {:?} of {}", row.label, user.email);
     let found = async {
+        let mut tx = parts.app.store.read().await.map_err(|error| error.to_string())?;
+        // Planning would make one, and nothing is written here.
+        if ssh_keys::find_public(&mut tx, UserId(user.id)).await.map_err(|error| error.to_string())?.is_none() {
+            return Err("its owner has no SSH key yet; their account page makes one".to_owned());
+        }
+        drop(tx);
         let planned = planner.server(&parts.app, UserId(user.id), ServerId(row.id)).await;
         let (server, _) = planned.map_err(|error| error.reason())?;
         let (context, _lines) = Context::new(CancellationToken::new());
