@@ -2,8 +2,8 @@
 FROM rust:1-bookworm AS build
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked --bin holdfast \
-    && install -D --mode=0755 target/release/holdfast /out/usr/bin/holdfast \
+RUN cargo build --profile packaged --locked --bin holdfast \
+    && install -D --mode=0755 target/packaged/holdfast /out/usr/bin/holdfast \
     && install --directory --owner=65532 --group=65532 --mode=0700 /out/var/lib/holdfast
 
 # Holds libc, certificates and time zones, and no shell.

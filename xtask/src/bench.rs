@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::commands::{Result, cargo, output, root, step};
+use crate::commands::{PACKAGED, Result, cargo, output, root, step};
 use crate::packages::{self, POSTGRESQL, WRK};
 
 const USERS: &str = "1000";
@@ -95,7 +95,7 @@ pub fn pages() -> Result<()> {
 /// What the program takes when nobody uses it, beside what its peers say of themselves.
 pub fn footprint() -> Result<()> {
     const STARTS: usize = 7;
-    step("build the service", &mut cargo(&["build", "--release", "--locked", "--package", "holdfast"]))?;
+    step("build the service", &mut cargo(&["build", "--profile", PACKAGED, "--locked", "--package", "holdfast"]))?;
     let binary = target("holdfast");
     let size = std::fs::metadata(&binary).map_err(|error| error.to_string())?.len() as f64 / 1e6;
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
@@ -131,13 +131,13 @@ pub fn footprint() -> Result<()> {
 }
 
 fn build_support(example: &str) -> Result<()> {
-    step("build the service", &mut cargo(&["build", "--release", "--locked", "--package", "holdfast"]))?;
+    step("build the service", &mut cargo(&["build", "--profile", PACKAGED, "--locked", "--package", "holdfast"]))?;
     let build = ["build", "--profile", "profiling", "--locked", "--package", "holdfast-testkit", "--example", example];
     step("build the support", &mut cargo(&build))
 }
 
 fn target(name: &str) -> PathBuf {
-    root().join("target/release").join(name)
+    root().join("target").join(PACKAGED).join(name)
 }
 
 fn support(example: &str) -> PathBuf {
@@ -247,16 +247,20 @@ impl Table {
 }
 
 /// A program that ends when this is dropped.
-struct Running {
+pub struct Running {
     child: Child,
     stdin: Option<ChildStdin>,
 }
 
 impl Running {
-    fn start(command: &mut Command) -> Result<Self> {
+    pub fn start(command: &mut Command) -> Result<Self> {
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = child.map_err(|error| format!("cannot run {command:?}: {error}"))?;
         Ok(Self { stdin: child.stdin.take(), child })
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// The first line it prints.
@@ -284,7 +288,7 @@ pub fn free_port() -> Result<u16> {
     listener.local_addr().map(|address| address.port()).map_err(|error| error.to_string())
 }
 
-fn wait_until_ready(address: &str) -> Result<()> {
+pub fn wait_until_ready(address: &str) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(30);
     while Instant::now() < deadline {
         if is_ready(address).unwrap_or(false) {

@@ -6,6 +6,9 @@ use std::time::Instant;
 
 pub type Result<T> = std::result::Result<T, String>;
 
+/// The build profile of what people install, which is also what is measured.
+pub const PACKAGED: &str = "packaged";
+
 /// The root of the workspace.
 pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::commands::{Result, cargo, output, root, step};
+use crate::commands::{PACKAGED, Result, cargo, output, root, step};
 
 /// Pages and completions that the program writes about itself.
 const SHELLS: &[(&str, &str)] = &[
@@ -16,9 +16,9 @@ const SHELLS: &[(&str, &str)] = &[
 ];
 
 pub fn run() -> Result<()> {
-    step("build", &mut cargo(&["build", "--release", "--locked", "--package", "holdfast"]))?;
+    step("build", &mut cargo(&["build", "--profile", PACKAGED, "--locked", "--package", "holdfast"]))?;
     let folder = root().join("target/dist");
-    package(&root().join("target/release/holdfast"), &folder)?;
+    package(&root().join("target").join(PACKAGED).join("holdfast"), &folder)?;
     for entry in std::fs::read_dir(&folder).map_err(|error| error.to_string())?.flatten() {
         println!("{}", entry.path().display());
     }

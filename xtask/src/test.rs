@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use crate::bench::free_port;
 use crate::commands::{Result, cargo, output, root, step};
 use crate::packages::{
-    self, AGE, AIOSMTPD, BSDTAR, BUSYBOX, CHROMIUM, CHROMIUM_DRIVER, MARIADB, NGINX, OPENSSL, POSTGRESQL, PROMETHEUS,
-    SHELLCHECK, SSH, SSHD, SYSTEMD, ZSTD,
+    self, AGE, AIOSMTPD, BSDTAR, BUSYBOX, CHROMIUM, CHROMIUM_DRIVER, GO, MARIADB, NGINX, OPENSSL, POSTGRESQL,
+    PROMETHEUS, SHELLCHECK, SSH, SSHD, SYSTEMD, ZSTD,
 };
 
 pub fn run() -> Result<()> {
-    packages::install(&[POSTGRESQL, MARIADB, SSHD, SSH, BUSYBOX, BSDTAR, OPENSSL, AGE, ZSTD, AIOSMTPD])?;
+    packages::install(&[POSTGRESQL, MARIADB, SSHD, SSH, BUSYBOX, BSDTAR, GO, OPENSSL, AGE, ZSTD, AIOSMTPD])?;
     packages::install(&[CHROMIUM, CHROMIUM_DRIVER, NGINX, PROMETHEUS, SHELLCHECK, SYSTEMD])?;
     step("formatting", &mut cargo(&["fmt", "--all", "--check"]))?;
     let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"];
@@ -23,7 +23,15 @@ pub fn run() -> Result<()> {
     let mut tests = cargo(&["test", "--workspace", "--locked"]);
     step("tests", tests.env("TEST_MOTO_URL", &moto.url).env("TEST_AXE", packages::axe()?))?;
     drop(moto);
+    generated_client()?;
     schemathesis()
+}
+
+/// A client that is generated from the API's document, tried on the service.
+pub fn generated_client() -> Result<()> {
+    let program = packages::openapi_python_client()?;
+    let mut test = cargo(&["test", "--locked", "--package", "holdfast", "--test", "generated_client"]);
+    step("generated client", test.env("OPENAPI_PYTHON_CLIENT", program))
 }
 
 /// The files for containers, as far as that goes without an engine.

@@ -119,6 +119,18 @@ pub(crate) struct RestoreBody {
     /// Needed for the dump of one database, which is made when it is missing.
     #[schema(max_length = 255)]
     database_name: Option<String>,
+    /// Leave out owners and, of a database, privileges.
+    #[schema(nullable = false, default = false)]
+    no_owner: Option<bool>,
+    /// Owners of files by number instead of by name.
+    #[schema(nullable = false, default = false)]
+    numeric_owner: Option<bool>,
+    /// Restore device nodes too; needs root on the server.
+    #[schema(nullable = false, default = false)]
+    restore_devices: Option<bool>,
+    /// Only report what would be written, kept and refused; the log of the run says it.
+    #[schema(nullable = false, default = false)]
+    dry_run: Option<bool>,
 }
 
 fn shape(row: BackupRow) -> BackupResource {
@@ -252,6 +264,10 @@ pub(crate) async fn restore_backup(call: Call, body: Body) -> Answer {
         entries: body.texts("entries"),
         overwrite: body.boolean("overwrite"),
         database_name: body.text("database_name"),
+        no_owner: body.boolean("no_owner"),
+        numeric_owner: body.boolean("numeric_owner"),
+        restore_devices: body.boolean("restore_devices"),
+        dry_run: body.boolean("dry_run"),
     };
     let (run, output) = backups::request_restore(&call.app, &call.caller, id, &input).await?;
     data(StatusCode::ACCEPTED, shape_run(run, output))

@@ -38,6 +38,11 @@ impl<S: Send + Sync> FromRequest<S> for Body {
 }
 
 impl Body {
+    /// For routes that need none: nothing at all is an empty object.
+    pub(crate) fn optional_object(&self) -> Result<Object, ApiError> {
+        if self.0.is_empty() { Ok(Object::default()) } else { self.object() }
+    }
+
     pub(crate) fn object(&self) -> Result<Object, ApiError> {
         match serde_json::from_slice(&self.0) {
             Ok(Value::Object(fields)) => Ok(Object(fields)),

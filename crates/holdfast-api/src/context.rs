@@ -77,7 +77,7 @@ fn known_method(method: &Method) -> &str {
 }
 
 impl ContextSettings {
-    fn read(&self, request: &Request) -> Context {
+    pub(crate) fn read(&self, request: &Request) -> Context {
         let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip().to_canonical());
         let behind_proxy = peer.is_some_and(|peer| self.is_trusted(peer));
         let address = if behind_proxy { self.forwarded_for(request.headers()).or(peer) } else { peer };
@@ -98,11 +98,13 @@ impl ContextSettings {
     /// Read from the right: each proxy of ours appended what it saw. The first address that is none of ours is the
     /// client; what stands before it, anyone could have written.
     fn forwarded_for(&self, headers: &HeaderMap) -> Option<IpAddr> {
-        let values = headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
-        let chain: Vec<&str> = values.flat_map(|value| value.split(',')).map(str::trim).collect();
+        let values = headers.get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes);
+        // Part by part: bytes that a client puts there must not hide what the proxy added to the same line.
+        let chain: Vec<&[u8]> = values.flat_map(|value| value.split(|byte| *byte == b',')).collect();
         let mut nearest = None;
         for part in chain.into_iter().rev() {
-            let address: IpAddr = part.parse().ok()?;
+            let address: IpAddr = std::str::from_utf8(part.trim_ascii()).ok()?.parse().ok()?;
+            let address = address.to_canonical();
             nearest = Some(address);
             if !self.is_trusted(address) {
                 break;
@@ -149,8 +151,21 @@ mod tests {
         assert_eq!(settings.read(&request("127.0.0.1", &chain)).address, Some("203.0.113.9".parse().unwrap()));
         let forged = [("x-forwarded-for", "198.51.100.1, x, 203.0.113.9")];
         assert_eq!(settings.read(&request("127.0.0.1", &forged)).address, Some("203.0.113.9".parse().unwrap()));
+        let mapped = [("x-forwarded-for", "::ffff:203.0.113.9")];
+        assert_eq!(settings.read(&request("127.0.0.1", &mapped)).address, Some("203.0.113.9".parse().unwrap()));
         let rubbish = [("x-forwarded-for", "198.51.100.1, x")];
         assert_eq!(settings.read(&request("127.0.0.1", &rubbish)).address, Some("127.0.0.1".parse().unwrap()));
+    }
+
+    #[test]
+    fn bytes_of_a_client_do_not_hide_what_a_proxy_added() {
+        let trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+        let settings = ContextSettings { trusted_proxies, ..ContextSettings::default() };
+        let mut odd = request("127.0.0.1", &[]);
+        odd.headers_mut().insert("x-forwarded-for", HeaderValue::from_bytes(b"\xff, 203.0.113.9").unwrap());
+        assert_eq!(settings.read(&odd).address, Some("203.0.113.9".parse().unwrap()));
+        let mapped = [("x-forwarded-for", "::ffff:203.0.113.9, ::ffff:127.0.0.2")];
+        assert_eq!(settings.read(&request("127.0.0.1", &mapped)).address, Some("203.0.113.9".parse().unwrap()));
     }
 
     #[test]

@@ -38,6 +38,10 @@ pub(crate) struct DestinationResource {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     s3_endpoint: Option<String>,
+    /// Only for `s3` and `custom_s3`: what is deleted stays there as an older version, as the last check found it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    keeps_versions: Option<bool>,
     #[schema(pattern = "^(unknown|reachable|unreachable)$")]
     status: String,
     last_checked_at: Option<String>,
@@ -90,6 +94,7 @@ fn shape(row: DestinationRow) -> Result<DestinationResource, AppError> {
         type_human: kind.human(),
         s3_bucket_name: s3.as_ref().map(|s3| s3.bucket.clone()),
         path_style_endpoint: s3.as_ref().map(|s3| s3.path_style),
+        keeps_versions: s3.as_ref().map(|_| row.keeps_versions),
         s3_region: s3.as_ref().filter(|_| kind == DestinationKind::S3).map(|s3| s3.region.clone()),
         s3_endpoint: s3.and_then(|s3| s3.endpoint),
         status: row.status,

@@ -9,6 +9,8 @@ mod destinations;
 mod device;
 mod docs;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod guard;
 mod list;
 mod logs;

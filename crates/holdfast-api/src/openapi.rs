@@ -1,6 +1,8 @@
 //! The OpenAPI document, made from the route table and the wire types. What the table says of a route decides which
 //! errors it can answer with, so the two cannot drift apart.
 
+mod update;
+
 use std::collections::BTreeMap;
 
 use holdfast_app::Resource;
@@ -218,11 +220,7 @@ pub fn document() -> Value {
     }
     for route in &routes {
         if let Some(body) = route.body.as_ref().filter(|body| body.partial) {
-            let mut schema = schemas.get(&body.schema.name).cloned().unwrap_or_default();
-            if let Some(fields) = schema.as_object_mut() {
-                fields.remove("required");
-            }
-            schemas.insert(partial_name(&body.schema.name), schema);
+            schemas.extend(update::schemas(&body.schema));
         }
         paths.entry(route.path).or_default().insert(route.method.as_str().to_lowercase(), operation(route));
     }
@@ -250,10 +248,6 @@ pub fn document() -> Value {
             },
         },
     })
-}
-
-fn partial_name(name: &str) -> String {
-    format!("{name}Update")
 }
 
 /// Every field of an answer is always there, unless its description says for which type it is.
@@ -298,9 +292,9 @@ fn operation(route: &Route) -> Value {
         }
     }
     if let Some(body) = &route.body {
-        let name = if body.partial { partial_name(&body.schema.name) } else { body.schema.name.clone() };
+        let name = if body.partial { update::name(&body.schema.name) } else { body.schema.name.clone() };
         operation["requestBody"] =
-            json!({ "required": true, "content": { "application/json": { "schema": reference(&name) } } });
+            json!({ "required": !body.optional, "content": { "application/json": { "schema": reference(&name) } } });
     }
     operation
 }

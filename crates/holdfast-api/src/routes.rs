@@ -171,6 +171,10 @@ fn backup_tasks() -> Vec<Route> {
             .says("Resume a backup task")
             .of(BackupTask)
             .shows::<TaskResource>(),
+        post("/api/backup-tasks/{id}/release-retention", Scope::UpdateBackupTasks, tasks::release_retention)
+            .says("Remove old backups of a backup task again, after a look at a suspicious one")
+            .of(BackupTask)
+            .shows::<TaskResource>(),
         post("/api/backup-tasks/{id}/trigger-url", Scope::UpdateBackupTasks, triggers::rotate_trigger)
             .says("Make a new trigger URL for a backup task; the one before stops working")
             .of(BackupTask)
@@ -290,7 +294,7 @@ fn backup_destinations() -> Vec<Route> {
 fn remote_servers() -> Vec<Route> {
     const LIST_PATH: &str = "/api/remote-servers";
     const PATH: &str = "/api/remote-servers/{id}";
-    use servers::{ServerBody, ServerResource};
+    use servers::{AcceptHostKeyBody, ServerBody, ServerResource};
     vec![
         get(LIST_PATH, Scope::ViewRemoteServers, servers::list_servers)
             .says("List remote servers")
@@ -325,6 +329,7 @@ fn remote_servers() -> Vec<Route> {
         post("/api/remote-servers/{id}/accept-host-key", Scope::UpdateRemoteServers, servers::accept_host_key)
             .says("Trust the changed host key of a remote server")
             .of(RemoteServer)
+            .may_take::<AcceptHostKeyBody>()
             .shows::<ServerResource>(),
     ]
 }

@@ -4,7 +4,9 @@ use axum::http::StatusCode;
 use holdfast_app::{Resource, servers};
 use holdfast_core::clock::rfc3339;
 use holdfast_core::ids::ServerId;
+use holdfast_core::input::{Errors, Field};
 use holdfast_core::server::ServerInput;
+use holdfast_core::{limits, rules};
 use holdfast_store::servers::ServerRow;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -12,6 +14,7 @@ use utoipa::ToSchema;
 use crate::answer::{Answer, data, message};
 use crate::body::{Body, Object};
 use crate::call::Call;
+use crate::error::ApiError;
 use crate::list;
 
 #[derive(Serialize, ToSchema)]
@@ -86,6 +89,16 @@ pub(crate) struct ServerBody {
     /// Another remote server that leads to this one; null for none.
     #[schema(minimum = 1)]
     jump_server_id: Option<i64>,
+}
+
+/// Which key to trust.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes the body for the document")]
+pub(crate) struct AcceptHostKeyBody {
+    /// The fingerprint that you compared, as `offered_host_key_fingerprint` showed it. When the server has shown another key
+    /// since, the answer is 409. Without it the key that the server showed last is trusted.
+    #[schema(required = false, nullable = false, min_length = 1, max_length = 255)]
+    fingerprint: Option<String>,
 }
 
 fn shape(row: ServerRow) -> ServerResource {
@@ -167,7 +180,18 @@ pub(crate) async fn check_server(call: Call) -> Answer {
     message(StatusCode::ACCEPTED, "Remote server check initiated successfully.")
 }
 
-pub(crate) async fn accept_host_key(call: Call) -> Answer {
-    let row = servers::accept_host_key(&call.app, &call.caller, call.id(Resource::RemoteServer)?, None).await?;
+/// Without a body, whatever key the server showed last.
+pub(crate) async fn accept_host_key(call: Call, body: Body) -> Answer {
+    let id: ServerId = call.id(Resource::RemoteServer)?;
+    servers::show(&call.app, &call.caller, id).await?;
+    let mut errors = Errors::default();
+    let seen = match body.optional_object()?.text("fingerprint") {
+        Field::Absent => None,
+        given => rules::required_line(&mut errors, "fingerprint", &given, limits::TEXT_CHARS, None),
+    };
+    if !errors.is_empty() {
+        return Err(ApiError::from(errors));
+    }
+    let row = servers::accept_host_key(&call.app, &call.caller, id, seen.as_deref()).await?;
     data(StatusCode::OK, shape(row))
 }

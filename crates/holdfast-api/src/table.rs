@@ -48,6 +48,8 @@ pub(crate) struct BodyDoc {
     pub schema: SchemaDoc,
     /// Every field may be left out.
     pub partial: bool,
+    /// The whole body may be left out.
+    pub optional: bool,
 }
 
 macro_rules! methods {
@@ -79,6 +81,10 @@ impl Route {
         self.body.is_some()
     }
 
+    pub fn needs_body(&self) -> bool {
+        self.body.as_ref().is_some_and(|body| !body.optional)
+    }
+
     pub(crate) fn says(mut self, summary: &'static str) -> Self {
         self.summary = summary;
         self
@@ -95,12 +101,17 @@ impl Route {
     }
 
     pub(crate) fn takes<T: ToSchema>(mut self) -> Self {
-        self.body = Some(BodyDoc { schema: SchemaDoc::of::<T>(), partial: false });
+        self.body = Some(BodyDoc { schema: SchemaDoc::of::<T>(), partial: false, optional: false });
+        self
+    }
+
+    pub(crate) fn may_take<T: ToSchema>(mut self) -> Self {
+        self.body = Some(BodyDoc { schema: SchemaDoc::of::<T>(), partial: false, optional: true });
         self
     }
 
     pub(crate) fn takes_part_of<T: ToSchema>(mut self) -> Self {
-        self.body = Some(BodyDoc { schema: SchemaDoc::of::<T>(), partial: true });
+        self.body = Some(BodyDoc { schema: SchemaDoc::of::<T>(), partial: true, optional: false });
         self
     }
 

@@ -44,8 +44,22 @@ pub(crate) struct TaskResource {
     last_run_local_time: Option<String>,
     last_run_utc_time: Option<String>,
     paused_at: Option<String>,
+    protection: ProtectionResource,
     created_at: String,
     updated_at: String,
+}
+
+/// How far the task's backups are known to be good.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ProtectionResource {
+    /// When a backup that is still stored was last proven to be good.
+    last_proven_at: Option<String>,
+    #[schema(pattern = "^(drill|verify)$")]
+    proven_by: Option<&'static str>,
+    last_drill_id: Option<i64>,
+    /// The newest backup looks wrong, so old ones are not removed; see `POST …/release-retention`.
+    retention_held: bool,
+    held_reason: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -58,6 +72,8 @@ pub(crate) struct SourceResource {
     /// Comma-separated table names.
     excluded_tables: Option<String>,
     excluded_paths: Vec<String>,
+    /// Leave out what is mounted below the path.
+    one_file_system: bool,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -130,6 +146,9 @@ pub(crate) struct TaskBody {
     excluded_database_tables: Option<String>,
     #[schema(max_items = 100)]
     excluded_paths: Option<Vec<String>>,
+    /// Leave out what is mounted below the path.
+    #[schema(nullable = false, default = false)]
+    one_file_system: Option<bool>,
     /// Needed unless `custom_cron` is set.
     #[schema(nullable = false, pattern = "^(hourly|daily|weekly|monthly)$")]
     frequency: Option<String>,
@@ -207,6 +226,7 @@ fn shape(task: Task, viewer: &Viewer<'_>) -> Result<TaskResource, AppError> {
             database_engine: row.database_engine,
             excluded_tables: row.excluded_tables,
             excluded_paths: row.excluded_paths.lines().map(str::to_owned).collect(),
+            one_file_system: row.one_file_system,
         },
         schedule: ScheduleResource {
             frequency: row.frequency,
@@ -230,6 +250,13 @@ fn shape(task: Task, viewer: &Viewer<'_>) -> Result<TaskResource, AppError> {
         last_run_local_time: row.last_run_at.map(|at| clock::local_date_time(at.0, viewer.zone)),
         last_run_utc_time: row.last_run_at.map(|at| rfc3339(at.0)),
         paused_at: row.paused_at.map(|at| rfc3339(at.0)),
+        protection: ProtectionResource {
+            last_proven_at: row.proven_at.map(|at| rfc3339(at.0)),
+            proven_by: row.proven_at.map(|_| "verify"),
+            last_drill_id: None,
+            retention_held: row.retention_held_at.is_some(),
+            held_reason: row.held_reason,
+        },
         created_at: rfc3339(row.created_at.0),
         updated_at: rfc3339(row.updated_at.0),
     })
@@ -247,6 +274,7 @@ fn read(body: &Object) -> TaskInput {
         database_engine: body.text("database_engine"),
         excluded_tables: body.text("excluded_tables").or(body.text("excluded_database_tables")),
         excluded_paths: body.texts("excluded_paths"),
+        one_file_system: body.boolean("one_file_system"),
         frequency: body.text("frequency"),
         time_to_run_at: body.text("time_to_run_at"),
         day_of_week: body.integer("day_of_week"),
@@ -363,5 +391,10 @@ pub(crate) async fn pause_task(call: Call) -> Answer {
 
 pub(crate) async fn resume_task(call: Call) -> Answer {
     let task = tasks::resume(&call.app, &call.caller, call.id(Resource::BackupTask)?).await?;
+    answer(&call, StatusCode::OK, task)
+}
+
+pub(crate) async fn release_retention(call: Call) -> Answer {
+    let task = tasks::release_retention(&call.app, &call.caller, call.id(Resource::BackupTask)?).await?;
     answer(&call, StatusCode::OK, task)
 }

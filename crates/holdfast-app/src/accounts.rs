@@ -1,16 +1,18 @@
 //! Accounts: the first administrator, passwords, links that open an account, and tokens for devices.
 
+use std::fmt;
 use std::sync::Arc;
 
 use holdfast_core::clock;
 use holdfast_core::ids::UserId;
 use holdfast_core::input::{Errors, Field};
+use holdfast_core::network::ClientKey;
 use holdfast_core::rate::Quota;
 use holdfast_core::scope::ScopeSet;
 use holdfast_core::user::{self, LinkPurpose, UserDraft};
 use holdfast_core::{Secret, Timestamp, limits, random, rules, run};
 use holdfast_store::users::{self, UserRow};
-use holdfast_store::{Tx, identities, sessions as links, settings};
+use holdfast_store::{Tx, identities, sessions as links, settings, tokens as api_tokens};
 
 use crate::mailer::Mail;
 use crate::tokens::{self, TokenRequest};
@@ -102,16 +104,69 @@ pub async fn list(app: &App) -> Result<Vec<UserRow>> {
     Ok(users::list(&mut app.store.read().await?).await?)
 }
 
-/// Sets a new password and signs the user out everywhere.
-pub async fn reset_password(app: &App, origin: &Origin, user: UserId, password: &Secret) -> Result<()> {
+/// Other ways into an account that somebody keeps on purpose when the password changes. By default none: whoever
+/// needs a new password because somebody else got in wants them out.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Keep {
+    pub tokens: bool,
+    /// Accounts elsewhere that are linked to this one.
+    pub identities: bool,
+}
+
+/// What a new password ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    pub sessions: u64,
+    /// `None` when they were kept.
+    pub tokens: Option<u64>,
+    /// `None` when they were kept.
+    pub identities: Option<u64>,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sessions ended: {}", self.sessions)?;
+        match self.identities {
+            Some(count) => write!(f, ", linked accounts removed: {count}")?,
+            None => write!(f, ", linked accounts kept")?,
+        }
+        match self.tokens {
+            Some(count) => write!(f, ", API tokens revoked: {count}"),
+            None => write!(f, ", API tokens kept"),
+        }
+    }
+}
+
+/// Writes a new password and ends every other way into the account, except the session that is named and what is kept.
+async fn write_password(
+    app: &App,
+    tx: &mut Tx,
+    user: UserId,
+    hash: &str,
+    session: Option<&str>,
+    keep: Keep,
+) -> Result<Ended> {
+    users::update_password(tx, user, hash, app.now()).await?;
+    links::delete_links(tx, user).await?;
+    let sessions = match session {
+        Some(session) => links::delete_others(tx, user, &random::digest(session)).await?,
+        None => links::delete_all(tx, user).await?,
+    };
+    let identities = if keep.identities { None } else { Some(identities::delete_all(tx, user).await?) };
+    let tokens = if keep.tokens { None } else { Some(api_tokens::delete_all(tx, user).await?) };
+    Ok(Ended { sessions, tokens, identities })
+}
+
+/// Sets a new password, and ends every session and what is not kept.
+pub async fn reset_password(app: &App, origin: &Origin, user: UserId, password: &Secret, keep: Keep) -> Result<Ended> {
     user::check_password(password).map_err(AppError::Invalid)?;
     let hash = app.hasher.hash(password).await?;
     let mut tx = app.store.begin().await?;
-    users::update_password(&mut tx, user, &hash, app.now()).await?;
-    links::delete_all(&mut tx, user).await?;
-    identities::delete_all(&mut tx, user).await?;
-    app.audit_as(&mut tx, Some(user), origin, "user.password_reset", "").await?;
-    Ok(tx.commit().await?)
+    let ended = write_password(app, &mut tx, user, &hash, None, keep).await?;
+    app.audit_as(&mut tx, Some(user), origin, "user.password_reset", &ended.to_string()).await?;
+    tx.commit().await?;
+    app.tokens.clear();
+    Ok(ended)
 }
 
 /// What somebody presents to sign in, as it was sent.
@@ -256,9 +311,9 @@ pub(crate) async fn write_link(app: &App, tx: &mut Tx, user: UserId, purpose: Li
     Ok(secret)
 }
 
-/// Sets a new password through a link. Sessions end and accounts elsewhere are unlinked; two-factor stays on, so nobody
-/// is signed in by this.
-pub async fn reset_by_link(app: &App, link: &str, password: &Secret, origin: &Origin) -> Result<()> {
+/// Sets a new password through a link, and ends every session and what is not kept. Two-factor stays on, so nobody is
+/// signed in by this.
+pub async fn reset_by_link(app: &App, link: &str, password: &Secret, keep: Keep, origin: &Origin) -> Result<()> {
     user::check_password(password).map_err(AppError::Invalid)?;
     let hash = app.hasher.hash(password).await?;
     let mut tx = app.store.begin().await?;
@@ -266,11 +321,11 @@ pub async fn reset_by_link(app: &App, link: &str, password: &Secret, origin: &Or
     if purpose != LinkPurpose::Reset {
         return Err(used_up());
     }
-    users::update_password(&mut tx, user, &hash, app.now()).await?;
-    links::delete_all(&mut tx, user).await?;
-    identities::delete_all(&mut tx, user).await?;
-    app.audit_as(&mut tx, Some(user), origin, "user.password_reset", "by link").await?;
-    Ok(tx.commit().await?)
+    let ended = write_password(app, &mut tx, user, &hash, None, keep).await?;
+    app.audit_as(&mut tx, Some(user), origin, "user.password_reset", &format!("by link, {ended}")).await?;
+    tx.commit().await?;
+    app.tokens.clear();
+    Ok(())
 }
 
 /// Whether people may make accounts for themselves; an administrator decides.
@@ -309,21 +364,24 @@ pub async fn confirm_password(app: &App, caller: &Caller, password: &str, field:
     Err(AppError::Invalid(Errors::one(field, "The password is incorrect.")))
 }
 
+/// Changes the caller's own password. The session that asks stays, every other one ends, and so does what is not kept.
 pub async fn change_password(
     app: &App,
     caller: &Caller,
     session: &str,
     current: &str,
     password: &Secret,
+    keep: Keep,
 ) -> Result<()> {
     confirm_password(app, caller, current, "current_password").await?;
     user::check_password(password).map_err(AppError::Invalid)?;
     let hash = app.hasher.hash(password).await?;
     let mut tx = app.store.begin().await?;
-    users::update_password(&mut tx, caller.user, &hash, app.now()).await?;
-    links::delete_others(&mut tx, caller.user, &random::digest(session)).await?;
-    app.audit(&mut tx, caller, "user.password_changed", "").await?;
-    Ok(tx.commit().await?)
+    let ended = write_password(app, &mut tx, caller.user, &hash, Some(session), keep).await?;
+    app.audit(&mut tx, caller, "user.password_changed", &ended.to_string()).await?;
+    tx.commit().await?;
+    app.tokens.clear();
+    Ok(())
 }
 
 /// Who somebody is. Another address needs their password: whoever has the address can ask for a new password.
@@ -463,34 +521,35 @@ fn required(errors: &mut Errors, field: &str, input: &Field<String>) -> Option<S
 
 /// Counts a try of whoever is at this address.
 pub(crate) fn limit_address(app: &App, origin: &Origin) -> Result<()> {
-    limit_sign_in(app, "", origin)
+    take_sign_in(app, &format!("\n{}", client_of(origin)), wide(app))
 }
 
 fn limit_sign_in(app: &App, email: &str, origin: &Origin) -> Result<()> {
-    let address = network_of(origin.address.as_deref().unwrap_or_default());
+    // The address first: one that tries too much cannot fill our memory with e-mails.
+    limit_address(app, origin)?;
+    take_sign_in(app, &format!("{email}\n{}", client_of(origin)), app.limits.sign_ins)?;
+    take_sign_in(app, &format!("{email}\n"), wide(app))
+}
+
+fn wide(app: &App) -> Quota {
     let narrow = app.limits.sign_ins;
-    let wide = Quota {
+    Quota {
         burst: narrow.burst.saturating_mul(WIDE_SIGN_IN_FACTOR),
         per_period: narrow.per_period.saturating_mul(WIDE_SIGN_IN_FACTOR),
         ..narrow
-    };
-    // The address first: one that tries too much cannot fill our memory with e-mails.
-    let buckets =
-        [(format!("\n{address}"), wide), (format!("{email}\n{address}"), narrow), (format!("{email}\n"), wide)];
-    for (key, quota) in buckets {
-        let decision = app.sign_ins.take(random::digest(&key), quota, app.now());
-        if !decision.allowed {
-            let retry_after_secs = decision.retry_after_secs;
-            return Err(AppError::TooManyRequests { limit: decision.limit, retry_after_secs });
-        }
     }
-    Ok(())
 }
 
-/// Who holds one IPv6 address holds at least the 64 bits behind it.
-fn network_of(address: &str) -> String {
-    match address.parse::<std::net::Ipv6Addr>() {
-        Ok(address) => format!("{:x?}", &address.segments()[..4]),
-        Err(_) => address.to_owned(),
+fn take_sign_in(app: &App, key: &str, quota: Quota) -> Result<()> {
+    let decision = app.sign_ins.take(random::digest(key), quota, app.now());
+    if decision.allowed {
+        return Ok(());
     }
+    Err(AppError::TooManyRequests { limit: decision.limit, retry_after_secs: decision.retry_after_secs })
+}
+
+/// Whom tries from an address count for; one for all whose address is not known.
+fn client_of(origin: &Origin) -> String {
+    let address = origin.address.as_deref().unwrap_or_default();
+    address.parse().map_or_else(|_| address.to_owned(), |address| ClientKey::of(address).to_string())
 }

@@ -74,8 +74,10 @@ fn disposition(name: &str) -> String {
 
 #[async_trait]
 pub trait Archives: Send + Sync {
-    /// What is in a folder of the backup; the empty path is its root. Sorted by name, at most `limit`.
-    async fn entries(&self, backup: &BackupRow, path: &str, limit: usize) -> Result<Vec<EntryItem>>;
+    /// What is in a folder of the backup, by name, after the first `skip`, and how many there are in all; the empty path is
+    /// the backup's root.
+    async fn entries(&self, backup: &BackupRow, path: &str, skip: usize, count: usize)
+    -> Result<(Vec<EntryItem>, u64)>;
 
     /// What has the text in its name, anywhere in the backup. Sorted by path, at most `limit`.
     async fn search(&self, backup: &BackupRow, text: &str, limit: usize) -> Result<Vec<EntryItem>>;

@@ -16,8 +16,6 @@ use crate::error::{owned, written};
 use crate::logs::with_output;
 use crate::{App, AppError, Caller, Result};
 
-/// Names of one folder that are sorted and counted; nobody turns more pages than that.
-const FOLDER_ENTRIES: usize = 100_000;
 /// Finds of a search that are shown; whoever needs more looks for something more precise.
 const SEARCH_ENTRIES: usize = 500;
 
@@ -38,11 +36,10 @@ pub async fn entries(
     request: PageRequest,
 ) -> Result<Page<EntryItem>> {
     let backup = present(show(app, caller, id).await?)?;
-    let found = app.ports.archives.entries(&backup, path.trim_matches('/'), FOLDER_ENTRIES).await?;
-    let total = i64::try_from(found.len()).unwrap_or(i64::MAX);
-    let skipped = usize::try_from(request.offset()).unwrap_or(usize::MAX);
+    let skip = usize::try_from(request.offset()).unwrap_or(usize::MAX);
     let count = usize::try_from(request.per_page).unwrap_or(0);
-    Ok(Page { items: found.into_iter().skip(skipped).take(count).collect(), total, request })
+    let (items, total) = app.ports.archives.entries(&backup, path.trim_matches('/'), skip, count).await?;
+    Ok(Page { items, total: i64::try_from(total).unwrap_or(i64::MAX), request })
 }
 
 /// What has the text in its name, wherever it is in the backup; and whether there is more.

@@ -54,6 +54,9 @@ impl From<StoreError> for AppError {
             StoreError::InUse => {
                 Self::Conflict("Something that belongs to this changed meanwhile. Try again.".to_owned())
             }
+            StoreError::NotText => {
+                Self::Invalid(Errors::one("text", "The text field must not contain control characters."))
+            }
             StoreError::Sealed(_) | StoreError::Broken(_) => Self::Internal(error.to_string()),
         }
     }

@@ -137,6 +137,11 @@ fn gauges(found: &Figures, now: Timestamp, workers: usize) -> Vec<Gauge> {
                 ("{state=\"paused\"}", found.tasks_paused),
             ],
         ),
+        (
+            "holdfast_tasks_retention_held",
+            "Tasks whose old backups are not removed, because the newest looks wrong.",
+            one(found.tasks_held),
+        ),
         ("holdfast_backups", "Stored backups.", one(found.backups)),
         ("holdfast_backups_bytes", "What they take.", one(found.stored_bytes)),
         ("holdfast_backups_damaged", "Of them damaged or missing.", one(found.backups_damaged)),

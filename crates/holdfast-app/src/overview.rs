@@ -56,6 +56,8 @@ pub struct Overview {
     pub proven_at: Option<Timestamp>,
     pub stored_bytes: i64,
     pub needs: backups::Needs,
+    /// Tasks whose old backups are not removed, because the newest looks wrong.
+    pub held: Vec<TaskRow>,
     pub cards: Vec<Card>,
     pub upcoming: Vec<UpcomingRow>,
     /// One for each day up to today, the oldest first.
@@ -90,6 +92,7 @@ pub async fn show(app: &App, caller: &Caller) -> Result<Overview> {
         proven_at: backups::find_last_proven(&mut tx, caller.user).await?,
         stored_bytes,
         needs: backups::count_needs(&mut tx, caller.user).await?,
+        held: tasks::list_held(&mut tx, caller.user, CARDS).await?,
         cards,
         upcoming: next,
         days: load_days(&mut tx, caller.user, now, &caller.zone, stored_bytes).await?,

@@ -5,6 +5,7 @@ use holdfast_core::input::Errors;
 use holdfast_core::page::Page;
 use holdfast_core::rules;
 use holdfast_core::run::Trigger;
+use holdfast_core::secret::SecretChange;
 use holdfast_core::server::{ServerDraft, ServerInput};
 use holdfast_store::runs::Subject;
 use holdfast_store::servers::{self, ServerRow};
@@ -35,7 +36,39 @@ pub async fn update(app: &App, caller: &Caller, id: ServerId, input: &ServerInpu
     let draft = ServerDraft::check(input, Some(&row.current())).map_err(AppError::Invalid)?;
     check_jump(&mut tx, caller, Some(id), &draft).await?;
     servers::update(&mut tx, &row, &draft, app.now()).await?;
+    if draft.changes_reader(&row.current()) {
+        note_move(app, caller, &mut tx, &row, &draft).await?;
+    }
     finish(app, caller, tx, id, &draft).await
+}
+
+/// A server that moved: whoever reads the audit log sees from where to where, and which secrets went. What lies behind
+/// it is from now on reached through another machine, so passwords for there go too; host keys stay pinned.
+async fn note_move(app: &App, caller: &Caller, tx: &mut Tx, row: &ServerRow, draft: &ServerDraft) -> Result<()> {
+    let mut detail = format!(
+        "{} {}@{}:{} to {}@{}:{}",
+        row.id, row.username, row.host, row.port, draft.username, draft.host, draft.port
+    );
+    let mut add = |what: &str| {
+        detail.push_str(", ");
+        detail.push_str(what);
+    };
+    if row.jump_server_id != draft.jump_server {
+        add("another jump host");
+    }
+    if row.has_database_password && matches!(draft.database_password, SecretChange::Clear) {
+        add("database password removed");
+    }
+    if draft.moves(&row.current()) {
+        if row.host_key.is_some() {
+            add("host key forgotten");
+        }
+        let behind = servers::clear_passwords_behind(tx, row, app.now()).await?;
+        if behind > 0 {
+            add(&format!("database passwords removed from servers behind it: {behind}"));
+        }
+    }
+    app.audit(tx, caller, "remote_server.moved", &detail).await
 }
 
 /// A jump host is another server of the caller's that is itself reached directly.

@@ -172,6 +172,23 @@ pub async fn resume(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
     reread(tx, id).await
 }
 
+/// Lets old backups be removed again, from the next success on. The caller has looked at the newest backup: later ones
+/// are compared with it.
+pub async fn release_retention(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
+    let mut tx = app.store.begin().await?;
+    let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
+    if row.retention_held_at.is_none() {
+        return Err(AppError::Conflict(
+            "The removal of old backups is not on hold for this backup task; there is nothing to release.".into(),
+        ));
+    }
+    tasks::end_hold(&mut tx, id).await?;
+    backups::confirm_newest(&mut tx, id).await?;
+    let detail = format!("{id} {}: {}", row.label, row.held_reason.unwrap_or_default());
+    app.audit(&mut tx, caller, "backup_task.retention_released", &detail).await?;
+    reread(tx, id).await
+}
+
 /// Ends the live run: at once while it is queued, through its worker once it runs.
 pub async fn cancel(app: &App, caller: &Caller, id: TaskId) -> Result<()> {
     let mut tx = app.store.begin().await?;

@@ -12,6 +12,8 @@ use crate::{App, AppError, Caller, Origin, Result};
 const RECOVERY_CODES: usize = 10;
 /// 80 bits each: nobody finds one, not even with a copy of the database.
 const RECOVERY_CODE_LETTERS: usize = 16;
+/// Ours have 32; those of other programs up to twice that.
+const SECRET_LETTERS: usize = 64;
 /// No letters that look alike.
 const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 
@@ -136,10 +138,13 @@ fn seconds(app: &App) -> u64 {
     u64::try_from(app.now().as_second()).unwrap_or(0)
 }
 
+/// The secret comes back with the form that showed it, so it can be anything.
 fn totp(secret: &Secret, email: &str) -> Result<Totp> {
-    let internal = |text: String| AppError::Internal(text);
-    let secret = totp_rs::Secret::try_from_base32(secret.reveal())
-        .map_err(|_| AppError::Invalid(Errors::one("code", "This form is out of date. Begin again.")))?;
+    let out_of_date = || AppError::Invalid(Errors::one("code", "This form is out of date. Begin again."));
+    if secret.reveal().len() > SECRET_LETTERS {
+        return Err(out_of_date());
+    }
+    let secret = totp_rs::Secret::try_from_base32(secret.reveal()).map_err(|_| out_of_date())?;
     Builder::new()
         .with_algorithm(Algorithm::SHA1)
         .with_digits(6)
@@ -149,7 +154,7 @@ fn totp(secret: &Secret, email: &str) -> Result<Totp> {
         .with_account_name(email)
         .with_issuer(Some("Holdfast"))
         .build()
-        .map_err(|error| internal(error.to_string()))
+        .map_err(|_| out_of_date())
 }
 
 #[cfg(test)]
@@ -163,6 +168,14 @@ mod tests {
         let totp = totp(&Secret::new(secret.to_base32()), "a@example.org").unwrap();
         assert_eq!(totp.check("287082", 59), Some(1));
         assert_eq!(totp.check("287082", 59 + 120), None);
+    }
+
+    #[test]
+    fn a_secret_that_is_none_of_ours_is_refused() {
+        for bad in ["", "A", "AAAAAAAA", "not base32 \0", "ÄÄÄÄ", &"A".repeat(1000)] {
+            let made = address("a@example.org", Secret::new(bad));
+            assert!(matches!(made, Err(AppError::Invalid(_))), "{bad:?}");
+        }
     }
 
     #[test]

@@ -422,9 +422,10 @@ fn update(
             links.insert(link.field, wanted.clone());
         }
     }
+    let is_forgotten = fields.iter().any(|(name, ..)| kind.forgets_secrets.contains(&name.as_str()));
     for (name, secret) in item.secrets {
         let is_set = (kind.has_secret)(row, name);
-        if !is_set || resend_secrets || is_other_type {
+        if !is_set || resend_secrets || is_other_type || is_forgotten {
             let was = if is_set { "(secret)" } else { "none" };
             fields.push((name.to_owned(), was.to_owned(), "(secret)".to_owned()));
             body.insert(name.to_owned(), Value::String(secret));
@@ -502,6 +503,27 @@ mod tests {
             assert!(told.contains(expected) && !told.contains('\n'), "{text}: {told}");
         }
         assert!(parse("").is_err());
+    }
+
+    /// The service forgets the password of a server that moves.
+    #[test]
+    fn a_server_that_moves_is_sent_its_password_again() {
+        let row = json!({"id": 1, "label": "a", "connection": {"host": "192.0.2.1", "port": 22, "username": "u",
+            "database_username": null, "jump_server_id": null, "is_database_password_set": true}});
+        let kind = KINDS.iter().find(|kind| kind.name == "remote_servers").unwrap();
+        let step = |text: &str| {
+            let item =
+                read_item(kind, &serde_saphyr::from_str_with_options::<Value>(text, options()).unwrap(), Path::new(""))
+                    .unwrap();
+            update(kind, item, &row, &BTreeMap::new(), false)
+        };
+        let file = |host: &str, username: &str| {
+            format!("{{label: a, host: {host}, username: {username}, database_password: s}}")
+        };
+        assert!(step(&file("192.0.2.1", "u")).is_none());
+        for file in [file("192.0.2.2", "u"), file("192.0.2.1", "other")] {
+            assert_eq!(step(&file).unwrap().body["database_password"], "s", "{file}");
+        }
     }
 
     #[test]

@@ -29,8 +29,10 @@ pub enum Content {
     Files,
     /// One PostgreSQL database in `pg_dump`'s custom format.
     PostgresDatabase,
-    /// All PostgreSQL databases and globals, as SQL of `pg_dumpall`.
+    /// All PostgreSQL databases and roles, as SQL of `pg_dumpall`: the form of the first release.
     PostgresCluster,
+    /// All PostgreSQL databases, each in `pg_dump`'s custom format, and the roles as data, in a tar archive.
+    PostgresServer,
     /// One MySQL or MariaDB database, as SQL.
     MysqlDatabase,
     /// All MySQL or MariaDB databases, as SQL.
@@ -41,7 +43,7 @@ impl Content {
     pub fn of_database(engine: DatabaseEngine, has_name: bool) -> Self {
         match (engine, has_name) {
             (DatabaseEngine::Postgresql, true) => Self::PostgresDatabase,
-            (DatabaseEngine::Postgresql, false) => Self::PostgresCluster,
+            (DatabaseEngine::Postgresql, false) => Self::PostgresServer,
             (DatabaseEngine::Mysql, true) => Self::MysqlDatabase,
             (DatabaseEngine::Mysql, false) => Self::MysqlServer,
         }
@@ -52,13 +54,21 @@ impl Content {
             Self::Files => "files",
             Self::PostgresDatabase => "postgresql",
             Self::PostgresCluster => "postgresql-all",
+            Self::PostgresServer => "postgresql-server",
             Self::MysqlDatabase => "mysql",
             Self::MysqlServer => "mysql-all",
         }
     }
 
     pub fn parse(text: &str) -> Option<Self> {
-        let all = [Self::Files, Self::PostgresDatabase, Self::PostgresCluster, Self::MysqlDatabase, Self::MysqlServer];
+        let all = [
+            Self::Files,
+            Self::PostgresDatabase,
+            Self::PostgresCluster,
+            Self::PostgresServer,
+            Self::MysqlDatabase,
+            Self::MysqlServer,
+        ];
         all.into_iter().find(|content| content.as_str() == text)
     }
 
@@ -68,16 +78,46 @@ impl Content {
 
     /// Holds every database of a server rather than one.
     pub fn is_whole_server(self) -> bool {
-        matches!(self, Self::PostgresCluster | Self::MysqlServer)
+        matches!(self, Self::PostgresCluster | Self::PostgresServer | Self::MysqlServer)
     }
 
     /// What the plain stream is called by tools that open it.
     pub fn extension(self) -> &'static str {
         match self {
-            Self::Files => "tar",
+            Self::Files | Self::PostgresServer => "tar",
             Self::PostgresDatabase => "dump",
             Self::PostgresCluster | Self::MysqlDatabase | Self::MysqlServer => "sql",
         }
+    }
+}
+
+/// What tells the source of one backup from that of another: the server's address, the kind of content, and the path or
+/// database. Two backups with the same key replace each other in retention; what a task leaves out is no part of it.
+/// `source` is the text that is recorded with the backup.
+pub fn source_key(server: &str, content: Content, source: &str) -> String {
+    let source = match content {
+        // A slash at the end names the same folder.
+        Content::Files if source.len() > 1 => source.trim_end_matches('/'),
+        _ => source,
+    };
+    // Not the word of the content itself: another format of the same databases would be no other source.
+    let kind = match content {
+        Content::Files => "files",
+        Content::PostgresDatabase => "postgresql",
+        Content::PostgresCluster | Content::PostgresServer => "postgresql-all",
+        Content::MysqlDatabase => "mysql",
+        Content::MysqlServer => "mysql-all",
+    };
+    format!("{server}\n{kind}\n{source}")
+}
+
+/// How a server is named in a source's key. The user counts: paths may be relative to a home, and an SFTP account may be
+/// shut into a folder of its own; so does the jump host, behind which the same address is another machine.
+pub fn server_address(target: (&str, &str, u16), jump: Option<(&str, &str, u16)>) -> String {
+    let text = |(user, host, port): (&str, &str, u16)| format!("{user}@{host}:{port}");
+    match jump {
+        Some(jump) => format!("{} via {}", text(target), text(jump)),
+        None => text(target),
     }
 }
 
@@ -158,6 +198,27 @@ pub fn name_text(bytes: &[u8]) -> String {
     text
 }
 
+/// The bytes that `name_text` wrote. A backslash that begins no `\xHH` stands for itself.
+pub fn name_bytes(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let escaped = rest.strip_prefix(b"\\x").and_then(|rest| rest.get(..2));
+        let escaped = escaped.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        match escaped {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &rest[4..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    bytes
+}
+
 /// What a restore is asked to do.
 #[derive(Debug, Default)]
 pub struct RestoreInput {
@@ -166,6 +227,22 @@ pub struct RestoreInput {
     pub entries: Field<Vec<String>>,
     pub overwrite: Field<bool>,
     pub database_name: Field<String>,
+    pub no_owner: Field<bool>,
+    pub numeric_owner: Field<bool>,
+    pub restore_devices: Field<bool>,
+    pub dry_run: Field<bool>,
+}
+
+/// Further wishes of whoever restores.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RestoreOptions {
+    /// Leave out owners, and in a database also privileges: everything belongs to whoever restores.
+    pub no_owner: bool,
+    /// Owners by number in place of by name.
+    pub numeric_owner: bool,
+    pub restore_devices: bool,
+    /// Say what would be done, and do nothing.
+    pub dry_run: bool,
 }
 
 /// A checked restore. Whether the server is the user's own is for the store to say.
@@ -174,6 +251,7 @@ pub struct RestoreDraft {
     pub server: ServerId,
     /// Replace what is there; otherwise it stays and the log names it.
     pub overwrite: bool,
+    pub options: RestoreOptions,
     pub target: RestoreTarget,
 }
 
@@ -200,6 +278,21 @@ impl RestoreDraft {
             }
         };
         let overwrite = rules::boolean(e, "overwrite", &input.overwrite, false);
+        let options = RestoreOptions {
+            no_owner: rules::boolean(e, "no_owner", &input.no_owner, false),
+            numeric_owner: rules::boolean(e, "numeric_owner", &input.numeric_owner, false),
+            restore_devices: rules::boolean(e, "restore_devices", &input.restore_devices, false),
+            dry_run: rules::boolean(e, "dry_run", &input.dry_run, false),
+        };
+        if content != Content::Files {
+            for (name, is_set) in
+                [("numeric_owner", options.numeric_owner), ("restore_devices", options.restore_devices)]
+            {
+                if is_set {
+                    e.add(name, format!("The {name} field is for backups of files alone."));
+                }
+            }
+        }
         let target = if content == Content::Files {
             let path = rules::required_line(e, "path", &input.path, limits::PATH_CHARS, None);
             if path.as_deref().is_some_and(|path| !is_target_path(path)) {
@@ -210,7 +303,7 @@ impl RestoreDraft {
         } else {
             check_database(e, input, content, overwrite)
         };
-        let draft = RestoreDraft { server: server?, overwrite, target: target? };
+        let draft = RestoreDraft { server: server?, overwrite, options, target: target? };
         e.is_empty().then_some(draft)
     }
 }
@@ -273,6 +366,24 @@ mod tests {
     }
 
     #[test]
+    fn sources_differ_by_server_kind_and_name() {
+        let web = server_address(("root", "web.example.org", 22), None);
+        let files = |server: &str, path: &str| source_key(server, Content::Files, path);
+        assert_eq!(files(&web, "/srv/data"), files(&web, "/srv/data/"));
+        assert_ne!(files(&web, "/"), files(&web, ""));
+        let others = [
+            files(&web, "/srv"),
+            files(&server_address(("root", "web.example.org", 2222), None), "/srv/data"),
+            files(&server_address(("backup", "web.example.org", 22), None), "/srv/data"),
+            files(&server_address(("root", "web.example.org", 22), Some(("root", "gate", 22))), "/srv/data"),
+            source_key(&web, Content::MysqlDatabase, "/srv/data"),
+        ];
+        assert!(others.iter().all(|other| *other != files(&web, "/srv/data")));
+        let named = source_key(&web, Content::MysqlDatabase, "all databases");
+        assert_ne!(named, source_key(&web, Content::MysqlServer, "all databases"));
+    }
+
+    #[test]
     fn ulids_sort_by_time() {
         let at = |second| ulid(Timestamp::from_second(second).unwrap());
         assert!(at(1_700_000_000) < at(1_700_000_001));
@@ -283,6 +394,9 @@ mod tests {
     fn odd_names_are_told_without_loss() {
         assert_eq!(name_text("ünï $(id)".as_bytes()), "ünï $(id)");
         assert_eq!(name_text(b"a\nb\\c\xff"), "a\\x0ab\\x5cc\\xff");
+        for bytes in [b"a\nb\\c\xff".as_slice(), "ünï".as_bytes(), b"\\x41", b"", b"\\"] {
+            assert_eq!(name_bytes(&name_text(bytes)), bytes);
+        }
     }
 
     #[test]

@@ -27,10 +27,12 @@ impl Clock for SystemClock {
     }
 }
 
-/// # Panics
-/// On values outside of the years -9999 to 9999, which no clock and no column of ours holds.
+/// The first moment of the year 1: what RFC 3339 and most calendars begin with.
+const EARLIEST_MICROS: i64 = -62_135_596_800_000_000;
+
+/// The nearest time between the years 1 and 9999. Files of other machines claim times that no calendar has.
 pub fn from_micros(micros: i64) -> Timestamp {
-    Timestamp::from_microsecond(micros).expect("a time stamp within the calendar")
+    Timestamp::from_microsecond(micros.max(EARLIEST_MICROS)).unwrap_or(Timestamp::MAX)
 }
 
 /// RFC 3339 in UTC with six fractional digits, as every answer shows times.
@@ -133,6 +135,19 @@ mod tests {
     fn times_always_show_six_fractional_digits() {
         assert_eq!(rfc3339(at("2025-03-02T12:00:00Z")), "2025-03-02T12:00:00.000000Z");
         assert_eq!(rfc3339(at("2025-03-02T12:00:00.123456Z")), "2025-03-02T12:00:00.123456Z");
+    }
+
+    #[test]
+    fn times_outside_of_the_calendar_are_shown_as_the_nearest() {
+        let berlin = zone("Europe/Berlin").unwrap();
+        for (micros, day) in
+            [(i64::MIN, "0001-01-01"), (i64::MAX, "9999-12-30"), (-62_135_596_800_000_001, "0001-01-01")]
+        {
+            assert!(rfc3339(from_micros(micros)).starts_with(day), "{}", rfc3339(from_micros(micros)));
+            assert!(!human_date_time(from_micros(micros), &berlin).is_empty());
+            assert!(!local_date_time(from_micros(micros), &TimeZone::fixed(jiff::tz::Offset::MIN)).is_empty());
+        }
+        assert_eq!(rfc3339(from_micros(-1)), "1969-12-31T23:59:59.999999Z");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 #[macro_use]
 mod words;
 
+pub mod anomaly;
 pub mod backup;
 pub mod clock;
 pub mod destination;

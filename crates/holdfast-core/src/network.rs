@@ -1,7 +1,7 @@
 //! Grammar of host names, e-mail and web addresses. Only the syntax is judged here; what an address leads to is
 //! checked when it is connected to.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use crate::limits;
 
@@ -56,6 +56,32 @@ pub fn is_endpoint_url(text: &str) -> bool {
         })
 }
 
+/// Whom limits by address count together: one IPv4 address, however it was written, or the 64 bits of IPv6 that one
+/// customer of a provider holds at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClientKey(IpAddr);
+
+impl ClientKey {
+    pub fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V6(address) => {
+                let network = address.to_bits() & (u128::MAX << 64);
+                Self(IpAddr::V6(Ipv6Addr::from_bits(network)))
+            }
+            address => Self(address),
+        }
+    }
+}
+
+impl std::fmt::Display for ClientKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            IpAddr::V4(address) => write!(f, "{address}"),
+            IpAddr::V6(network) => write!(f, "{network}/64"),
+        }
+    }
+}
+
 /// A range of addresses such as `10.0.0.0/8`; a single address is a range of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
@@ -96,6 +122,17 @@ impl std::str::FromStr for Network {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clients_are_counted_by_ipv4_address_and_by_ipv6_network() {
+        let key = |text: &str| ClientKey::of(text.parse().unwrap()).to_string();
+        assert_eq!(key("192.0.2.7"), "192.0.2.7");
+        assert_eq!(key("::ffff:192.0.2.7"), "192.0.2.7");
+        assert_ne!(key("::ffff:192.0.2.7"), key("::ffff:192.0.2.8"));
+        assert_eq!(key("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
+        assert_eq!(key("2001:db8:1:2::9"), key("2001:db8:1:2:ffff::1"));
+        assert_ne!(key("2001:db8:1:3::9"), key("2001:db8:1:2::9"));
+    }
 
     #[test]
     fn networks_contain_their_addresses() {

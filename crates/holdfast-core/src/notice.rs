@@ -15,6 +15,7 @@ words! {
         Missed = "missed",
         Overdue = "overdue",
         BackupDamaged = "backup_damaged",
+        BackupSuspicious = "backup_suspicious",
         HostKeyChanged = "host_key_changed",
         ServerUnreachable = "server_unreachable",
         DestinationUnreachable = "destination_unreachable",
@@ -79,9 +80,10 @@ pub struct Told<'a> {
     pub at: Timestamp,
 }
 
-/// Whether a failure is news: the first, another reason, or the same one a day later.
+/// Whether a failure is news: the first, another reason, or the same one a day later. One that was told a day in the
+/// future was told by a wrong clock.
 pub fn is_news(told: Option<Told<'_>>, code: &str, now: Timestamp) -> bool {
-    told.is_none_or(|told| told.code != code || now.duration_since(told.at) >= REMINDER)
+    told.is_none_or(|told| told.code != code || now.duration_since(told.at).abs() >= REMINDER)
 }
 
 /// When somebody does not want to hear anything, in their own zone.
@@ -115,6 +117,17 @@ pub fn overdue_at(schedule: &Schedule, since: Timestamp) -> Option<Timestamp> {
     let slot = schedule.next_after(since)?;
     let period = schedule.next_after(slot).map_or(MOST_PATIENCE, |next| next.duration_since(slot));
     slot.checked_add((period / 2).clamp(LEAST_PATIENCE, MOST_PATIENCE)).ok()
+}
+
+/// An overdue task is told of once a day.
+pub const OVERDUE_AGAIN: SignedDuration = SignedDuration::from_hours(24);
+
+/// When a task is overdue whose `overdue` lies later than any success up to `now`, or any reminder, would have put it;
+/// `None` when it is right.
+pub fn overdue_pulled_back(schedule: &Schedule, overdue: Timestamp, now: Timestamp) -> Option<Timestamp> {
+    let due = overdue_at(schedule, now)?;
+    let again = now.checked_add(OVERDUE_AGAIN).ok()?;
+    (overdue > due.max(again)).then_some(due)
 }
 
 /// When a summary of the week is sent, in its reader's zone.
@@ -220,6 +233,24 @@ mod tests {
         assert_eq!(overdue_at(&cron("0 3 * * *"), success), Some(at("2025-03-04T15:00:00Z")));
         assert_eq!(overdue_at(&cron("*/5 * * * *"), success), Some(at("2025-03-03T03:15:00Z")), "no shorter than this");
         assert_eq!(overdue_at(&cron("0 3 1 * *"), success), Some(at("2025-04-02T03:00:00Z")), "nor longer than a day");
+    }
+
+    #[test]
+    fn what_a_clock_ahead_left_is_pulled_back() {
+        let hourly = Schedule {
+            frequency: Frequency::Hourly,
+            time: None,
+            day_of_week: 0,
+            day_of_month: 1,
+            cron: Cron::read("0 * * * *"),
+        };
+        let now = at("2025-03-03T03:04:00Z");
+        let right = overdue_at(&hourly, now).unwrap();
+        assert_eq!(overdue_pulled_back(&hourly, right, now), None);
+        assert_eq!(overdue_pulled_back(&hourly, at("2025-03-04T03:04:00Z"), now), None, "a reminder tomorrow is right");
+        assert_eq!(overdue_pulled_back(&hourly, at("2026-03-03T04:30:00Z"), now), Some(right));
+        let told = Some(Told { code: "connect", at: at("2026-03-03T00:00:00Z") });
+        assert!(is_news(told, "connect", now), "nobody was told in the future");
     }
 
     #[test]

@@ -33,6 +33,7 @@ impl Question {
                     source.database_name.clone().unwrap_or_default(),
                     source.database_engine.map(DatabaseEngine::as_str).unwrap_or_default().to_owned(),
                     source.excluded_tables.clone().unwrap_or_default(),
+                    if source.one_file_system { "one-file-system" } else { "" }.to_owned(),
                 ];
                 parts.extend(source.excluded_paths.iter().cloned());
                 parts
@@ -50,9 +51,18 @@ impl Question {
                 let kind = TaskKind::parse(parts.next()?)?;
                 let mut text = || parts.next().map(|part| Some(part.to_owned()).filter(|part| !part.is_empty()));
                 let (path, database_name, engine, excluded_tables) = (text()?, text()?, text()?, text()?);
+                let one_file_system = text()?.is_some();
                 let database_engine = engine.as_deref().and_then(DatabaseEngine::parse);
                 let excluded_paths = parts.map(str::to_owned).collect();
-                let source = Source { kind, path, database_name, database_engine, excluded_tables, excluded_paths };
+                let source = Source {
+                    kind,
+                    path,
+                    database_name,
+                    database_engine,
+                    excluded_tables,
+                    excluded_paths,
+                    one_file_system,
+                };
                 Some(Self::Size(Box::new(source)))
             }
             _ => None,
@@ -159,6 +169,7 @@ mod tests {
             database_engine: None,
             excluded_tables: None,
             excluded_paths: vec!["*.log".into(), "a b".into()],
+            one_file_system: true,
         };
         for question in [Question::Folder("/a b".into()), Question::Databases, Question::Size(Box::new(source))] {
             assert_eq!(Question::parse(&question.to_text()), Some(question));

@@ -13,11 +13,31 @@ pub fn turn(highest_served: Option<i64>, last_of_user: Option<i64>) -> i64 {
     highest_served.unwrap_or(0).max(last_of_user.map_or(0, |last| last + 1))
 }
 
-/// Long runs at once, over all workers.
+/// Runs at once, over all workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AtOnce {
+    /// Long runs of one server.
     pub per_server: usize,
+    /// Long runs of one user.
     pub per_user: usize,
+    /// Short runs of one user.
+    pub checks_per_user: usize,
+}
+
+/// How places that everybody wants are shared: no user has more than some of them, and the last ones are for users who
+/// have none. A few users who fill their shares therefore keep nobody else out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    pub per_user: usize,
+    pub reserved: usize,
+}
+
+impl Share {
+    /// Whether a user who has so many places may have one more of the free ones.
+    pub fn allows(self, own: usize, free: usize) -> bool {
+        let is_reserved = own > 0 && free <= self.reserved;
+        free > 0 && own < self.per_user && !is_reserved
+    }
 }
 
 /// Whom a run concerns. Short ones, such as checks, concern nobody and never wait for long ones.
@@ -73,7 +93,7 @@ mod tests {
 
     #[test]
     fn limits_hold_for_each_server_and_each_user() {
-        let limits = AtOnce { per_server: 2, per_user: 3 };
+        let limits = AtOnce { per_server: 2, per_user: 3, checks_per_user: 1 };
         let mut chooser = Chooser::new(limits, [load(1, 1)]);
         assert!(chooser.may_start(Some(load(1, 1))));
         assert!(!chooser.may_start(Some(load(1, 1))), "the server has two");
@@ -82,6 +102,25 @@ mod tests {
         assert!(!chooser.may_start(Some(Load { user: UserId(1), server: None })));
         assert!(chooser.may_start(Some(load(2, 4))));
         assert!(chooser.may_start(None), "a check waits for nobody");
+    }
+
+    /// Users take what they are allowed, one after the other; gives how much each has.
+    fn share_out(share: Share, places: usize, users: usize) -> Vec<usize> {
+        let mut taken = vec![0; users];
+        for user in 0..users {
+            while share.allows(taken[user], places - taken.iter().sum::<usize>()) {
+                taken[user] += 1;
+            }
+        }
+        taken
+    }
+
+    #[test]
+    fn nobody_takes_the_places_of_others() {
+        let share = Share { per_user: 4, reserved: 2 };
+        assert_eq!(share_out(share, 8, 5), [4, 2, 1, 1, 0]);
+        assert_eq!(share_out(share, 1, 2), [1, 0], "a single place is for whoever comes first");
+        assert_eq!(share_out(Share { per_user: 4, reserved: 4 }, 16, 5), [4, 4, 4, 1, 1]);
     }
 
     /// A queue in which turns are all that counts.

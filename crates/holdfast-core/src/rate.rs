@@ -1,4 +1,7 @@
-//! How often something may happen: a bucket of permits that refills at a steady rate, as a pure value.
+//! How often something may happen, and how slowly: a bucket of permits that refills at a steady rate, and a least rate
+//! of bytes, both as pure values.
+
+use std::time::Duration;
 
 /// `per_period` events in `period_micros` on average, up to `burst` at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,9 +71,117 @@ impl Bucket {
     }
 }
 
+/// What the other side of a connection has to move at least, on average over a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeastRate {
+    pub bytes_per_second: u64,
+    pub window: Duration,
+}
+
+impl LeastRate {
+    /// Anything at all counts as progress where no rate is asked for.
+    fn bytes_in(self, time: Duration) -> u64 {
+        ((self.bytes_per_second as f64 * time.as_secs_f64()) as u64).max(1)
+    }
+}
+
+/// How fast the other side moves bytes. Only the time that we spend waiting for it counts: a client is not slow because
+/// we are. Times are given as the time since some moment that does not change.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pace {
+    bytes: u64,
+    waited: Duration,
+    waiting_since: Option<Duration>,
+}
+
+impl Pace {
+    /// The other side has nothing for us, or takes nothing.
+    pub fn wait(&mut self, now: Duration) {
+        self.waiting_since.get_or_insert(now);
+    }
+
+    /// The other side sent or took so many bytes.
+    pub fn advance(&mut self, bytes: u64, now: Duration) {
+        self.waited = self.waited(now);
+        self.waiting_since = None;
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    fn waited(&self, now: Duration) -> Duration {
+        self.waited + self.waiting_since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
+    }
+
+    /// Whether a whole window of waiting brought too little. A window that brought enough is followed by a new one.
+    pub fn is_too_slow(&mut self, least: LeastRate, now: Duration) -> bool {
+        let waited = self.waited(now);
+        if waited < least.window {
+            return false;
+        }
+        if self.bytes < least.bytes_in(waited) {
+            return true;
+        }
+        *self = Self { waiting_since: self.waiting_since.map(|_| now), ..Self::default() };
+        false
+    }
+
+    /// How long nothing has moved while we wait.
+    pub fn stalled(&self, now: Duration) -> Option<Duration> {
+        self.waiting_since.map(|since| now.saturating_sub(since))
+    }
+
+    /// How long we have waited, when what came in that time is less than it should be by now.
+    pub fn behind(&self, least: LeastRate, now: Duration) -> Option<Duration> {
+        let waited = self.waited(now);
+        (self.waiting_since.is_some() && self.bytes < least.bytes_in(waited)).then_some(waited)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LEAST: LeastRate = LeastRate { bytes_per_second: 1000, window: Duration::from_secs(10) };
+
+    fn second(number: u64) -> Duration {
+        Duration::from_secs(number)
+    }
+
+    #[test]
+    fn a_drip_is_too_slow_and_a_slow_stream_is_not() {
+        for (bytes_each_second, expected) in [(1, true), (900, true), (1100, false)] {
+            let mut pace = Pace::default();
+            let mut is_too_slow = false;
+            for now in 0..60 {
+                pace.wait(second(now));
+                is_too_slow |= pace.is_too_slow(LEAST, second(now));
+                pace.advance(bytes_each_second, second(now + 1));
+            }
+            assert_eq!(is_too_slow, expected, "{bytes_each_second} bytes a second");
+        }
+    }
+
+    #[test]
+    fn a_stall_after_a_good_start_is_found_within_two_windows() {
+        let mut pace = Pace::default();
+        pace.advance(1_000_000, second(0));
+        pace.wait(second(0));
+        assert!(!pace.is_too_slow(LEAST, second(10)), "the first window brought enough");
+        assert!(!pace.is_too_slow(LEAST, second(19)));
+        assert!(pace.is_too_slow(LEAST, second(20)));
+        assert_eq!(pace.stalled(second(20)), Some(second(10)));
+    }
+
+    #[test]
+    fn only_waiting_counts() {
+        let mut pace = Pace::default();
+        pace.wait(second(0));
+        pace.advance(1, second(1));
+        assert!(!pace.is_too_slow(LEAST, second(3600)), "we did something else for an hour");
+        assert_eq!(pace.behind(LEAST, second(3600)), None);
+        pace.wait(second(3600));
+        assert_eq!(pace.behind(LEAST, second(3605)), Some(second(6)));
+        assert!(pace.is_too_slow(LEAST, second(3609)));
+    }
 
     #[test]
     fn a_burst_is_followed_by_the_steady_rate() {

@@ -3,9 +3,14 @@
 use crate::ids::BackupId;
 
 /// A stored backup as the plan sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
     pub id: BackupId,
+    /// What it is a backup of; see `backup::source_key`.
+    pub source: String,
+    /// Looked wrong beside the ones before it, and nobody has confirmed it: it may hold nothing, so it does not count as
+    /// one that is kept.
+    pub is_suspicious: bool,
     /// Found corrupt or missing: it restores nothing, so it does not count as one that is kept.
     pub is_damaged: bool,
     /// A restore or verification reads it right now.
@@ -30,6 +35,10 @@ pub enum Why {
     Damaged,
     /// Would go, but is being read.
     InUse,
+    /// Of another source than the backup that was just made: nothing newer replaces it.
+    OtherSource,
+    /// Suspicious, and not older than the good ones that the task keeps.
+    Suspicious,
 }
 
 impl Why {
@@ -40,13 +49,16 @@ impl Why {
             Self::Superseded => "newer backups fill the number that the task keeps",
             Self::Damaged => "damaged; it stays until somebody deletes it",
             Self::InUse => "superseded, but being read at the moment",
+            Self::OtherSource => "of another source; it stays until somebody deletes it",
+            Self::Suspicious => "suspicious; it does not count among those that the task keeps",
         }
     }
 }
 
-/// Plans retention after a success. `keep` is how many good backups stay; 0 keeps all. The newest good one is never
-/// removed, whatever the number says.
-pub fn plan(backups: &[Stored], keep: i64) -> Vec<(BackupId, Verdict)> {
+/// Plans retention after a success whose backup is of `source`. `keep` is how many good backups of that source stay; 0
+/// keeps all. The newest good one is never removed, whatever the number says. Backups of other sources stay: after a
+/// task was pointed elsewhere, the ones it made before are all that is left of what it copied then.
+pub fn plan(backups: &[Stored], source: &str, keep: i64) -> Vec<(BackupId, Verdict)> {
     let mut newest_first: Vec<&Stored> = backups.iter().collect();
     // By the order in which they were recorded: a clock that was wrong for a day must not make the newest the oldest.
     newest_first.sort_by_key(|backup| std::cmp::Reverse(backup.id));
@@ -58,9 +70,14 @@ pub fn plan(backups: &[Stored], keep: i64) -> Vec<(BackupId, Verdict)> {
                 Verdict::Keep(Why::KeepsAll)
             } else if backup.is_damaged {
                 Verdict::Keep(Why::Damaged)
+            } else if backup.source != source {
+                Verdict::Keep(Why::OtherSource)
+            } else if backup.is_suspicious && good < keep {
+                Verdict::Keep(Why::Suspicious)
             } else {
-                good += 1;
-                match (good <= keep, backup.is_in_use) {
+                good += i64::from(!backup.is_suspicious);
+                let is_kept = good <= keep && !backup.is_suspicious;
+                match (is_kept, backup.is_in_use) {
                     (true, _) => Verdict::Keep(Why::Newest),
                     (false, true) => Verdict::Keep(Why::InUse),
                     (false, false) => Verdict::Remove(Why::Superseded),
@@ -77,12 +94,15 @@ mod tests {
 
     use super::*;
 
+    const HERE: &str = "here";
+
     fn stored(id: i64) -> Stored {
-        Stored { id: BackupId(id), is_damaged: false, is_in_use: false }
+        let source = HERE.to_owned();
+        Stored { id: BackupId(id), source, is_suspicious: false, is_damaged: false, is_in_use: false }
     }
 
     fn removed(backups: &[Stored], keep: i64) -> Vec<i64> {
-        let plan = plan(backups, keep).into_iter();
+        let plan = plan(backups, HERE, keep).into_iter();
         let mut gone: Vec<i64> =
             plan.filter(|(_, verdict)| matches!(verdict, Verdict::Remove(_))).map(|(id, _)| id.0).collect();
         gone.sort_unstable();
@@ -106,22 +126,49 @@ mod tests {
         assert_eq!(removed(&backups, 1), [2]);
     }
 
+    #[test]
+    fn backups_of_another_source_stay_and_are_not_counted() {
+        let mut backups: Vec<Stored> = (1..=5).map(stored).collect();
+        for old in &mut backups[..3] {
+            old.source = "elsewhere".to_owned();
+        }
+        assert_eq!(removed(&backups, 1), [4], "only what the same source supersedes");
+        // The task goes back: now the others are the ones that stay.
+        backups.push(Stored { source: "elsewhere".to_owned(), ..stored(6) });
+        let plan = plan(&backups, "elsewhere", 2);
+        let gone: Vec<i64> =
+            plan.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Remove(_))).map(|(id, _)| id.0).collect();
+        assert_eq!(gone, [2, 1]);
+    }
+
+    #[test]
+    fn suspicious_ones_do_not_fill_the_number_and_go_with_their_time() {
+        let mut backups: Vec<Stored> = (1..=5).map(stored).collect();
+        (backups[2].is_suspicious, backups[3].is_suspicious) = (true, true);
+        assert_eq!(removed(&backups, 2), [1], "2 and 5 are the good ones");
+        backups.push(stored(6));
+        assert_eq!(removed(&backups, 2), [1, 2, 3, 4]);
+    }
+
     proptest! {
         #[test]
         fn a_plan_never_takes_the_last_good_one(
-            facts in proptest::collection::vec((any::<bool>(), any::<bool>()), 0..40),
+            facts in proptest::collection::vec((any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()), 0..40),
             keep in 0i64..6,
         ) {
-            let backups: Vec<Stored> = facts.iter().enumerate().map(|(n, (damaged, used))| Stored {
-                is_damaged: *damaged, is_in_use: *used, ..stored(n as i64)
+            let backups: Vec<Stored> = facts.iter().enumerate().map(|(n, (damaged, used, suspicious, here))| Stored {
+                is_damaged: *damaged, is_in_use: *used, is_suspicious: *suspicious,
+                source: if *here { HERE } else { "elsewhere" }.to_owned(), ..stored(n as i64)
             }).collect();
             let gone = removed(&backups, keep);
-            let good = backups.iter().filter(|backup| !backup.is_damaged).count();
-            let left = backups.iter().filter(|backup| !backup.is_damaged && !gone.contains(&backup.id.0)).count();
+            let is_good = |backup: &&Stored| !backup.is_damaged && !backup.is_suspicious && backup.source == HERE;
+            let good = backups.iter().filter(is_good).count();
+            let left = backups.iter().filter(is_good).filter(|backup| !gone.contains(&backup.id.0)).count();
             prop_assert!(left >= good.min(usize::try_from(keep.max(1)).unwrap()));
+            prop_assert!(backups.iter().all(|backup| backup.source == HERE || !gone.contains(&backup.id.0)));
             // Whatever goes is older than whatever good one stays for its age.
             for id in &gone {
-                let newer = backups.iter().filter(|b| !b.is_damaged && !gone.contains(&b.id.0));
+                let newer = backups.iter().filter(is_good).filter(|b| !gone.contains(&b.id.0));
                 let own = backups.iter().find(|b| b.id.0 == *id).unwrap();
                 prop_assert!(newer.filter(|b| b.id > own.id).count() as i64 >= keep);
             }

@@ -60,6 +60,8 @@ words! {
         Incomplete = "incomplete",
         TargetNotEmpty = "target_not_empty",
         TargetUnwritable = "target_unwritable",
+        TargetFull = "target_full",
+        RolesMissing = "roles_missing",
         // At the destination.
         DestinationUnavailable = "destination_unavailable",
         DestinationDenied = "destination_denied",
@@ -132,6 +134,8 @@ impl FailureCode {
             Self::Incomplete => "What came was not whole, so nothing was stored. The log shows what the server said.",
             Self::TargetNotEmpty => "Choose an empty database, or ask for overwrite.",
             Self::TargetUnwritable => "Give the SSH user the right to write there, or choose another path.",
+            Self::RolesMissing => "Create these roles on the server, or restore without owners (no_owner).",
+            Self::TargetFull => "Free some space on the server. What was written before is still there.",
             Self::DestinationUnavailable => "The destination did not answer well, repeatedly. Try again later.",
             Self::DestinationDenied => "Check the destination's keys and what they may do.",
             Self::BucketMissing => "Check the bucket's name and region.",

@@ -72,15 +72,26 @@ impl ServerDraft {
         };
         match (label, host, username) {
             (Some(label), Some(host), Some(username)) if errors.is_empty() => {
-                Ok(Self { label, host, username, port, database_username, database_password, jump_server })
+                let mut draft = Self { label, host, username, port, database_username, database_password, jump_server };
+                // The password was given for another reader.
+                let is_kept = matches!(draft.database_password, SecretChange::Keep);
+                if is_kept && current.is_some_and(|current| draft.changes_reader(current)) {
+                    draft.database_password = SecretChange::Clear;
+                }
+                Ok(draft)
             }
             _ => Err(errors),
         }
     }
 
-    /// Another host or port is another machine: what is known of the old one does not hold for it.
+    /// Another host, port or jump host is another machine: what is known of the old one does not hold for it.
     pub fn moves(&self, current: &CurrentServer) -> bool {
         self.host != current.host || self.port != current.port || self.jump_server != current.jump_server
+    }
+
+    /// Whether somebody else would read what is sent there: another machine, or another account of the same one.
+    pub fn changes_reader(&self, current: &CurrentServer) -> bool {
+        self.moves(current) || self.username != current.username
     }
 }
 
@@ -96,6 +107,40 @@ mod tests {
 
     fn text(value: &str) -> Field<String> {
         Field::Value(value.to_owned())
+    }
+
+    #[test]
+    fn a_stored_password_is_dropped_where_somebody_else_would_read_it() {
+        let current = CurrentServer {
+            label: "db".into(),
+            host: "db.example.org".into(),
+            username: "backup".into(),
+            port: 22,
+            database_username: None,
+            jump_server: Some(1),
+        };
+        let change = |input: ServerInput| ServerDraft::check(&input, Some(&current)).unwrap().database_password;
+        let moves = [
+            ServerInput { host: text("evil.example.org"), ..ServerInput::default() },
+            ServerInput { port: Field::Value(2222), ..ServerInput::default() },
+            ServerInput { jump_server_id: Field::Value(2), ..ServerInput::default() },
+            ServerInput { jump_server_id: Field::Null, ..ServerInput::default() },
+            ServerInput { username: text("eve"), ..ServerInput::default() },
+        ];
+        for input in moves {
+            assert!(matches!(change(input), SecretChange::Clear));
+        }
+        let with_new =
+            ServerInput { host: text("new.example.org"), database_password: text("x"), ..ServerInput::default() };
+        assert!(matches!(change(with_new), SecretChange::Set(_)));
+        let stays = [
+            ServerInput { label: text("renamed"), ..ServerInput::default() },
+            ServerInput { host: text("db.example.org"), port: Field::Value(22), ..ServerInput::default() },
+            ServerInput { database_username: text("dump"), ..ServerInput::default() },
+        ];
+        for input in stays {
+            assert!(matches!(change(input), SecretChange::Keep));
+        }
     }
 
     #[test]

@@ -57,6 +57,12 @@ pub fn due(schedule: &Schedule, slot: Timestamp, now: Timestamp) -> Due {
     Due { run, missed: passed, missed_since: dropped, next: schedule.next_after(now) }
 }
 
+/// When a task is due whose next slot is later than its schedule says, as a clock leaves it that was ahead for a while;
+/// `None` when `next` is right.
+pub fn pulled_back(schedule: &Schedule, next: Timestamp, now: Timestamp) -> Option<Timestamp> {
+    schedule.next_after(now).filter(|due| *due < next)
+}
+
 /// The slots from `back` to `now`, the first of which was `slot`; and that one, where slots were passed over.
 fn passed_since(
     schedule: &Schedule,
@@ -156,6 +162,10 @@ mod tests {
             prop_assert!(all.windows(2).all(|pair| pair[0] < pair[1]));
             prop_assert!(all.iter().all(|slot| *slot <= now));
             prop_assert!(due.next.unwrap() > now);
+            // It is right as long as the clock does not go back behind a slot, and is found again when it does.
+            prop_assert_eq!(pulled_back(&schedule, due.next.unwrap(), now), None);
+            let before = clock::from_micros(slot.as_microsecond() - 1_000_000);
+            prop_assert_eq!(pulled_back(&schedule, due.next.unwrap(), before), Some(slot));
             prop_assert!(due.missed_since.is_none_or(|since| since == slot));
             // Nothing lies between the slots that are named.
             for pair in all.windows(2) {

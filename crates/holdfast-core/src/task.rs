@@ -41,6 +41,7 @@ pub struct TaskInput {
     pub database_engine: Field<String>,
     pub excluded_tables: Field<String>,
     pub excluded_paths: Field<Vec<String>>,
+    pub one_file_system: Field<bool>,
     pub frequency: Field<String>,
     pub time_to_run_at: Field<String>,
     pub day_of_week: Field<i64>,
@@ -65,6 +66,8 @@ pub struct Source {
     pub database_engine: Option<DatabaseEngine>,
     pub excluded_tables: Option<String>,
     pub excluded_paths: Vec<String>,
+    /// Leave out what is mounted below the path.
+    pub one_file_system: bool,
 }
 
 /// How a task's backups are stored.
@@ -188,6 +191,8 @@ fn check_source(e: &mut Errors, input: &TaskInput, current: Option<&Source>) -> 
     let was = current.and_then(|c| c.excluded_tables.clone());
     let excluded_tables = rules::optional_text(e, "excluded_tables", &input.excluded_tables, was, check_tables);
     let excluded_paths = check_excluded_paths(e, &input.excluded_paths, current.map(|c| &*c.excluded_paths));
+    let was = current.is_some_and(|c| c.one_file_system);
+    let one_file_system = rules::boolean(e, "one_file_system", &input.one_file_system, was);
     Some(match kind? {
         TaskKind::Files => Source {
             kind: TaskKind::Files,
@@ -196,6 +201,7 @@ fn check_source(e: &mut Errors, input: &TaskInput, current: Option<&Source>) -> 
             database_engine: None,
             excluded_tables: None,
             excluded_paths,
+            one_file_system,
         },
         TaskKind::Database => Source {
             kind: TaskKind::Database,
@@ -204,6 +210,7 @@ fn check_source(e: &mut Errors, input: &TaskInput, current: Option<&Source>) -> 
             database_engine,
             excluded_tables,
             excluded_paths: Vec::new(),
+            one_file_system: false,
         },
     })
 }

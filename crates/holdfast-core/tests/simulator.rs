@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use holdfast_core::anomaly::{self, Judgement, Measure};
 use holdfast_core::ids::{BackupId, RunId, ServerId, UserId};
 use holdfast_core::lease::{Beat, Watch};
 use holdfast_core::queue::{AtOnce, Chooser, Load, turn};
@@ -27,7 +28,7 @@ const GIVES_UP_SECS: i64 = 50;
 /// What finding a lost worker may take: the lease and the looks in between.
 const RECOVERY_SECS: i64 = 90;
 const LONGEST_RUN_SECS: i64 = 700;
-const LIMITS: AtOnce = AtOnce { per_server: 2, per_user: 3 };
+const LIMITS: AtOnce = AtOnce { per_server: 2, per_user: 3, checks_per_user: 100 };
 
 /// Numbers that only look random: the same for the same seed, everywhere.
 struct Dice(u64);
@@ -63,6 +64,12 @@ struct Task {
     keep: i64,
     retry_at: Option<Timestamp>,
     losses: i64,
+    /// What it copies, by a number; people change it.
+    source: i64,
+    /// The disk that it copies is not mounted.
+    is_source_empty: bool,
+    /// Old backups are not removed.
+    is_held: bool,
 }
 
 struct Run {
@@ -86,6 +93,9 @@ impl Run {
 struct Backup {
     task: i64,
     run: i64,
+    source: i64,
+    is_empty: bool,
+    is_suspicious: bool,
     is_damaged: bool,
     is_deleted: bool,
 }
@@ -215,6 +225,7 @@ struct Counts {
     crashes: u64,
     fenced: u64,
     cleared: u64,
+    pulled_back: u64,
 }
 
 impl World {
@@ -227,8 +238,20 @@ impl World {
             let (server, schedule, keep) = (user * 10 + dice.number(2), schedule(&mut dice), dice.number(4));
             let next = schedule.next_after(stamp(at));
             let id = db.id();
-            db.tasks
-                .insert(id, Task { user, server, schedule, next, is_paused: false, keep, retry_at: None, losses: 0 });
+            let task = Task {
+                user,
+                server,
+                schedule,
+                next,
+                is_paused: false,
+                keep,
+                retry_at: None,
+                losses: 0,
+                source: 1,
+                is_source_empty: false,
+                is_held: false,
+            };
+            db.tasks.insert(id, task);
         }
         let fresh = |_| Process {
             skew_secs: 0,
@@ -282,7 +305,7 @@ impl World {
                 self.processes[process].sleeps_until = self.at + nap;
             }
             8 => {
-                let skew = self.dice.pick(&[0, 0, 3600, -3600, 86_400, -86_400]).unwrap_or(0);
+                let skew = self.dice.pick(&[0, 0, 3600, -3600, 86_400, -86_400, 400 * 86_400]).unwrap_or(0);
                 self.processes[process].skew_secs = skew;
             }
             9 => self.db.is_away = true,
@@ -305,7 +328,7 @@ impl World {
         let ids: Vec<i64> = self.db.tasks.keys().copied().collect();
         let Some(id) = self.dice.pick(&ids).filter(|_| !self.db.is_away) else { return };
         let now = self.now_of(0);
-        let what = self.dice.roll(8);
+        let what = self.dice.roll(11);
         let is_running = self.db.is_running(id);
         let stored: Vec<i64> = self.db.backups.keys().copied().collect();
         let Some(task) = self.db.tasks.get_mut(&id) else { return };
@@ -334,6 +357,10 @@ impl World {
                 self.db.runs.retain(|_, run| run.task != id);
                 self.db.slots.retain(|(task, _)| *task != id);
             }
+            8 => task.source = 1 + self.dice.number(2),
+            // Nobody releases a hold here: so no empty backup ever replaces a real one.
+            9 => task.is_source_empty = true,
+            10 => task.is_source_empty = false,
             _ => {}
         }
     }
@@ -342,12 +369,30 @@ impl World {
     fn work(&mut self, process: usize) {
         let now = self.now_of(process);
         if !self.db.is_away {
+            self.pull_back(process, now);
             self.tick(now);
             self.recover(process, now);
             self.clear_away();
             self.claim(process, now);
         }
         self.go_on(process);
+    }
+
+    /// What a clock that was ahead put too far into the future comes back, unless somebody still has such a clock.
+    fn pull_back(&mut self, process: usize, now: Timestamp) {
+        let skew = self.processes[process].skew_secs;
+        if self.processes.iter().any(|other| other.is_up && other.skew_secs > skew) {
+            return;
+        }
+        for (id, task) in &mut self.db.tasks {
+            let Some(due) = task.next.and_then(|next| slots::pulled_back(&task.schedule, next, now)) else { continue };
+            task.next = Some(due);
+            self.db.slots.retain(|(of, slot)| of != id || *slot <= now.as_microsecond());
+            self.counts.pulled_back += 1;
+        }
+        let is_ahead =
+            |task: &Task| task.next.is_some_and(|next| task.schedule.next_after(now).is_some_and(|due| due < next));
+        assert!(!self.db.tasks.values().any(is_ahead), "a task would wait for longer than its schedule says");
     }
 
     fn tick(&mut self, now: Timestamp) {
@@ -494,23 +539,65 @@ impl World {
         self.follow_up(held.run, now, false);
         let task = self.db.runs[&held.run].task;
         let id = self.db.id();
-        self.db.backups.insert(id, Backup { task, run: held.run, is_damaged: false, is_deleted: false });
+        let (source, is_empty) = (self.db.tasks[&task].source, self.db.tasks[&task].is_source_empty);
+        let judgement = self.judge(task, source, is_empty);
+        self.db.tasks.entry(task).and_modify(|task| task.is_held = judgement.hold.is_on());
+        let backup = Backup {
+            task,
+            run: held.run,
+            source,
+            is_empty,
+            is_suspicious: !judgement.signs.is_empty(),
+            is_damaged: false,
+            is_deleted: false,
+        };
+        self.db.backups.insert(id, backup);
         let own = self.db.backups.iter().filter(|(_, backup)| backup.task == task && !backup.is_deleted);
         let stored: Vec<Stored> = own
-            .map(|(id, backup)| Stored { id: BackupId(*id), is_damaged: backup.is_damaged, is_in_use: false })
+            .map(|(id, backup)| Stored {
+                id: BackupId(*id),
+                source: backup.source.to_string(),
+                is_suspicious: backup.is_suspicious,
+                is_damaged: backup.is_damaged,
+                is_in_use: false,
+            })
             .collect();
-        let plan = retention::plan(&stored, self.db.tasks[&task].keep);
+        let plan = match judgement.hold.is_on() {
+            true => Vec::new(),
+            false => retention::plan(&stored, &source.to_string(), self.db.tasks[&task].keep),
+        };
         let is_good = |id: i64, db: &Database| !db.backups[&id].is_damaged;
         for (id, verdict) in plan {
             if let Verdict::Remove(_) = verdict {
                 // I3: only with a newer good one in place, and none of another task.
                 let newer = stored.iter().filter(|other| other.id > id && is_good(other.id.0, &self.db)).count();
                 assert!(newer > 0 && self.db.backups[&id.0].task == task, "I3: backup {id} was removed too early");
+                let gone = &self.db.backups[&id.0];
+                let replaces = |other: &&Stored| {
+                    let other = (other.id, &self.db.backups[&other.id.0]);
+                    other.0 > id && !other.1.is_damaged && !other.1.is_empty && other.1.source == gone.source
+                };
+                let is_replaced = gone.is_empty || stored.iter().any(|other| replaces(&other));
+                assert!(is_replaced, "backup {id} was removed, and no newer one has what it had");
                 self.db.backups.entry(id.0).and_modify(|backup| backup.is_deleted = true);
                 self.objects.remove(&self.db.backups[&id.0].run);
                 self.counts.removed += 1;
             }
         }
+    }
+
+    /// What a new backup of a task is beside the newest normal one of the same source.
+    fn judge(&self, task: i64, source: i64, is_empty: bool) -> Judgement {
+        let measure = |is_empty: bool| match is_empty {
+            true => Measure { plain_bytes: 10_240, stored_bytes: 200, entries: 1 },
+            false => Measure { plain_bytes: 5_000_000, stored_bytes: 2_000_000, entries: 300 },
+        };
+        let is_normal = |backup: &&Backup| {
+            let is_own = backup.task == task && backup.source == source;
+            is_own && !backup.is_deleted && !backup.is_damaged && !backup.is_suspicious
+        };
+        let baseline = self.db.backups.values().rev().find(is_normal).map(|backup| measure(backup.is_empty));
+        anomaly::judge(measure(is_empty), is_empty, baseline, self.db.tasks[&task].is_held)
     }
 
     fn follow_up(&mut self, run: i64, now: Timestamp, is_loss: bool) {
@@ -600,6 +687,7 @@ impl std::ops::AddAssign for Counts {
         self.crashes += other.crashes;
         self.fenced += other.fenced;
         self.cleared += other.cleared;
+        self.pulled_back += other.pulled_back;
     }
 }
 
@@ -623,5 +711,7 @@ fn a_month_of_everything_going_wrong_keeps_every_promise() {
     all += halves.1.expect("the first half");
     // A simulation in which nothing happens proves nothing.
     let often = [all.runs, all.lost, all.missed, all.skipped, all.retried, all.removed, all.crashes, all.fenced];
-    assert!(often.into_iter().all(|count| count > 500) && all.cleared > 50, "too little happened: {all:?}");
+    let seldom = [all.cleared, all.pulled_back];
+    let is_enough = often.into_iter().all(|count| count > 500) && seldom.into_iter().all(|count| count > 50);
+    assert!(is_enough, "too little happened: {all:?}");
 }

@@ -4,25 +4,29 @@
 //! holds an index. Standard tools never notice: `age -d | zstd -d | tar -x` opens it. With the index, listing a backup
 //! reads its last kilobytes and one file is fetched without reading what lies before it.
 
+pub(crate) mod cluster;
 mod forward;
 mod frames;
 mod index;
 mod inspect;
-mod pgdump;
+pub(crate) mod pgdump;
 mod reader;
+mod repack;
 mod sealed;
-mod sparse;
+mod selection;
+pub(crate) mod tar;
 mod unpack;
 mod writer;
 
 pub(crate) use forward::forward;
 pub(crate) use frames::Pool;
-pub use index::{Entry, EntryKind, Manifest};
-pub(crate) use inspect::{inspect, sparse_size};
+pub use index::{Entry, EntryKind, Manifest, MysqlFacts};
+pub(crate) use inspect::inspect;
 pub use reader::Archive;
-pub(crate) use reader::plain;
+pub(crate) use reader::{Bounded, plain};
 pub(crate) use sealed::KeyTurn;
-pub(crate) use sparse::Expanded;
+pub use selection::Counted;
+pub(crate) use selection::{Choice, Existing, Left, Occupant, Options, Selection, ancestors};
 pub(crate) use unpack::{Facts, Target, shown, unpack};
 pub(crate) use writer::{Out, Packed, Packing, Received, pack};
 

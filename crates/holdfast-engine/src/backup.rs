@@ -14,7 +14,7 @@ use crate::destination::{BlobStore, Journal, Metered, Sink, Upload, Uploaded, Wr
 use crate::error::{EngineError, Result};
 use crate::plan::{BackupPlan, BackupReport, Source};
 use crate::remote::{connect, leave};
-use crate::source::{Outlet, database, files};
+use crate::source::{Outlet, cluster, database, files};
 use crate::ssh::Connection;
 use crate::stored::read_back;
 
@@ -47,18 +47,55 @@ impl Engine {
         if let Some((bytes, files)) = expected {
             context.progress.set_total(bytes, files);
         }
+        let postgres = match (&plan.source, content) {
+            (Source::Database(source), Content::PostgresDatabase) => {
+                let (name, settings) = (source.name.as_deref().unwrap_or_default(), &self.settings.remote);
+                match cluster::ask_database(&connection, name, &source.login, settings, context).await {
+                    Err(error) if error.code == FailureCode::Cancelled => return Err(error),
+                    Err(error) => {
+                        context.log.warn(format!(
+                            "Encoding, owner, privileges and settings of the database are not in this backup: {}",
+                            error.message
+                        ));
+                        None
+                    }
+                    Ok(facts) => facts,
+                }
+            }
+            _ => None,
+        };
+        let mysql = match (&plan.source, content) {
+            (Source::Database(source), Content::MysqlDatabase | Content::MysqlServer) => {
+                database::mysql_facts(&connection, source, &self.settings.remote, context).await?
+            }
+            _ => None,
+        };
+        let manifest = Manifest {
+            holdfast: 1,
+            content: content.as_str().to_owned(),
+            created_at: rfc3339(plan.started_at),
+            label: plan.label.clone(),
+            source: plan.source.text(),
+            frame_bytes: FRAME_BYTES as u64,
+            mysql,
+            postgres: postgres.map(Box::new),
+        };
         let upload = Upload {
             store: store.clone(),
             key: key.clone(),
             expected_bytes: expected.map_or(0, |(bytes, _)| bytes),
             memory: self.memory.clone(),
+            spool_folder: self.settings.destination.spool_folder.clone(),
             journal,
             cancel: context.cancel.clone(),
         };
-        let packed = self.stream(&connection, plan, content, out, (upload, written), context).await?;
+        let packed = self.stream(&connection, plan, (content, manifest), out, (upload, written), context).await?;
         leave(connection, context).await;
         for note in &packed.notes {
             context.log.line(note);
+        }
+        for warning in &packed.warnings {
+            context.log.warn(warning);
         }
         Ok(BackupReport {
             content,
@@ -68,6 +105,7 @@ impl Engine {
             plain_bytes: packed.plain_bytes,
             plain_sha256: packed.plain_sha256,
             entries: packed.entries,
+            is_empty: packed.is_empty,
             marker,
         })
     }
@@ -107,15 +145,15 @@ impl Engine {
         &self,
         connection: &Connection,
         plan: &BackupPlan,
-        content: Content,
+        (content, manifest): (Content, Manifest),
         out: Out<Sink>,
         (upload, written): (Upload, Written),
         context: &Context,
     ) -> Result<Packed> {
-        let (mut outlet, batches) = Outlet::new();
+        let (mut outlet, inlet) = Outlet::new();
         let (store, key) = (upload.store.clone(), upload.key.clone());
         let uploading = upload.start(written);
-        let packing = self.start_packing(plan, content, Received::new(batches), out, context);
+        let packing = self.start_packing(content, manifest, Received::new(inlet), out, context);
         let pumped = self.pump(connection, plan, content, context, &mut outlet).await;
         outlet.close(pumped).await;
         let packed = packing.await.map_err(EngineError::internal)?;
@@ -124,10 +162,16 @@ impl Engine {
             return Err(EngineError::cancelled());
         }
         match (packed, uploaded) {
-            (Ok(packed), Ok(Uploaded { size, is_proven })) if size == packed.stored_bytes => {
+            (Ok(packed), Ok(Uploaded { size, is_proven, is_versioned })) if size == packed.stored_bytes => {
                 if !is_proven {
                     context.log.line("The destination's checksum is of another kind, so the backup is read back.");
                     read_back(store, &key, size, &packed.stored_sha256, context).await?;
+                }
+                if is_versioned {
+                    context.log.line(
+                        "The bucket keeps versions: backups that are deleted stay there as older versions and take up \
+                         space until a lifecycle rule of the bucket removes them.",
+                    );
                 }
                 Ok(packed)
             }
@@ -151,23 +195,15 @@ impl Engine {
 
     fn start_packing(
         &self,
-        plan: &BackupPlan,
         content: Content,
+        manifest: Manifest,
         received: Received,
         out: Out<Sink>,
         context: &Context,
     ) -> tokio::task::JoinHandle<Result<Packed>> {
-        let manifest = Manifest {
-            holdfast: 1,
-            content: content.as_str().to_owned(),
-            created_at: rfc3339(plan.started_at),
-            label: plan.label.clone(),
-            source: plan.source.text(),
-            frame_bytes: FRAME_BYTES as u64,
-        };
         let (pool, progress) = (self.pool.clone(), context.progress.clone());
         tokio::task::spawn_blocking(move || {
-            let packing = Packing { content, manifest, pool: &pool, progress: &progress };
+            let packing = Packing { content, manifest, pool: &pool, progress };
             let (packed, sink) = pack(&packing, received, out)?;
             sink.finish().map_err(|_| EngineError::cancelled())?;
             Ok(packed)
@@ -187,10 +223,15 @@ impl Engine {
             Source::Files(source) => files::pump(connection, source, settings, context, outlet).await,
             Source::Database(source) => {
                 let engine = match content {
+                    Content::PostgresServer => {
+                        return cluster::pump(connection, source, settings, context, outlet).await;
+                    }
                     Content::PostgresDatabase | Content::PostgresCluster => {
                         holdfast_core::task::DatabaseEngine::Postgresql
                     }
-                    _ => holdfast_core::task::DatabaseEngine::Mysql,
+                    Content::Files | Content::MysqlDatabase | Content::MysqlServer => {
+                        holdfast_core::task::DatabaseEngine::Mysql
+                    }
                 };
                 database::pump(connection, source, engine, settings, context, outlet).await
             }

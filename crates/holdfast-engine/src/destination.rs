@@ -3,6 +3,7 @@
 mod decorators;
 mod local;
 mod object;
+mod parts;
 mod s3;
 mod upload;
 
@@ -20,6 +21,7 @@ use holdfast_core::run::FailureCode;
 pub use decorators::{Metered, RetryPolicy, Retrying, Throttle, Throttled};
 pub use local::Local;
 pub use object::ObjectReader;
+pub use parts::{PartBody, PartLimits, PartPlan, SpooledPart};
 pub use s3::{S3, S3Config};
 pub use upload::Journal;
 pub(crate) use upload::{PERMIT_BYTES, Sink, Upload, Uploaded, Written};
@@ -33,16 +35,16 @@ pub struct Stat {
     pub size: u64,
     /// As the store sent it, quotes included.
     pub etag: Option<String>,
+    /// The store keeps versions: what is deleted stays there as an older one.
+    pub is_versioned: bool,
 }
 
 /// How uploads to a store are cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    pub part_bytes: usize,
+    pub parts: PartPlan,
     /// Parts on their way at once; 1 means in order.
     pub parallel: usize,
-    /// A store that knows no more parts than this cannot take a larger object.
-    pub max_parts: usize,
     /// Asked for an object, it tells a checksum. A folder does not: once flushed, it answers for its bytes.
     pub has_tags: bool,
 }
@@ -60,7 +62,7 @@ pub trait BlobStore: Send + Sync {
     async fn begin(&self, key: &str) -> Result<String>;
 
     /// Stores part `index` (from 0); returns the part's id, which `complete` wants back.
-    async fn put_part(&self, key: &str, upload_id: &str, index: usize, body: Vec<Bytes>) -> Result<String>;
+    async fn put_part(&self, key: &str, upload_id: &str, index: usize, body: PartBody) -> Result<String>;
 
     /// Makes the object visible. After a lost answer a second call may say `Missing`: `stat` tells then.
     async fn complete(&self, key: &str, upload_id: &str, parts: Vec<String>) -> Result<()>;
@@ -108,6 +110,9 @@ pub struct DestinationSettings {
     pub request_timeout: Duration,
     /// Bytes per second and run; 0 is without limit.
     pub bytes_per_second: u64,
+    pub parts: PartLimits,
+    /// Parts that are too large for memory wait here, in files without a name.
+    pub spool_folder: PathBuf,
 }
 
 impl Default for DestinationSettings {
@@ -118,6 +123,8 @@ impl Default for DestinationSettings {
             retry: RetryPolicy::default(),
             request_timeout: Duration::from_secs(1800),
             bytes_per_second: 0,
+            parts: PartLimits::default(),
+            spool_folder: std::env::temp_dir(),
         }
     }
 }
@@ -141,10 +148,18 @@ impl DestinationSettings {
                     ca_pem: self.ca_pem.clone(),
                     egress: Egress { allow_private: *allow_private, allowed: self.egress_allow.clone() },
                     timeout: self.request_timeout,
+                    parts: self.parts,
                 })?;
                 Ok((self.dress(store), None))
             }
         }
+    }
+
+    /// For somebody who waits for the answer: little is moved, so silence tells sooner.
+    pub(crate) fn for_checks(&self) -> Self {
+        const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+        let retry = RetryPolicy { give_up_after: self.retry.give_up_after.min(ANSWER_WITHIN), ..self.retry };
+        Self { request_timeout: self.request_timeout.min(ANSWER_WITHIN), retry, ..self.clone() }
     }
 
     fn dress(&self, store: impl BlobStore + 'static) -> Arc<dyn BlobStore> {
@@ -156,31 +171,42 @@ impl DestinationSettings {
     }
 }
 
-/// Proves that a destination works: writes a probe, reads it back, finds it in a listing, removes it.
-pub async fn check(store: &dyn BlobStore, probe_key: &str) -> Result<()> {
+/// What a check found beside that the destination works.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Checked {
+    /// The marker of a local folder.
+    pub marker: Option<String>,
+    /// What is deleted there stays as an older version.
+    pub keeps_versions: bool,
+}
+
+/// Proves that a destination works: writes a probe, reads it back, finds it in a listing, removes it. Tells whether it keeps
+/// versions of what was deleted.
+pub async fn check(store: &dyn BlobStore, probe_key: &str) -> Result<bool> {
     let body = Bytes::from(format!("Holdfast writes this to check the destination: {probe_key}"));
     store.put(probe_key, body.clone()).await?;
     let proved = prove(store, probe_key, &body).await;
     // Whatever the proof said, the probe goes; what the proof said counts.
     let removed = store.remove(probe_key).await;
-    proved.and(removed)?;
+    let is_versioned = proved?;
+    removed?;
     match store.stat(probe_key).await? {
-        None => Ok(()),
+        None => Ok(is_versioned),
         Some(_) => Err(EngineError::new(FailureCode::DestinationFailed, "A deleted object is still there.")),
     }
 }
 
-async fn prove(store: &dyn BlobStore, key: &str, body: &Bytes) -> Result<()> {
+async fn prove(store: &dyn BlobStore, key: &str, body: &Bytes) -> Result<bool> {
     let failed = |what: &str| Err(EngineError::new(FailureCode::DestinationFailed, what));
     let size = body.len() as u64;
-    if store.stat(key).await?.map(|stat| stat.size) != Some(size) {
+    let Some(stat) = store.stat(key).await?.filter(|stat| stat.size == size) else {
         return failed("A written object is not there, or of another size.");
-    }
+    };
     if store.read(key, 0..size).await? != *body {
         return failed("What was read back differs from what was written.");
     }
     if !store.list(key, 10).await?.iter().any(|found| found == key) {
         return failed("A written object does not appear in the listing.");
     }
-    Ok(())
+    Ok(stat.is_versioned)
 }

@@ -1,4 +1,4 @@
-//! Outgoing HTTP that only connects to addresses the installation allows.
+//! Which addresses the installation allows to connect to, and HTTP that goes nowhere else.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -66,7 +66,7 @@ impl Egress {
         }
     }
 
-    fn check(&self, host: &str, address: IpAddr) -> Result<(), Refused> {
+    pub(crate) fn check(&self, host: &str, address: IpAddr) -> Result<(), Refused> {
         if self.permits(address) { Ok(()) } else { Err(Refused { host: host.to_owned(), address }) }
     }
 
@@ -111,9 +111,17 @@ fn class(address: IpAddr) -> Class {
     }
 }
 
+/// Where clouds answer their machines outside of the link-local network: Azure's wire server, which looks public, Alibaba's
+/// and Oracle's metadata.
+const METADATA_V4: [Ipv4Addr; 3] =
+    [Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192)];
+/// The same over IPv6: Amazon's and Google's.
+const METADATA_V6: [Ipv6Addr; 2] =
+    [Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)];
+
 fn class_v4(ip: Ipv4Addr) -> Class {
     let [a, b, c, _] = ip.octets();
-    if ip.is_link_local() {
+    if ip.is_link_local() || METADATA_V4.contains(&ip) {
         return Class::LinkLocal;
     }
     let private = a == 0
@@ -131,9 +139,8 @@ fn class_v4(ip: Ipv4Addr) -> Class {
 
 fn class_v6(ip: Ipv6Addr) -> Class {
     let s = ip.segments();
-    let metadata = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
     // fec0::/10 is the old site-local range; it is not routed either, but harmless compared to link-local.
-    if (s[0] & 0xffc0) == 0xfe80 || ip == metadata {
+    if (s[0] & 0xffc0) == 0xfe80 || METADATA_V6.contains(&ip) {
         return Class::LinkLocal;
     }
     // Global unicast is 2000::/3 alone; Teredo, documentation and benchmarking are cut out of it.
@@ -293,16 +300,16 @@ pub fn classify(error: &(dyn StdError + 'static)) -> Option<EngineError> {
             }
         }
     }
-    if timeout || io == Some(std::io::ErrorKind::TimedOut) {
-        let what = if connect { "connecting timed out" } else { "the answer did not arrive in time" };
-        return Some(EngineError::new(FailureCode::DestinationUnavailable, what));
-    }
     if dns {
         return Some(EngineError::new(FailureCode::DestinationUnavailable, "the host name cannot be resolved"));
     }
     if connect {
-        let detail = io.map(|k| format!(": {k}")).unwrap_or_default();
-        return Some(EngineError::new(FailureCode::DestinationUnavailable, format!("cannot connect{detail}")));
+        // Refused, filtered or silent: whoever can have addresses tried must not learn which.
+        tracing::info!(?io, timeout, "cannot connect to an endpoint");
+        return Some(EngineError::new(FailureCode::DestinationUnavailable, "cannot connect"));
+    }
+    if timeout || io == Some(std::io::ErrorKind::TimedOut) {
+        return Some(EngineError::new(FailureCode::DestinationUnavailable, "the answer did not arrive in time"));
     }
     if http || io.is_some() {
         return Some(EngineError::new(
@@ -323,6 +330,31 @@ mod tests {
     use std::io::{Read as _, Write as _};
 
     use super::*;
+
+    #[test]
+    fn addresses_of_cloud_metadata_are_opened_by_name_alone() {
+        let metadata = [
+            "168.63.129.16",
+            "169.254.169.254",
+            "100.100.100.200",
+            "192.0.0.192",
+            "::ffff:168.63.129.16",
+            "64:ff9b::a83f:8110",
+            "2002:a83f:8110::1",
+            "fd00:ec2::254",
+            "fd20:ce::254",
+            "fe80::a9fe:a9fe",
+        ];
+        for text in metadata {
+            let address = text.parse().unwrap();
+            for allow_private in [false, true] {
+                assert!(!Egress { allow_private, allowed: Vec::new() }.permits(address), "{text}");
+            }
+            let network = unwrap(address).to_string().parse().unwrap();
+            assert!(Egress { allow_private: false, allowed: vec![network] }.permits(address), "{text}");
+        }
+        assert!(Egress::default().permits("168.63.129.17".parse().unwrap()));
+    }
 
     /// A name whose addresses change is judged each time, and connected to where it was judged.
     #[tokio::test]

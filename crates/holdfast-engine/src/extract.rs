@@ -1,10 +1,11 @@
 //! Opening a backup file by hand, without service or database: the plain stream, or its files into a folder.
 
 use std::fs::{File, FileTimes};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek as _, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, fchown, lchown};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use cap_std::ambient_authority;
@@ -12,7 +13,8 @@ use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _};
 use holdfast_core::Secret;
 use holdfast_core::run::FailureCode;
 
-use crate::archive::{Archive, Facts, Target, shown, unpack};
+use crate::archive::tar::Time;
+use crate::archive::{Archive, Choice, Entry, Facts, Left, Options, Selection, Target, shown, unpack};
 use crate::error::{EngineError, Result, classify};
 
 /// Writes the plain stream, a tar archive or a dump, to `output`. A wrong password is told before the first byte.
@@ -32,17 +34,27 @@ pub fn extract(path: &Path, password: Option<&Secret>, folder: &Path, only: &[St
     std::fs::create_dir_all(folder).map_err(unwritable)?;
     let root = Dir::open_ambient_dir(folder, ambient_authority()).map_err(unwritable)?;
     let mut target = Folder { root, path: folder.to_owned(), folders: Vec::new(), left_out: Vec::new() };
-    let wanted: Vec<&str> = only.iter().map(|path| path.trim_matches('/')).collect();
-    let is_wanted = |path: &str| {
-        let covers =
-            |wanted: &&str| path.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        wanted.is_empty() || wanted.iter().any(covers)
+    let choice = Choice::new(only);
+    let left_out = Arc::new(Mutex::new(Vec::new()));
+    let noting = left_out.clone();
+    let on_left = move |path: &str, left: Left| {
+        let mut left_out = noting.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        left_out.push(format!("{path}: {}", left.text()));
     };
-    let count = unpack(&mut archive.plain()?, &mut |entry| is_wanted(&entry.path), &mut target)?;
-    if count == 0 && !wanted.is_empty() {
+    let is_everything = choice.is_everything();
+    let options = Options { with_owners: is_root(), with_root: is_everything, ..Options::default() };
+    let mut selection = Selection::new(choice, options, None, on_left);
+    if !is_everything {
+        archive.visit(&mut |entry: &Entry| selection.expect(entry).map(|()| true))?;
+    }
+    unpack(&mut archive.plain()?, &mut selection, &mut |_| {}, &mut target)?;
+    let restored = selection.counted().restored;
+    if restored == 0 && !is_everything {
         return Err(EngineError::new(FailureCode::EntryMissing, "There is no such entry in this backup."));
     }
-    Ok((count, target.left_out))
+    let mut named = std::mem::take(&mut *left_out.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    named.append(&mut target.left_out);
+    Ok((restored, named))
 }
 
 fn open(path: &Path, password: Option<&Secret>) -> Result<Archive<File>> {
@@ -70,13 +82,38 @@ fn apply(file: &File, facts: Facts) -> io::Result<()> {
         fchown(file, id(facts.uid), id(facts.gid))?;
     }
     file.set_permissions(std::fs::Permissions::from_mode(facts.mode))?;
-    let micros = Duration::from_micros(facts.modified_micros.unsigned_abs());
-    let modified = if facts.modified_micros >= 0 {
-        SystemTime::UNIX_EPOCH + micros
+    file.set_times(FileTimes::new().set_modified(moment(facts.modified)))
+}
+
+/// As the system has it; a moment that it cannot hold becomes the epoch.
+fn moment(time: Time) -> SystemTime {
+    let seconds = Duration::from_secs(time.seconds.unsigned_abs());
+    let whole = if time.seconds >= 0 {
+        SystemTime::UNIX_EPOCH.checked_add(seconds)
     } else {
-        SystemTime::UNIX_EPOCH.checked_sub(micros).unwrap_or(SystemTime::UNIX_EPOCH)
+        SystemTime::UNIX_EPOCH.checked_sub(seconds)
     };
-    file.set_times(FileTimes::new().set_modified(modified))
+    whole.and_then(|whole| whole.checked_add(Duration::from_nanos(time.nanos.into()))).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// Writes a file that had holes with holes: blocks of zeros take no room.
+fn copy_sparse(content: &mut dyn Read, file: &mut File) -> io::Result<()> {
+    const BLOCK: usize = 4096;
+    let mut block = Vec::with_capacity(BLOCK);
+    let mut size = 0;
+    loop {
+        block.clear();
+        let read = (&mut *content).take(BLOCK as u64).read_to_end(&mut block)?;
+        if read == 0 {
+            return file.set_len(size);
+        }
+        size += read as u64;
+        if block.iter().all(|byte| *byte == 0) {
+            file.seek(SeekFrom::Start(size))?;
+        } else {
+            file.write_all(&block)?;
+        }
+    }
 }
 
 fn is_root() -> bool {
@@ -106,7 +143,11 @@ impl Target for Folder {
         self.make_parents(&path)?;
         let mut options = OpenOptions::new();
         let mut file = self.root.open_with(&path, options.write(true).create_new(true).mode(0o600))?.into_std();
-        io::copy(content, &mut file)?;
+        if facts.is_sparse {
+            copy_sparse(content, &mut file)?;
+        } else {
+            io::copy(content, &mut file)?;
+        }
         apply(&file, facts)
     }
 
@@ -131,6 +172,10 @@ impl Target for Folder {
     fn other(&mut self, path: &[u8]) -> io::Result<()> {
         self.left_out.push(shown(path));
         Ok(())
+    }
+
+    fn lose_attributes(&mut self, path: &[u8]) {
+        self.left_out.push(format!("{}: without its access control list and extended attributes", shown(path)));
     }
 
     fn finish(&mut self) -> io::Result<()> {

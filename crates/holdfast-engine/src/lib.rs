@@ -8,13 +8,17 @@ pub mod destination;
 pub mod egress;
 mod error;
 mod extract;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod letter;
 mod plan;
+pub mod postgres;
 mod probe;
 mod progress;
 mod remote;
 mod restore;
 mod server;
+pub mod sftp;
 mod source;
 pub mod ssh;
 mod stored;
@@ -23,7 +27,7 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-pub use archive::{Archive, Entry, EntryKind, FRAME_BYTES, Manifest};
+pub use archive::{Archive, Counted, Entry, EntryKind, FRAME_BYTES, Manifest};
 pub use context::{Contact, Context, Log};
 pub use destination::{DestinationSettings, DestinationSpec, Journal};
 pub use egress::Egress;
@@ -45,7 +49,8 @@ pub struct Settings {
     pub destination: DestinationSettings,
 }
 
-/// What all uploads of a process may hold in memory together; a run takes at most about 30 MiB of it.
+/// What all uploads of a process may hold in memory together. A run takes about 30 MiB of it; one with the largest parts that
+/// are kept in memory, all of it.
 const UPLOAD_MEMORY_BYTES: usize = 128 * 1024 * 1024;
 
 /// The engine: what runs share. Cheap to clone.
@@ -68,10 +73,10 @@ impl Engine {
         })
     }
 
-    /// Proves that a destination can be written, read, listed and deleted from. Gives the marker of a local folder.
-    pub async fn check_destination(&self, spec: &DestinationSpec, probe_key: &str) -> Result<Option<String>> {
-        let (store, marker) = self.settings.destination.open(spec).await?;
-        destination::check(store.as_ref(), probe_key).await?;
-        Ok(marker)
+    /// Proves that a destination can be written, read, listed and deleted from.
+    pub async fn check_destination(&self, spec: &DestinationSpec, probe_key: &str) -> Result<destination::Checked> {
+        let (store, marker) = self.settings.destination.for_checks().open(spec).await?;
+        let keeps_versions = destination::check(store.as_ref(), probe_key).await?;
+        Ok(destination::Checked { marker, keeps_versions })
     }
 }

@@ -1,9 +1,10 @@
 //! What the engine is asked to do, whole, and what it reports. A plan is made once, when a run starts: whoever edits a
 //! task meanwhile edits the next run.
 
-use holdfast_core::backup::Content;
+use holdfast_core::backup::{Content, RestoreOptions};
 use holdfast_core::{Secret, Timestamp};
 
+use crate::archive::Counted;
 use crate::destination::DestinationSpec;
 use crate::remote::Server;
 pub use crate::source::database::{DatabaseSource, Login};
@@ -49,6 +50,8 @@ pub struct BackupReport {
     pub plain_bytes: u64,
     pub plain_sha256: String,
     pub entries: u64,
+    /// It holds no data: nothing but folders and empty files, or no table.
+    pub is_empty: bool,
     /// The marker of a local folder that was used for the first time, or again.
     pub marker: Option<String>,
 }
@@ -61,6 +64,7 @@ pub struct StoredBackup {
     pub content: Content,
     pub size_bytes: u64,
     pub sha256: String,
+    pub plain_bytes: u64,
     pub plain_sha256: String,
     pub is_encrypted: bool,
     pub password: Option<Secret>,
@@ -71,6 +75,7 @@ pub struct RestorePlan {
     pub backup: StoredBackup,
     pub server: Server,
     pub overwrite: bool,
+    pub options: RestoreOptions,
     pub target: RestoreTarget,
 }
 
@@ -84,8 +89,10 @@ pub enum RestoreTarget {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RestoreReport {
-    pub entries: u64,
+    pub counted: Counted,
     pub plain_bytes: u64,
+    /// Nothing was written; the counts say what would be.
+    pub is_dry: bool,
 }
 
 /// What a server offers.

@@ -41,8 +41,8 @@ impl Engine {
         let looking = async {
             match probe {
                 Probe::Folder(path) => {
-                    let session = sftp::open(&connection, settings).await?;
-                    let (items, is_cut) = sftp::list(&session, path, FOLDER_ITEMS).await?;
+                    let mut client = sftp::open(&connection, settings, context).await?;
+                    let (items, is_cut) = sftp::list(&mut client, path, FOLDER_ITEMS).await?;
                     Ok(Answer::Folder { items, is_cut })
                 }
                 Probe::Databases(login) => list_databases(&connection, login, settings, context).await,

@@ -1,35 +1,54 @@
 //! Running things on a server: fixed scripts, values as quoted words, output within bounds.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use holdfast_core::network::Network;
+use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
+use crate::egress::Egress;
 use crate::error::{EngineError, Result};
-use crate::ssh::{Connection, Exit, Process, SshError, Stderr, Stdout, Target, Timeouts};
+use crate::ssh::{Connection, Control, Exit, Process, SshError, Stderr, Stdout, Target, Timeouts};
 
 /// A server as a plan names it.
 #[derive(Clone)]
 pub struct Server {
     pub target: Target,
     pub jump: Option<Target>,
+    /// The owner may reach private networks also where others may not.
+    pub allow_private: bool,
 }
 
 /// How patient to be with servers; each can be set.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct RemoteSettings {
     pub ssh: Timeouts,
     /// Silence in the middle of a stream after which the run has failed.
     pub stall: Duration,
     /// Small questions, such as which tools there are.
     pub answer: Duration,
+    /// What a database may still do after the last byte of a restore: build indexes, check references.
+    pub finish: Duration,
+    /// Networks that are open to everybody.
+    pub egress_allow: Vec<Network>,
+    /// Whether private networks are closed to those who may not reach them elsewhere either. Most servers are in one, so
+    /// they are open unless an operator closes them; link-local addresses never are.
+    pub guards_private: bool,
 }
 
 impl Default for RemoteSettings {
     fn default() -> Self {
-        Self { ssh: Timeouts::default(), stall: Duration::from_secs(600), answer: Duration::from_secs(20) }
+        Self {
+            ssh: Timeouts::default(),
+            stall: Duration::from_secs(600),
+            answer: Duration::from_secs(20),
+            finish: Duration::from_secs(6 * 3600),
+            egress_allow: Vec::new(),
+            guards_private: false,
+        }
     }
 }
 
@@ -48,15 +67,41 @@ pub(crate) fn quote(word: &str) -> String {
     quoted
 }
 
-/// A fixed script with its values. Whatever the account's own shell is, `sh` reads the script.
-pub(crate) fn command(script: &str, words: &[&str]) -> String {
-    let words: String = words.iter().map(|word| format!(" {}", quote(word))).collect();
-    format!("exec sh -c {} sh{words}", quote(script))
+/// A fixed script with its values, ready to run.
+pub(crate) struct Script {
+    text: String,
+    marker: String,
+}
+
+/// Says where our own output begins, with the process that it comes from, and forgets settings of the account that
+/// would change what standard tools do.
+const PRELUDE: &str = "printf '%s %s\\n' \"$1\" \"$$\"; printf '%s %s\\n' \"$1\" \"$$\" >&2; shift\n\
+    unset BASH_ENV ENV CDPATH TAR_OPTIONS TAPE POSIXLY_CORRECT QUOTING_STYLE; LC_ALL=C; export LC_ALL\n";
+
+impl Script {
+    /// Whatever the account's own shell is, `sh` reads the script.
+    pub(crate) fn new(script: &str, words: &[&str]) -> Self {
+        let marker = format!("holdfast-{}", random::hex(&random::bytes::<16>()));
+        let words: String = words.iter().map(|word| format!(" {}", quote(word))).collect();
+        let text = format!("exec sh -c {} sh {marker}{words}", quote(&format!("{PRELUDE}{script}")));
+        Self { text, marker }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Starts it; the only way to run something on a server.
+    pub(crate) async fn start(&self, connection: &Connection) -> Result<Process, SshError> {
+        connection.exec(&self.text, &self.marker).await
+    }
 }
 
 /// Connects, and notes what the server showed. A changed key gets no authentication attempt.
 pub(crate) async fn connect(server: &Server, settings: &RemoteSettings, context: &Context) -> Result<Connection> {
-    let opening = Connection::open(&server.target, server.jump.as_ref(), settings.ssh);
+    let allow_private = server.allow_private || !settings.guards_private;
+    let egress = Egress { allow_private, allowed: settings.egress_allow.clone() };
+    let opening = Connection::open(&server.target, server.jump.as_ref(), settings.ssh, &egress);
     let opened = tokio::select! {
         () = context.cancel.cancelled() => return Err(EngineError::cancelled()),
         opened = opening => opened,
@@ -88,15 +133,54 @@ pub(crate) async fn leave(connection: Connection, context: &Context) {
     connection.close().await;
 }
 
-/// The next chunk of a stream, unless the run is cancelled or nothing comes for too long.
-pub(crate) async fn next_chunk(
-    stdout: &mut Stdout,
+/// How slowly a server may send or take before it counts as one that does not: over the time of a stall, this many
+/// bytes a second on average. Ten times less than the slowest link that anybody backs up over.
+const LEAST_BYTES_A_SECOND: u64 = 1024;
+
+/// Watches that a stream moves. Only time spent waiting for the server counts.
+pub(crate) struct Pace {
     stall: Duration,
-    cancel: &CancellationToken,
-) -> Result<Option<Bytes>> {
-    tokio::select! {
-        () = cancel.cancelled() => Err(EngineError::cancelled()),
-        chunk = tokio::time::timeout(stall, stdout.next()) => chunk.map_err(|_| stalled(stall)),
+    least: u64,
+    waited: Duration,
+    moved: u64,
+}
+
+impl Pace {
+    pub(crate) fn new(stall: Duration) -> Self {
+        Self { stall, least: LEAST_BYTES_A_SECOND.saturating_mul(stall.as_secs()), waited: Duration::ZERO, moved: 0 }
+    }
+
+    /// For answers that are short by their nature: they must come, but may be few bytes.
+    pub(crate) fn patient(stall: Duration) -> Self {
+        Self { least: 1, ..Self::new(stall) }
+    }
+
+    /// Waits for the server to move `bytes` of the result, unless the run is cancelled or too little has moved.
+    pub(crate) async fn wait<T>(
+        &mut self,
+        cancel: &CancellationToken,
+        bytes: impl FnOnce(&T) -> usize,
+        work: impl Future<Output = T>,
+    ) -> Result<T> {
+        let begun = Instant::now();
+        let done = tokio::select! {
+            () = cancel.cancelled() => return Err(EngineError::cancelled()),
+            done = tokio::time::timeout(self.stall, work) => done.map_err(|_| stalled(self.stall))?,
+        };
+        self.waited += begun.elapsed();
+        self.moved += bytes(&done) as u64;
+        if self.waited >= self.stall {
+            if self.moved < self.least {
+                return Err(too_slow(self.moved, self.waited));
+            }
+            (self.waited, self.moved) = (Duration::ZERO, 0);
+        }
+        Ok(done)
+    }
+
+    /// The next chunk of a process's output.
+    pub(crate) async fn next(&mut self, stdout: &mut Stdout, cancel: &CancellationToken) -> Result<Option<Bytes>> {
+        self.wait(cancel, |chunk: &Option<Bytes>| chunk.as_ref().map_or(0, Bytes::len), stdout.next()).await
     }
 }
 
@@ -104,11 +188,43 @@ pub(crate) fn stalled(after: Duration) -> EngineError {
     EngineError::new(FailureCode::Stalled, format!("Nothing moved for {} seconds.", after.as_secs()))
 }
 
-/// How a process ended, waited for no longer than a stall may last.
-pub(crate) async fn end_of(stdout: &mut Stdout, stall: Duration, cancel: &CancellationToken) -> Result<Exit> {
+fn too_slow(moved: u64, time: Duration) -> EngineError {
+    let message = format!("Only {moved} bytes moved in {} seconds.", time.as_secs());
+    EngineError::new(FailureCode::Stalled, message)
+}
+
+/// How a process ended, waited for no longer than `limit` after its last byte.
+pub(crate) async fn end_of(stdout: &mut Stdout, limit: Duration, cancel: &CancellationToken) -> Result<Exit> {
     tokio::select! {
         () = cancel.cancelled() => Err(EngineError::cancelled()),
-        exit = tokio::time::timeout(stall, stdout.wait()) => exit.map_err(|_| stalled(stall))?.map_err(EngineError::from),
+        exit = tokio::time::timeout(limit, stdout.wait()) => exit.map_err(|_| stalled(limit))?.map_err(EngineError::from),
+    }
+}
+
+/// Ends a process that a failed run leaves behind, and says so when it goes on. Takes no more time than a service has
+/// that is being stopped.
+pub(crate) async fn stop(connection: &Connection, control: &Control, process_id: Option<u32>, context: &Context) {
+    /// Closing the channel ends nearly everything; what is busy gets a signal, and a stronger one a second later.
+    const STOP: &str = r#"
+kill -0 "$1" 2>/dev/null || exit 0
+kill -TERM "$1" 2>/dev/null; sleep 1
+kill -0 "$1" 2>/dev/null || exit 0
+kill -KILL "$1" 2>/dev/null
+kill -0 "$1" 2>/dev/null && exit 99
+exit 0
+"#;
+    const LIMIT: Duration = Duration::from_secs(2);
+    let stopping = async {
+        control.terminate().await;
+        let Some(id) = process_id else { return Ok(true) };
+        let script = Script::new(STOP, &[&id.to_string()]);
+        let Process { mut stdout, stdin, .. } = script.start(connection).await?;
+        let _unwanted = stdin.close().await;
+        stdout.wait().await.map(|exit| exit.success())
+    };
+    let stopped = tokio::time::timeout(LIMIT, stopping).await;
+    if let (Some(id), false) = (process_id, matches!(stopped, Ok(Ok(true)))) {
+        context.log.warn(format!("The process {id} may still be running on the server."));
     }
 }
 
@@ -119,30 +235,53 @@ pub(crate) struct Answer {
     pub stderr: Vec<String>,
 }
 
-/// The longest answer that a question has.
-const ANSWER_BYTES: usize = 4 * 1024 * 1024;
+/// The longest answer that a question has; one that is longer is refused rather than cut.
+const ANSWER_BYTES: usize = 8 * 1024 * 1024;
 
 /// Asks a short question. Cancelled or late, the remote process is ended.
 pub(crate) async fn ask(
     connection: &Connection,
     settings: &RemoteSettings,
     context: &Context,
-    command: &str,
+    script: &Script,
     input: &str,
 ) -> Result<Answer> {
+    ask_bytes(connection, settings, context, script, input.as_bytes()).await
+}
+
+/// The same with input of any kind and length: it is fed while the answer is read.
+pub(crate) async fn ask_bytes(
+    connection: &Connection,
+    settings: &RemoteSettings,
+    context: &Context,
+    script: &Script,
+    input: &[u8],
+) -> Result<Answer> {
     let asking = async {
-        let Process { mut stdin, mut stdout, .. } = connection.exec(command).await?;
-        if !input.is_empty() {
-            // A process that does not want its input says why by its exit status.
-            let _unwanted = stdin.write_all(Bytes::copy_from_slice(input.as_bytes())).await;
-        }
-        let _unwanted = stdin.close().await;
+        let Process { mut stdin, mut stdout, .. } = script.start(connection).await?;
+        let feeding = async {
+            if !input.is_empty() {
+                // A process that does not want its input says why by its exit status.
+                let _unwanted = stdin.write_all(Bytes::copy_from_slice(input)).await;
+            }
+            let _unwanted = stdin.close().await;
+        };
         let mut answer = Vec::new();
-        while let Some(chunk) = stdout.next().await {
-            let room = ANSWER_BYTES - answer.len();
-            answer.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        let reading = async {
+            while let Some(chunk) = stdout.next().await {
+                if answer.len() + chunk.len() > ANSWER_BYTES {
+                    let message = "The server's answer to a question is too long.";
+                    return Err(EngineError::new(FailureCode::RemoteFailed, message));
+                }
+                answer.extend_from_slice(&chunk);
+            }
+            Ok(stdout.wait().await?)
+        };
+        let ((), exit) = tokio::join!(feeding, reading);
+        let exit = exit?;
+        if !stdout.has_started() {
+            return Err(no_commands());
         }
-        let exit = stdout.wait().await?;
         Ok(Answer { exit, stdout: answer, stderr: lines(stdout.stderr()) })
     };
     tokio::select! {
@@ -151,6 +290,11 @@ pub(crate) async fn ask(
             answer.map_err(|_| EngineError::new(FailureCode::Timeout, "The server did not answer a question in time."))?
         }
     }
+}
+
+/// The account runs something else in place of our commands, or nothing.
+pub(crate) fn no_commands() -> EngineError {
+    EngineError::new(FailureCode::ToolMissing, "The server runs no commands for this user.")
 }
 
 /// What a process wrote to its standard error, as text.
@@ -176,12 +320,37 @@ pub(crate) fn ended(exit: &Exit) -> String {
 mod tests {
     use super::*;
 
+    /// Each piece comes well before a stall, but all of them together are next to nothing.
+    #[tokio::test]
+    async fn a_stream_that_only_drips_has_stalled() {
+        let cancel = CancellationToken::new();
+        let mut pace = Pace::new(Duration::from_secs(1));
+        let mut pieces = 0;
+        let error = loop {
+            let dripping = tokio::time::sleep(Duration::from_millis(150));
+            match pace.wait(&cancel, |()| 1, dripping).await {
+                Ok(()) => pieces += 1,
+                Err(error) => break error,
+            }
+            assert!(pieces < 100, "it goes on for ever");
+        };
+        assert_eq!(error.code, FailureCode::Stalled);
+        // What moves fast enough goes on, however long that takes.
+        let mut pace = Pace::new(Duration::from_millis(100));
+        for _ in 0..5 {
+            pace.wait(&cancel, |()| 100_000, tokio::time::sleep(Duration::from_millis(50))).await.unwrap();
+        }
+    }
+
     #[test]
     fn words_stay_one_word_in_a_shell() {
         for word in ["", "a b", "$(id) ' \"", "-rf", "a\\b\\\\", "`id`;|&", "*?[a]", "ünï", "'\\''"] {
-            let script = command("printf '%s' \"$1\"", &[word]);
-            let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
-            assert_eq!(String::from_utf8(output.stdout).unwrap(), word, "{script}");
+            let script = Script::new("printf '%s' \"$1\"", &[word]);
+            let output = std::process::Command::new("sh").args(["-c", &script.text]).output().unwrap();
+            let printed = String::from_utf8(output.stdout).unwrap();
+            let (start, answer) = printed.split_once('\n').unwrap();
+            assert!(start.starts_with(&script.marker), "{start}");
+            assert_eq!(answer, word, "{}", script.text);
         }
     }
 }

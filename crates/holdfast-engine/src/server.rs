@@ -4,12 +4,11 @@ use crate::Engine;
 use crate::context::Context;
 use crate::error::Result;
 use crate::plan::ServerReport;
-use crate::remote::{self, Server, connect};
+use crate::remote::{self, Script, Server, connect};
 use crate::source::sftp;
 
 /// Each tool's name and the first line of what it says about its version.
 const SCRIPT: &str = r#"
-LC_ALL=C; export LC_ALL
 echo "system $(uname -sr 2>/dev/null)"
 for t in tar find pg_dump pg_dumpall pg_restore psql mariadb-dump mysqldump mariadb mysql; do
   command -v "$t" >/dev/null 2>&1 || continue
@@ -26,12 +25,12 @@ impl Engine {
         let connection = connect(server, settings, context).await?;
         let mut report = ServerReport::default();
         // An account that may run no commands can still be read over SFTP.
-        if let Ok(answer) = remote::ask(&connection, settings, context, &remote::command(SCRIPT, &[]), "").await {
+        if let Ok(answer) = remote::ask(&connection, settings, context, &Script::new(SCRIPT, &[]), "").await {
             let text = String::from_utf8_lossy(&answer.stdout).into_owned();
             let lines = text.lines().filter_map(|line| line.split_once(' '));
             report.tools = lines.map(|(tool, version)| (tool.to_owned(), version.trim().to_owned())).collect();
         }
-        report.has_sftp = sftp::open(&connection, settings).await.is_ok();
+        report.has_sftp = sftp::open(&connection, settings, context).await.is_ok();
         remote::leave(connection, context).await;
         Ok(report)
     }

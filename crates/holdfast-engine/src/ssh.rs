@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -28,6 +29,7 @@ use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
 
+use crate::egress::{Egress, Refused};
 use crate::error::EngineError;
 
 pub mod endpoint;
@@ -96,6 +98,12 @@ const READ_BUFFER_BYTES: usize = 256 << 10;
 pub enum SshError {
     #[error("cannot connect: {0}")]
     Connect(String),
+    /// Whatever happened before the server showed its key. One text for all of it: whoever can have addresses checked
+    /// must not learn which ports are open, closed or filtered. The service's own log has the reason.
+    #[error("cannot connect to the server: no SSH server answers at this address and port")]
+    Unreachable,
+    #[error("{0}")]
+    Forbidden(Refused),
     #[error("cannot resolve the host name: {0}")]
     Dns(String),
     #[error("the server did not answer in time")]
@@ -113,6 +121,17 @@ pub enum SshError {
 }
 
 impl SshError {
+    /// What may be told of a failure to connect. `is_ssh` when the server has shown a key, so that it is one for sure.
+    fn told(self, target: &Target, is_ssh: bool) -> Self {
+        match self {
+            Self::Connect(_) | Self::Timeout => {}
+            Self::Lost(_) | Self::Protocol(_) if !is_ssh => {}
+            other => return other,
+        }
+        tracing::info!(host = target.host, port = target.port, reason = %self, "cannot connect to a server");
+        Self::Unreachable
+    }
+
     fn of_jump(self) -> Self {
         match self {
             Self::HostKeyChanged { offered, .. } => Self::HostKeyChanged { offered, is_jump: true },
@@ -124,7 +143,8 @@ impl SshError {
 impl From<SshError> for EngineError {
     fn from(error: SshError) -> Self {
         let code = match &error {
-            SshError::Connect(_) => FailureCode::Connect,
+            // The class of forbidden addresses is about destinations.
+            SshError::Connect(_) | SshError::Unreachable | SshError::Forbidden(_) => FailureCode::Connect,
             SshError::Dns(_) => FailureCode::Dns,
             SshError::Timeout => FailureCode::Timeout,
             SshError::HostKeyChanged { .. } => FailureCode::HostKeyChanged,
@@ -277,7 +297,10 @@ impl Session {
         let events = Events { shared: shared.clone(), pinned: target.pinned_host_key.clone() };
         let (sender, lifeline) = oneshot::channel();
         let stream = Tied { inner: BufReader::with_capacity(READ_BUFFER_BYTES, stream), lifeline };
-        let mut handle = client::connect_stream(config, stream, events).await.map_err(|error| shared.failure(error))?;
+        let mut handle = client::connect_stream(config, stream, events).await.map_err(|error| {
+            let is_ssh = shared.lock().offered.is_some() || matches!(error, russh::Error::NoCommonAlgo { .. });
+            shared.failure(error).told(target, is_ssh)
+        })?;
         let pair = Ed25519Keypair::from_seed(&target.key_seed.bytes()?);
         let key =
             PrivateKey::new(KeypairData::Ed25519(pair), "").map_err(|error| SshError::Protocol(error.to_string()))?;
@@ -307,19 +330,31 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub async fn open(target: &Target, jump: Option<&Target>, timeouts: Timeouts) -> Result<Self, SshError> {
+    /// What is dialled from here is judged by `egress`; behind a jump host it is the jump host that dials.
+    pub async fn open(
+        target: &Target,
+        jump: Option<&Target>,
+        timeouts: Timeouts,
+        egress: &Egress,
+    ) -> Result<Self, SshError> {
         let config = Arc::new(config(timeouts, target.round_trip));
-        tokio::time::timeout(timeouts.connect, Self::establish(target, jump, config))
+        tokio::time::timeout(timeouts.connect, Self::establish(target, jump, config, egress))
             .await
             .unwrap_or(Err(SshError::Timeout))
+            .map_err(|error| error.told(jump.unwrap_or(target), true))
     }
 
-    async fn establish(target: &Target, jump: Option<&Target>, config: Arc<client::Config>) -> Result<Self, SshError> {
+    async fn establish(
+        target: &Target,
+        jump: Option<&Target>,
+        config: Arc<client::Config>,
+        egress: &Egress,
+    ) -> Result<Self, SshError> {
         let Some(jump) = jump else {
-            let session = Session::start(dial(target).await?, target, config, Vec::new()).await?;
+            let session = Session::start(dial(target, egress).await?, target, config, Vec::new()).await?;
             return Ok(Self { session, jump: None });
         };
-        let stream = dial(jump).await?;
+        let stream = dial(jump, egress).await?;
         let outer = Session::start(stream, jump, config.clone(), Vec::new()).await.map_err(SshError::of_jump)?;
         let channel = outer
             .handle
@@ -358,12 +393,13 @@ impl Connection {
         self.session.handle.channel_open_session().await.map_err(|error| self.session.shared.failure(error))
     }
 
-    /// Runs a command through the account's shell and returns once the server has accepted it.
-    pub async fn exec(&self, command: &str) -> Result<Process, SshError> {
-        tokio::time::timeout(OPEN_LIMIT, self.start(command)).await.unwrap_or(Err(SshError::Timeout))
+    /// Runs a command through the account's shell and returns once the server has accepted it. What comes before the
+    /// line that begins with `marker`, on either output, is not the command's and is left out.
+    pub(crate) async fn exec(&self, command: &str, marker: &str) -> Result<Process, SshError> {
+        tokio::time::timeout(OPEN_LIMIT, self.start(command, marker)).await.unwrap_or(Err(SshError::Timeout))
     }
 
-    async fn start(&self, command: &str) -> Result<Process, SshError> {
+    async fn start(&self, command: &str, marker: &str) -> Result<Process, SshError> {
         let shared = &self.session.shared;
         let mut channel = self.channel().await?;
         let (alive, gone) = watch::channel(true);
@@ -383,7 +419,8 @@ impl Connection {
             control: control.clone(),
             exit: Exit::default(),
             stage: Stage::Open,
-            stderr: Stderr::default(),
+            start: Start::new(marker),
+            stderr: Stderr { start: Some(marker.as_bytes().to_vec()), ..Stderr::default() },
         };
         Ok(Process { stdin: Stdin { control: control.clone(), ended: false }, stdout, control })
     }
@@ -426,10 +463,15 @@ async fn accepted(channel: &mut Channel<Msg>, shared: &Shared) -> Result<(), Ssh
     }
 }
 
-async fn dial(target: &Target) -> Result<TcpStream, SshError> {
+/// Connects to an address that was judged. One refused address refuses the name, as for everything else.
+async fn dial(target: &Target, egress: &Egress) -> Result<TcpStream, SshError> {
     let addresses = tokio::net::lookup_host((target.host.as_str(), target.port))
         .await
         .map_err(|error| SshError::Dns(error.to_string()))?;
+    let addresses: Vec<SocketAddr> = addresses.collect();
+    for address in &addresses {
+        egress.check(&target.host, address.ip()).map_err(SshError::Forbidden)?;
+    }
     let mut failure = SshError::Dns("no address".into());
     for address in addresses {
         match TcpStream::connect(address).await {
@@ -580,10 +622,21 @@ pub struct Stdout {
     control: Control,
     exit: Exit,
     stage: Stage,
+    start: Start,
     stderr: Stderr,
 }
 
 impl Stdout {
+    /// Whether our command ran at all: an account may run something of its own in place of it.
+    pub fn has_started(&self) -> bool {
+        self.start.is_over
+    }
+
+    /// The command's process on the server, once it has started.
+    pub fn process_id(&self) -> Option<u32> {
+        self.start.process_id
+    }
+
     /// The next chunk as it came in a packet. `None` says only that no more comes: whether that was a clean end is for
     /// [`Stdout::wait`] to say. Cancel-safe.
     pub async fn next(&mut self) -> Option<Bytes> {
@@ -612,7 +665,7 @@ impl Stdout {
 
     async fn step(&mut self) -> Option<Bytes> {
         match self.read.wait().await {
-            Some(ChannelMsg::Data { data }) if self.stage == Stage::Open => return Some(data),
+            Some(ChannelMsg::Data { data }) if self.stage == Stage::Open => return self.start.take(data),
             Some(ChannelMsg::ExtendedData { data, ext: 1 }) => self.stderr.push(&data),
             Some(ChannelMsg::Eof) => self.stage = Stage::Eof,
             Some(ChannelMsg::ExitStatus { exit_status }) => self.exit.status = Some(exit_status),
@@ -645,6 +698,46 @@ fn signal(signal: Sig) -> String {
     }
 }
 
+/// Finds where a command's own output begins: login scripts may print anything before it.
+struct Start {
+    marker: Vec<u8>,
+    seen: Vec<u8>,
+    is_over: bool,
+    process_id: Option<u32>,
+}
+
+/// The marker's line holds the process id too.
+const MARKER_LINE: usize = 80;
+
+impl Start {
+    fn new(marker: &str) -> Self {
+        Self { marker: marker.as_bytes().to_vec(), seen: Vec::new(), is_over: false, process_id: None }
+    }
+
+    /// What of this chunk is the command's own.
+    fn take(&mut self, data: Bytes) -> Option<Bytes> {
+        if self.is_over {
+            return Some(data);
+        }
+        self.seen.extend_from_slice(&data);
+        let found = self.seen.windows(self.marker.len()).position(|window| window == self.marker);
+        if let Some(at) = found {
+            let line = &self.seen[at..];
+            if let Some(length) = line.iter().position(|byte| *byte == b'\n') {
+                let id = std::str::from_utf8(&line[self.marker.len()..length]).ok();
+                self.process_id = id.and_then(|id| id.trim().parse().ok());
+                self.is_over = true;
+                let rest = std::mem::take(&mut self.seen).split_off(at + length + 1);
+                return (!rest.is_empty()).then(|| rest.into());
+            }
+        }
+        // Only what may be the beginning of the marker's line is worth keeping.
+        let surplus = self.seen.len().saturating_sub(MARKER_LINE);
+        self.seen.drain(..surplus);
+        None
+    }
+}
+
 const LINE: usize = 4 << 10;
 const HEAD: usize = 500;
 const TAIL: usize = 500;
@@ -652,6 +745,8 @@ const TAIL: usize = 500;
 /// The first and the last lines of stderr; what is between is only counted, so that its size is bounded.
 #[derive(Default)]
 pub struct Stderr {
+    /// Lines up to the one that begins with this are not the command's.
+    start: Option<Vec<u8>>,
     head: Vec<Vec<u8>>,
     tail: VecDeque<Vec<u8>>,
     partial: Vec<u8>,
@@ -684,6 +779,12 @@ impl Stderr {
 
     fn line(&mut self) {
         let line = std::mem::take(&mut self.partial);
+        if let Some(start) = &self.start {
+            if line.windows(start.len()).any(|window| window == start) {
+                self.start = None;
+            }
+            return;
+        }
         if self.head.len() < HEAD {
             self.head.push(line);
             return;

@@ -12,7 +12,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::Engine;
-use crate::archive::{Archive, Entry, EntryKind, Expanded, forward, inspect, plain, sparse_size};
+use crate::archive::tar::{Expanded, Reader};
+use crate::archive::{Archive, Bounded, Entry, EntryKind, Manifest, forward, inspect, plain};
 use crate::context::Context;
 use crate::destination::{BlobStore, ObjectReader};
 use crate::error::{EngineError, Result, classify};
@@ -47,32 +48,40 @@ impl Engine {
         start: T,
         mut visitor: impl FnMut(&mut T, &Entry) -> ControlFlow<()> + Send + 'static,
     ) -> Result<T> {
-        let (reader, turn, password) = (self.open(backup).await?, self.turn.clone(), backup.password.clone());
+        let (reader, turn, backup) = (self.open(backup).await?, self.turn.clone(), backup.clone());
         on_thread(move || {
             let mut state = start;
-            let mut archive = Archive::open_in_turn(reader, password.as_ref(), &turn)?;
+            let mut archive = Archive::open_stored(reader, &backup, &turn)?;
             archive.visit(&mut |entry| Ok(visitor(&mut state, entry).is_continue()))?;
             Ok(state)
         })
         .await
     }
 
+    /// What a backup says about itself.
+    pub(crate) async fn manifest(&self, backup: &StoredBackup) -> Result<Option<Manifest>> {
+        let (reader, turn, backup) = (self.open(backup).await?, self.turn.clone(), backup.clone());
+        on_thread(move || Archive::open_stored(reader, &backup, &turn)?.manifest()).await
+    }
+
     /// The object as it is stored.
     pub async fn download(&self, backup: &StoredBackup) -> Result<(u64, Download)> {
         let mut reader = self.open(backup).await?;
         let (sender, receiver) = mpsc::channel(4);
-        tokio::task::spawn_blocking(move || send_all(&mut reader, &sender));
+        let sha256 = backup.sha256.clone();
+        tokio::task::spawn_blocking(move || send_checked(&mut reader, &sha256, &sender));
         Ok((backup.size_bytes, receiver))
     }
 
     /// The content of one file of the backup, with its entry.
     pub async fn download_entry(&self, backup: &StoredBackup, path: &str) -> Result<(Entry, Download)> {
-        let (reader, turn, password) = (self.open(backup).await?, self.turn.clone(), backup.password.clone());
+        let (reader, turn, backup) = (self.open(backup).await?, self.turn.clone(), backup.clone());
         let path = path.to_owned();
         let (sender, receiver) = mpsc::channel(4);
         let (found, waiting) = tokio::sync::oneshot::channel();
         tokio::task::spawn_blocking(move || {
-            let mut archive = match Archive::open_in_turn(reader, password.as_ref(), &turn) {
+            let opened = Archive::open_stored(reader, &backup, &turn);
+            let mut archive = match opened {
                 Ok(archive) => archive,
                 Err(error) => return drop(found.send(Err(error))),
             };
@@ -94,14 +103,14 @@ impl Engine {
 
     /// A folder of the backup as a tar archive, ended by an empty piece. What turns out damaged breaks it off before.
     pub async fn download_folder(&self, backup: &StoredBackup, path: &str) -> Result<Download> {
-        let choice = self.choose(backup, &[path.to_owned()]).await?;
+        let mut selection = self.choose(backup, &[path.to_owned()]).await?;
         let (context, _lines) = Context::new(CancellationToken::new());
         let mut whole = self.open_whole(backup, &context).await?;
         let (sender, receiver) = mpsc::channel(4);
         let backup = backup.clone();
         tokio::task::spawn_blocking(move || {
             let mut out = io::BufWriter::with_capacity(PIECE_BYTES, Piecewise(sender.clone()));
-            let forwarded = forward(&mut whole.plain, &mut |entry| choice.includes(entry), &mut out);
+            let forwarded = forward(&mut whole.plain, &mut selection, &mut |_| {}, &mut out);
             // The last piece waits until everything before it is known to be what was written.
             let sent = forwarded.and_then(|_| whole.finish(&backup)).and_then(|()| {
                 io::Write::flush(&mut out)
@@ -239,7 +248,7 @@ impl Whole {
         let stored = Arc::new(std::sync::Mutex::new(Sha256::new()));
         let counted = Counting { reader, hash: stored.clone(), context };
         let plain = plain(counted, backup.is_encrypted, backup.password.as_ref(), turn)?;
-        let plain: Box<dyn Read + Send> = Box::new(plain);
+        let plain: Box<dyn Read + Send> = Box::new(Bounded::new(plain, backup.plain_bytes));
         Ok(Self { plain: Hashing { reader: plain, hash: Sha256::new(), bytes: 0 }, stored })
     }
 
@@ -318,18 +327,16 @@ fn send_entry(
 ) -> Result<()> {
     let damaged = |error: &io::Error| classify(error, FailureCode::Corrupt, "This backup is damaged");
     let stretch = archive.stretch(frames, entry.start, entry.end)?;
-    let mut members = tar::Archive::new(stretch);
-    let mut found = members.entries().map_err(|error| damaged(&error))?;
-    let mut member = match found.next() {
-        Some(member) => member.map_err(|error| damaged(&error))?,
-        None => return Err(EngineError::corrupt("The index leads to nothing.")),
-    };
-    match sparse_size(&mut member).map_err(|error| damaged(&error))? {
-        Some(size) => {
-            let mut expanded = Expanded::new(member, size).map_err(|error| damaged(&error))?;
-            send_all(&mut expanded, sender);
-        }
-        None => send_all(&mut member, sender),
+    let mut members = Reader::new(stretch);
+    let found = members.next().map_err(|error| damaged(&error))?;
+    let Some((member, place)) = found else { return Err(EngineError::corrupt("The index leads to nothing.")) };
+    let found = Entry::of(&member, place);
+    if found.path != entry.path || found.kind != entry.kind || found.size != entry.size {
+        return Err(EngineError::corrupt("The index leads to another entry."));
+    }
+    match &member.parts {
+        Some(parts) => send_all(&mut Expanded::new(&mut members, parts, member.size), sender),
+        None => send_all(&mut members, sender),
     }
     Ok(())
 }
@@ -346,6 +353,34 @@ impl io::Write for Piecewise {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// Sends all of an object. The last piece waits until everything is known to be what was written; an object that was
+/// exchanged breaks the download off.
+fn send_checked(reader: &mut dyn Read, sha256: &str, sender: &mpsc::Sender<io::Result<Bytes>>) {
+    let (mut hash, mut held) = (Sha256::new(), None::<Bytes>);
+    loop {
+        let mut piece = vec![0; PIECE_BYTES];
+        let item = match reader.read(&mut piece) {
+            Ok(0) if random::hex(&hash.clone().finalize()) == sha256 => held.take().map(Ok),
+            Ok(0) => Some(Err(EngineError::corrupt("The stored bytes are not the ones that were written.").into())),
+            Ok(read) => {
+                piece.truncate(read);
+                hash.update(&piece);
+                let before = held.replace(Bytes::from(piece));
+                if before.is_some_and(|before| sender.blocking_send(Ok(before)).is_err()) {
+                    return;
+                }
+                continue;
+            }
+            Err(error) => Some(Err(error)),
+        };
+        if let Some(item) = item {
+            // Nobody listens any more; then nobody misses it.
+            let _gone = sender.blocking_send(item);
+        }
+        return;
     }
 }
 

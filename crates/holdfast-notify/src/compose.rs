@@ -182,6 +182,7 @@ pub fn missed(about: &About<'_>, task: &TaskFacts<'_>, run: i64, since: Timestam
 pub fn overdue(
     about: &About<'_>,
     task: &TaskFacts<'_>,
+    task_id: i64,
     last_success: Option<Timestamp>,
     running_since: Option<Timestamp>,
 ) -> Message {
@@ -197,7 +198,7 @@ pub fn overdue(
     let mut message = about.message(NoticeKind::Overdue, Tone::Bad, &title, &format!("{last}{now}"));
     message.facts = task.facts();
     message.facts.push(task.next(about));
-    message.link = about.link("/account");
+    message.link = about.link(&format!("/tasks/{task_id}"));
     message
 }
 
@@ -225,6 +226,21 @@ impl BackupDamaged<'_> {
         message.link = about.link(&format!("/runs/{}", self.run));
         message
     }
+}
+
+/// A backup that was stored and looks wrong beside the ones before it.
+pub fn backup_suspicious(about: &About<'_>, task: &TaskFacts<'_>, run: i64, task_id: i64, reason: &str) -> Message {
+    let text = format!(
+        "{reason} It was stored, and no old backup of this task will be removed until a backup is normal again. Look at \
+         the source first. If the change is intended, release the hold on the task's page."
+    );
+    let title = format!("Backup looks wrong: {}", task.label);
+    let mut message = about.message(NoticeKind::BackupSuspicious, Tone::Warning, &title, &text);
+    message.facts = task.facts();
+    message.facts.push(fact("Run", &run.to_string()));
+    message.facts.push(task.next(about));
+    message.link = about.link(&format!("/tasks/{task_id}"));
+    message
 }
 
 pub fn host_key_changed(about: &About<'_>, server: &str, run: i64) -> Message {
@@ -341,6 +357,6 @@ pub fn digest(messages: &[Message]) -> Option<Message> {
 
 /// The account page beside a link of ours.
 fn base_of(link: &str) -> String {
-    let end = link.find("/runs/").or_else(|| link.rfind("/account")).unwrap_or(link.len());
+    let end = ["/runs/", "/tasks/", "/account"].iter().filter_map(|page| link.rfind(page)).min().unwrap_or(link.len());
     format!("{}/account", &link[..end])
 }

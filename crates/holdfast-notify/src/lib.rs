@@ -12,8 +12,8 @@ mod text;
 
 pub use channels::Channel;
 pub use compose::{
-    About, BackupDamaged, Outcome, RunEnded, TaskFacts, destination_unreachable, digest, host_key_changed, missed,
-    overdue, run_ended, server_unreachable, test_message, token_expiring,
+    About, BackupDamaged, Outcome, RunEnded, TaskFacts, backup_suspicious, destination_unreachable, digest,
+    host_key_changed, missed, overdue, run_ended, server_unreachable, test_message, token_expiring,
 };
 pub use courier::{Courier, MAILS_AT_ONCE, Refusal, Security, Settings, Smtp, is_sender};
 pub use message::{Content, Fact, Item, Message, Ping, Tone};

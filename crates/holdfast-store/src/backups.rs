@@ -1,6 +1,7 @@
 //! Stored backups: recorded when they are confirmed, kept on record when they are deleted.
 
-use holdfast_core::backup::{Content, DeletedReason, Verification};
+use holdfast_core::anomaly::{self, Measure, Sign};
+use holdfast_core::backup::{Content, DeletedReason, Verification, source_key};
 use holdfast_core::ids::{BackupId, DestinationId, RunId, TaskId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::retention::Stored;
@@ -21,6 +22,8 @@ packed_row! {
         run_id: Option<i64> = "b.run_id",
         task_label: String = "b.task_label",
         source: String = "b.source",
+        /// What looked wrong about it, as words; nothing once somebody has confirmed it.
+        suspicion: Option<String> = "b.suspicion",
         content: String = "b.content",
         format: String = "b.format",
         object_key: String = "b.object_key",
@@ -54,6 +57,10 @@ pub struct NewBackup {
     pub run: RunId,
     pub task_label: String,
     pub source: String,
+    /// The address that it was read from, as `core::backup::server_address` writes it.
+    pub source_server: String,
+    /// What looks wrong about it beside the ones before.
+    pub signs: Vec<Sign>,
     pub content: Content,
     pub key: String,
     pub size_bytes: i64,
@@ -71,8 +78,8 @@ pub async fn insert(tx: &mut Tx, owner: UserId, new: &NewBackup, now: Timestamp)
         i64,
         "INSERT INTO backups (user_id, task_id, destination_id, run_id, task_label, source, content, format, object_key,
              size_bytes, sha256, plain_bytes, plain_sha256, entries, is_encrypted, verification, created_at,
-             remove_attempts)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, 'archive', $8, $9, $10, $11, $12, $13, $14, 'unverified', $15, 0)
+             remove_attempts, source_server, suspicion)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, 'archive', $8, $9, $10, $11, $12, $13, $14, 'unverified', $15, 0, $16, $17)
          RETURNING id",
         owner.0,
         new.task.0,
@@ -88,7 +95,9 @@ pub async fn insert(tx: &mut Tx, owner: UserId, new: &NewBackup, now: Timestamp)
         &new.plain_sha256,
         new.entries,
         new.password.is_some(),
-        At(now)
+        At(now),
+        &new.source_server,
+        (!new.signs.is_empty()).then(|| anomaly::signs_text(&new.signs))
     )?;
     if let Some(password) = &new.password {
         write_secret!(tx, "backups", "password_sealed", id, owner, &SecretChange::Set(password.clone()));
@@ -162,8 +171,72 @@ pub async fn find_last_size(tx: &mut Tx, task: TaskId, source: &str) -> Result<O
 }
 
 #[derive(sqlx::FromRow)]
+struct MeasuredRow {
+    content: String,
+    source: String,
+    source_server: String,
+    plain_bytes: i64,
+    size_bytes: i64,
+    entries: i64,
+}
+
+/// What a new backup of a source is compared with: the task's newest stored one of the same source that is good and not
+/// suspicious.
+pub async fn find_baseline(tx: &mut Tx, task: TaskId, source: &str) -> Result<Option<Measure>> {
+    let rows = fetch_all!(
+        tx,
+        MeasuredRow,
+        "SELECT content, source, source_server, plain_bytes, size_bytes, entries FROM backups
+         WHERE task_id = $1 AND deleted_at IS NULL AND suspicion IS NULL
+             AND verification NOT IN ('corrupt', 'missing')
+         ORDER BY id DESC",
+        task.0
+    )?;
+    let is_same = |row: &MeasuredRow| key_of(&row.source_server, &row.content, &row.source) == source;
+    Ok(rows.into_iter().find(is_same).map(|row| Measure {
+        plain_bytes: row.plain_bytes,
+        stored_bytes: row.size_bytes,
+        entries: row.entries,
+    }))
+}
+
+/// A content that is unknown here makes a source of its own, which nothing replaces.
+fn key_of(server: &str, content: &str, source: &str) -> String {
+    Content::parse(content).map(|content| source_key(server, content, source)).unwrap_or_default()
+}
+
+/// Somebody has looked at the task's newest backup and found it right: later ones are compared with it.
+pub async fn confirm_newest(tx: &mut Tx, task: TaskId) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE backups SET suspicion = NULL
+         WHERE id = (SELECT MAX(id) FROM backups WHERE task_id = $1 AND deleted_at IS NULL)",
+        task.0
+    )?;
+    Ok(())
+}
+
+/// Backups from before their server was recorded are taken to be of the server that their task has now.
+pub(crate) async fn fill_source_server(tx: &mut Tx) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE backups SET source_server = COALESCE(
+             (SELECT s.username || '@' || s.host || ':' || CAST(s.port AS TEXT) || COALESCE(
+                     (SELECT ' via ' || j.username || '@' || j.host || ':' || CAST(j.port AS TEXT)
+                      FROM remote_servers j WHERE j.id = s.jump_server_id), '')
+              FROM backup_tasks t JOIN remote_servers s ON s.id = t.remote_server_id WHERE t.id = backups.task_id), '')
+         WHERE source_server = ''"
+    )?;
+    Ok(())
+}
+
+#[derive(sqlx::FromRow)]
 struct StoredRow {
     id: i64,
+    content: String,
+    source: String,
+    source_server: String,
+    is_suspicious: bool,
     verification: String,
     is_in_use: bool,
 }
@@ -176,13 +249,15 @@ pub async fn list_of_task(tx: &mut Tx, task: TaskId) -> Result<Vec<Stored>> {
     let rows = fetch_all!(
         tx,
         StoredRow,
-        "SELECT b.id, b.verification,
+        "SELECT b.id, b.content, b.source, b.source_server, (b.suspicion IS NOT NULL) AS is_suspicious, b.verification,
              EXISTS (SELECT 1 FROM runs r WHERE r.backup_id = b.id AND r.status IN ('queued', 'running')) AS is_in_use
          FROM backups b WHERE b.task_id = $1 AND b.deleted_at IS NULL",
         task.0
     )?;
     let stored = |row: StoredRow| Stored {
         id: BackupId(row.id),
+        source: key_of(&row.source_server, &row.content, &row.source),
+        is_suspicious: row.is_suspicious,
         is_damaged: matches!(
             Verification::parse(&row.verification),
             Some(Verification::Corrupt | Verification::Missing)

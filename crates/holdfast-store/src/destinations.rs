@@ -25,6 +25,8 @@ packed_row! {
         last_error_code: Option<String> = "d.last_error_code",
         /// What marks the folder of a local destination, once it was used.
         marker: Option<String> = "d.marker",
+        /// Whether what is deleted stays as an older version, as the last check found it.
+        keeps_versions: bool = "d.keeps_versions",
         created_at: At = "d.created_at",
         updated_at: At = "d.updated_at",
     }
@@ -151,6 +153,11 @@ pub async fn update_check(
 /// Remembers the marker of a folder that was used for the first time.
 pub async fn update_marker(tx: &mut Tx, id: DestinationId, marker: &str) -> Result<()> {
     execute!(tx, "UPDATE backup_destinations SET marker = $1 WHERE id = $2 AND marker IS NULL", marker, id.0)?;
+    Ok(())
+}
+
+pub async fn update_keeps_versions(tx: &mut Tx, id: DestinationId, keeps_versions: bool) -> Result<()> {
+    execute!(tx, "UPDATE backup_destinations SET keeps_versions = $1 WHERE id = $2", keeps_versions, id.0)?;
     Ok(())
 }
 

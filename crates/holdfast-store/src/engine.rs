@@ -259,7 +259,7 @@ async fn say(connection: &mut Pooled<PgConnectOptions>, word: &'static str) -> R
 }
 
 /// The file of a `sqlite:` URL.
-pub(crate) fn sqlite_path(url: &str) -> Option<PathBuf> {
+pub fn sqlite_path(url: &str) -> Option<PathBuf> {
     let rest = url.strip_prefix("sqlite:")?;
     Some(PathBuf::from(rest.strip_prefix("//").unwrap_or(rest)))
 }

@@ -1,7 +1,8 @@
 //! What can go wrong with the database, sorted by what the caller can do about it.
 
 /// `Unavailable` goes away by itself and becomes a 503; `Conflict` is a unique value that is taken; `InUse` a row that
-/// others point to; `Broken` is our own mistake or a damaged database.
+/// others point to; `NotText` is a text that PostgreSQL cannot hold, for which the sender is to blame; `Broken` is our own
+/// mistake or a damaged database.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("the database is not available: {0}")]
@@ -10,6 +11,8 @@ pub enum StoreError {
     Conflict,
     #[error("other rows refer to this one")]
     InUse,
+    #[error("a text holds a character that cannot be stored")]
+    NotText,
     #[error("a sealed value does not open: {0}")]
     Sealed(String),
     #[error("database error: {0}")]
@@ -39,6 +42,7 @@ impl From<sqlx::Error> for StoreError {
             E::Database(database) => match database.kind() {
                 sqlx::error::ErrorKind::UniqueViolation => Self::Conflict,
                 sqlx::error::ErrorKind::ForeignKeyViolation => Self::InUse,
+                _ if is_not_text(database.code().as_deref()) => Self::NotText,
                 _ if is_passing(database.code().as_deref()) => Self::Unavailable(database.message().to_owned()),
                 _ => Self::Broken(database.message().to_owned()),
             },
@@ -48,6 +52,12 @@ impl From<sqlx::Error> for StoreError {
             _ => Self::Broken(error.to_string()),
         }
     }
+}
+
+/// PostgreSQL holds no zero characters in texts. Names are checked long before; what people search for and what else is
+/// only compared comes here as it was sent.
+fn is_not_text(code: Option<&str>) -> bool {
+    matches!(code, Some("22021" | "22P05"))
 }
 
 /// SQLite: busy, locked, read-only, I/O error, full, cannot open (with their extended codes, whose low byte is the

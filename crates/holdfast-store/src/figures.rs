@@ -16,6 +16,8 @@ pub struct Figures {
     pub tasks_paused: i64,
     pub tasks_failed: i64,
     pub tasks_overdue: i64,
+    /// Tasks whose old backups are not removed, because the newest looks wrong.
+    pub tasks_held: i64,
     pub backups: i64,
     pub stored_bytes: i64,
     pub backups_damaged: i64,
@@ -36,7 +38,7 @@ pub async fn find(tx: &mut Tx) -> Result<Figures> {
              (SELECT MIN(created_at) FROM runs WHERE status = 'queued') AS queued_since,
              (SELECT COUNT(*) FROM runs WHERE status = 'running') AS running,
              (SELECT MIN(next_run_at) FROM backup_tasks WHERE next_run_at IS NOT NULL) AS next_slot_at,
-             t.tasks, t.tasks_paused, t.tasks_failed, t.tasks_overdue, b.backups, b.stored_bytes, b.backups_damaged,
+             t.tasks, t.tasks_paused, t.tasks_failed, t.tasks_overdue, t.tasks_held, b.backups, b.stored_bytes, b.backups_damaged,
              b.backups_unproven,
              (SELECT COUNT(*) FROM remote_servers WHERE connectivity = 'offline') AS servers_offline,
              (SELECT COUNT(*) FROM backup_destinations WHERE status = 'unreachable') AS destinations_unreachable,
@@ -47,7 +49,8 @@ pub async fn find(tx: &mut Tx) -> Result<Figures> {
                      OR EXISTS (SELECT 1 FROM catalogue_wishes w WHERE w.user_id = d.user_id))) AS catalogues_waiting
          FROM (SELECT COUNT(*) AS tasks, COUNT(paused_at) AS tasks_paused,
                  COUNT(CASE WHEN paused_at IS NULL AND last_status = 'failed' THEN 1 END) AS tasks_failed,
-                 COUNT(CASE WHEN paused_at IS NULL AND overdue_since IS NOT NULL THEN 1 END) AS tasks_overdue
+                 COUNT(CASE WHEN paused_at IS NULL AND overdue_since IS NOT NULL THEN 1 END) AS tasks_overdue,
+                 COUNT(retention_held_at) AS tasks_held
              FROM backup_tasks) t
          CROSS JOIN (SELECT COUNT(*) AS backups, CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT) AS stored_bytes,
                  COUNT(CASE WHEN verification IN ('corrupt', 'missing') THEN 1 END) AS backups_damaged,

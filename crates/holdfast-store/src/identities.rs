@@ -52,9 +52,8 @@ pub async fn list(tx: &mut Tx, user: UserId) -> Result<Vec<IdentityRow>> {
 }
 
 /// Unlinks everything, as when somebody else may have linked it.
-pub async fn delete_all(tx: &mut Tx, user: UserId) -> Result<()> {
-    execute!(tx, "DELETE FROM identities WHERE user_id = $1", user.0)?;
-    Ok(())
+pub async fn delete_all(tx: &mut Tx, user: UserId) -> Result<u64> {
+    execute!(tx, "DELETE FROM identities WHERE user_id = $1", user.0)
 }
 
 pub async fn delete(tx: &mut Tx, user: UserId, provider: &str) -> Result<bool> {

@@ -22,6 +22,7 @@ pub mod standings;
 pub mod audit;
 pub mod backups;
 pub mod catalogue;
+pub mod corrections;
 pub mod days;
 pub mod destinations;
 pub mod due;
@@ -50,10 +51,11 @@ pub mod users;
 pub mod workers;
 
 pub use at::At;
-pub use engine::{Migrations, Options, Store, Tx};
+pub use engine::{Migrations, Options, Store, Tx, sqlite_path};
 pub use error::{StartError, StoreError};
 pub use listing::Listing;
 pub use sealing::{Place, SEALED_COLUMNS, open_file, rotate};
+pub use sqlite::exposed_files;
 
 /// What every query gives back.
 pub type Result<T> = std::result::Result<T, StoreError>;

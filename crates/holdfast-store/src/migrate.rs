@@ -30,6 +30,9 @@ const MIGRATIONS: &[Migration] = &[
     migration!(4, "0004_notices.sql"),
     migration!(5, "0005_pages.sql"),
     migration!(6, "0006_catalogue.sql"),
+    migration!(7, "0007_restore_options.sql"),
+    migration!(8, "0008_retention_hold.sql"),
+    migration!(9, "0009_versions.sql"),
 ];
 
 /// Applies what is missing. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on
@@ -91,4 +94,48 @@ pub(crate) async fn has_schema(tx: &mut Tx) -> Result<bool> {
         }
     };
     Ok(tables > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::backup::server_address;
+    use sqlx::{Connection as _, SqliteConnection};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn older_backups_are_of_the_server_that_their_task_has() {
+        let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        let (before, after): (Vec<_>, Vec<_>) = MIGRATIONS.iter().partition(|migration| migration.version < 8);
+        for migration in before {
+            sqlx::raw_sql(migration.sqlite).execute(&mut connection).await.unwrap();
+        }
+        let rows = "
+            PRAGMA foreign_keys = OFF;
+            INSERT INTO remote_servers (id, user_id, label, search_label, host, port, username, connectivity, created_at,
+                updated_at, jump_server_id)
+            VALUES (1, 1, 'gate', 'gate', 'gate', 22, 'root', 'unknown', 0, 0, NULL),
+                (2, 1, 'web', 'web', '10.0.0.5', 2222, 'backup', 'unknown', 0, 0, 1);
+            INSERT INTO backup_tasks (id, user_id, remote_server_id, backup_destination_id, label, search_label, kind,
+                excluded_paths, frequency, day_of_week, day_of_month, max_backups, store_path, created_at, updated_at,
+                streams_count, tags_count)
+            VALUES (1, 1, 1, 1, 'a', 'a', 'files', '', 'daily', 0, 1, 5, '/', 0, 0, 0, 0),
+                (2, 1, 2, 1, 'b', 'b', 'files', '', 'daily', 0, 1, 5, '/', 0, 0, 0, 0);
+            INSERT INTO backups (id, user_id, task_id, destination_id, task_label, source, content, format, object_key,
+                size_bytes, sha256, plain_bytes, plain_sha256, entries, is_encrypted, verification, created_at,
+                remove_attempts)
+            VALUES (1, 1, 1, 1, 'a', '/srv', 'files', 'archive', '1', 1, '', 1, '', 1, FALSE, 'unverified', 0, 0),
+                (2, 1, 2, 1, 'b', '/srv', 'files', 'archive', '2', 1, '', 1, '', 1, FALSE, 'unverified', 0, 0),
+                (3, 1, NULL, 1, 'c', '/srv', 'files', 'archive', '3', 1, '', 1, '', 1, FALSE, 'unverified', 0, 0);";
+        sqlx::raw_sql(rows).execute(&mut connection).await.unwrap();
+        for migration in after {
+            sqlx::raw_sql(migration.sqlite).execute(&mut connection).await.unwrap();
+        }
+        let servers: Vec<String> = sqlx::query_scalar("SELECT source_server FROM backups ORDER BY id")
+            .fetch_all(&mut connection)
+            .await
+            .unwrap();
+        let behind = server_address(("backup", "10.0.0.5", 2222), Some(("root", "gate", 22)));
+        assert_eq!(servers, [server_address(("root", "gate", 22), None), behind, String::new()]);
+    }
 }

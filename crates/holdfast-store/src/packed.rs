@@ -38,7 +38,13 @@ impl Fields<'_> {
 }
 
 pub(crate) fn unpack<T: Unpack>(line: &str) -> Result<T> {
-    T::unpack(&mut Fields(line.split(FIELD)))
+    let mut fields = Fields(line.split(FIELD));
+    let row = T::unpack(&mut fields)?;
+    // One field too many means that two columns, or a column and a text with a separator in it, were mixed up.
+    match fields.0.next() {
+        None => Ok(row),
+        Some(_) => Err(StoreError::Broken("a packed row has more fields than expected".to_owned())),
+    }
 }
 
 /// The rows of a page; an empty text is an empty page.
@@ -169,5 +175,10 @@ mod tests {
         assert_eq!((rows[1].label.as_str(), rows[1].note.as_deref(), rows[1].seen_at), ("", Some("two\nlines"), None));
         assert!(unpack_all::<Sample>("").unwrap().is_empty());
         assert!(unpack::<Sample>("1\u{1f}a").is_err());
+        let whole = "1\u{1f}a\u{1f}b\u{1f}\u{1d}\u{1f}t";
+        assert!(unpack::<Sample>(whole).is_ok());
+        for extra in ["", "x", "\u{1d}"] {
+            assert!(unpack::<Sample>(&format!("{whole}\u{1f}{extra}")).is_err(), "a field too many: {extra:?}");
+        }
     }
 }

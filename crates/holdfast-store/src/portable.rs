@@ -12,7 +12,7 @@ use sqlx::{QueryBuilder, Row as _};
 
 use self::tables::{Kind, TABLES, Table};
 use crate::sealing::Place;
-use crate::{At, Result, StoreError, Tx};
+use crate::{At, Result, StoreError, Tx, backups};
 
 pub use tables::LEFT;
 
@@ -27,6 +27,11 @@ pub fn columns() -> Vec<(&'static str, Vec<&'static str>)> {
         (table.name, id.into_iter().chain(carried).chain(table.left.iter().copied()).collect())
     };
     TABLES.iter().map(of).collect()
+}
+
+/// Every table and column that is carried, and so stands in the catalogue; a test compares it with what triggers watch.
+pub fn carried_columns() -> Vec<(&'static str, Vec<&'static str>)> {
+    TABLES.iter().map(|table| (table.name, table.columns.iter().map(|(name, _)| *name).collect())).collect()
 }
 
 /// Rows that are read at once.
@@ -182,6 +187,7 @@ pub async fn write(tx: &mut Tx, contents: &Contents, keep_ids: bool, paused_at: 
         }
         writer.taken.rows.insert(table.name.to_owned(), rows.len());
     }
+    backups::fill_source_server(tx).await?;
     if let Some(at) = paused_at {
         let users = writer.taken.users.clone();
         for user in users {

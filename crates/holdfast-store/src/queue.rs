@@ -1,7 +1,9 @@
 //! The queue of runs: what waits, who may start, and leases whose workers fell silent.
 
+use std::collections::HashMap;
+
 use holdfast_core::ids::{RunId, ServerId, UserId};
-use holdfast_core::queue::{AtOnce, Chooser, Load};
+use holdfast_core::queue::{AtOnce, Chooser, Load, Share};
 use holdfast_core::run::FailureCode;
 use holdfast_core::{Timestamp, lease};
 use sqlx::QueryBuilder;
@@ -10,7 +12,7 @@ use crate::engine::push_ids;
 use crate::runs::{self, RunRow};
 use crate::{At, Result, StoreError, Tx};
 
-/// Whom a run keeps busy, as the queue counts it: long ones alone.
+/// Whom a run keeps busy, as the queue counts it.
 #[derive(Debug, Clone, Copy, sqlx::FromRow)]
 struct LoadRow {
     id: i64,
@@ -36,15 +38,39 @@ const FIRST_PAGE: i64 = 40;
 /// Further down than this nobody looks at once: it bounds how long others wait for their turn to choose.
 const CLAIM_PAGES: usize = 100;
 
-async fn list_short(tx: &mut Tx, room: usize) -> Result<Vec<i64>> {
-    let rows = fetch_all!(
+/// Places for short runs that are kept for users who have none under way.
+const RESERVED_FOR_OTHERS: usize = 2;
+
+const SHORT_QUEUED: &str = "SELECT id, user_id, load_server_id, turn FROM runs
+     WHERE status = 'queued' AND kind IN ('check-server', 'check-destination', 'test-stream', 'probe')
+         AND (turn, id) > ($1, $2)
+     ORDER BY turn, id LIMIT $3";
+const LONG_QUEUED: &str = "SELECT id, user_id, load_server_id, turn FROM runs
+     WHERE status = 'queued' AND kind IN ('backup', 'restore', 'verify') AND (turn, id) > ($1, $2)
+     ORDER BY turn, id LIMIT $3";
+
+async fn choose_short(tx: &mut Tx, room: usize, limits: AtOnce) -> Result<Vec<i64>> {
+    let running = fetch_all!(
         tx,
-        (i64,),
-        "SELECT id FROM runs WHERE status = 'queued' AND kind IN ('check-server', 'check-destination', 'test-stream', 'probe')
-         ORDER BY turn, id LIMIT $1",
-        i64::try_from(room).unwrap_or(i64::MAX)
+        (i64, i64),
+        "SELECT user_id, COUNT(*) FROM runs
+         WHERE status = 'running' AND kind IN ('check-server', 'check-destination', 'test-stream', 'probe')
+         GROUP BY user_id"
     )?;
-    Ok(rows.into_iter().map(|(id,)| id).collect())
+    let count = |count: i64| usize::try_from(count).unwrap_or(usize::MAX);
+    let mut own: HashMap<i64, usize> = running.into_iter().map(|(user, runs)| (user, count(runs))).collect();
+    let share = Share { per_user: limits.checks_per_user, reserved: RESERVED_FOR_OTHERS };
+    let mut free = room;
+    choose(tx, SHORT_QUEUED, room, |row| {
+        let own = own.entry(row.user_id).or_default();
+        let may_start = share.allows(*own, free);
+        if may_start {
+            *own += 1;
+            free -= 1;
+        }
+        may_start
+    })
+    .await
 }
 
 async fn choose_long(tx: &mut Tx, room: usize, limits: AtOnce) -> Result<Vec<i64>> {
@@ -55,22 +81,23 @@ async fn choose_long(tx: &mut Tx, room: usize, limits: AtOnce) -> Result<Vec<i64
          WHERE status = 'running' AND kind IN ('backup', 'restore', 'verify')"
     )?;
     let mut chooser = Chooser::new(limits, running.iter().map(LoadRow::load));
+    choose(tx, LONG_QUEUED, room, |row| chooser.may_start(Some(row.load()))).await
+}
+
+/// The first queued runs, in the order of their turns, that may start.
+async fn choose(
+    tx: &mut Tx,
+    sql: &'static str,
+    room: usize,
+    mut may_start: impl FnMut(&LoadRow) -> bool,
+) -> Result<Vec<i64>> {
     let (mut chosen, mut after) = (Vec::new(), (i64::MIN, i64::MIN));
     for number in 0..CLAIM_PAGES {
         // Nearly always the first few may start.
         let limit = if number == 0 { FIRST_PAGE } else { CLAIM_PAGE };
-        let page = fetch_all!(
-            tx,
-            LoadRow,
-            "SELECT id, user_id, load_server_id, turn FROM runs
-             WHERE status = 'queued' AND kind IN ('backup', 'restore', 'verify') AND (turn, id) > ($1, $2)
-             ORDER BY turn, id LIMIT $3",
-            after.0,
-            after.1,
-            limit
-        )?;
+        let page = fetch_all!(tx, LoadRow, sql, after.0, after.1, limit)?;
         for row in &page {
-            if chosen.len() < room && chooser.may_start(Some(row.load())) {
+            if chosen.len() < room && may_start(row) {
                 chosen.push(row.id);
             }
         }
@@ -104,7 +131,7 @@ pub async fn claim(
         let locked = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(CLAIMING).execute(connection).await;
         tx.checked(locked)?;
     }
-    let mut chosen = list_short(tx, room.short).await?;
+    let mut chosen = if room.short > 0 { choose_short(tx, room.short, limits).await? } else { Vec::new() };
     if room.long > 0 {
         chosen.extend(choose_long(tx, room.long, limits).await?);
     }

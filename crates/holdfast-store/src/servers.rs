@@ -99,6 +99,18 @@ pub async fn update(tx: &mut Tx, row: &ServerRow, draft: &ServerDraft, now: Time
     Ok(())
 }
 
+/// Forgets the database passwords of the servers that are reached through this one; how many had one.
+pub async fn clear_passwords_behind(tx: &mut Tx, row: &ServerRow, now: Timestamp) -> Result<u64> {
+    execute!(
+        tx,
+        "UPDATE remote_servers SET database_password_sealed = NULL, updated_at = $1
+         WHERE jump_server_id = $2 AND user_id = $3 AND database_password_sealed IS NOT NULL",
+        At(now),
+        row.id,
+        row.user_id
+    )
+}
+
 async fn write(tx: &mut Tx, id: i64, owner: UserId, draft: &ServerDraft, updated_at: At) -> Result<()> {
     write_secret!(tx, "remote_servers", "database_password_sealed", id, owner, &draft.database_password);
     execute!(

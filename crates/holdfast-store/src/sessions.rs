@@ -65,9 +65,8 @@ pub async fn delete_one(tx: &mut Tx, user: UserId, id: i64) -> Result<bool> {
 }
 
 /// Signs a user out everywhere but here.
-pub async fn delete_others(tx: &mut Tx, user: UserId, digest: &[u8; 32]) -> Result<()> {
-    execute!(tx, "DELETE FROM sessions WHERE user_id = $1 AND digest <> $2", user.0, digest.to_vec())?;
-    Ok(())
+pub async fn delete_others(tx: &mut Tx, user: UserId, digest: &[u8; 32]) -> Result<u64> {
+    execute!(tx, "DELETE FROM sessions WHERE user_id = $1 AND digest <> $2", user.0, digest.to_vec())
 }
 
 /// The user of a session that has not expired, and when it was last seen.
@@ -94,9 +93,8 @@ pub async fn delete(tx: &mut Tx, digest: &[u8; 32]) -> Result<()> {
 }
 
 /// Signs a user out everywhere.
-pub async fn delete_all(tx: &mut Tx, user: UserId) -> Result<()> {
-    execute!(tx, "DELETE FROM sessions WHERE user_id = $1", user.0)?;
-    Ok(())
+pub async fn delete_all(tx: &mut Tx, user: UserId) -> Result<u64> {
+    execute!(tx, "DELETE FROM sessions WHERE user_id = $1", user.0)
 }
 
 /// A new link makes the user's earlier ones void.

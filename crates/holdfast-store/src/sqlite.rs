@@ -4,7 +4,8 @@
 //! committer to commit, which takes its turn behind the writers that are waiting already. So the writers that arrive
 //! while one works share a single fsync, and none is told "done" before that fsync has happened.
 
-use std::path::Path;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,12 +39,44 @@ pub(crate) async fn open(path: &Path, options: &Options) -> Result<(Pool<SqliteC
         // Where nothing but the data folder may be written, there is no place for temporary files.
         .pragma("temp_store", "MEMORY")
         .disable_statement_logging();
+    if options.migrations != Migrations::Never {
+        make_private(path);
+    }
     let connection = connect_patiently(&connect).await.map_err(explain)?;
     // One more than there are cores keeps them all busy; measured, on two cores three are better than two or four.
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let size = options.max_connections.min((cores + 1).min(MAX_READERS) as u32);
     let readers = pool::open(connect.pragma("query_only", "1"), size, options.acquire_timeout);
     Ok((readers, Writer::start(connection)))
+}
+
+/// The files of a SQLite database.
+const FILES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
+
+/// Those that others than their owner can read or write; they hold password hashes.
+pub fn exposed_files(path: &Path) -> Vec<PathBuf> {
+    let of = |end: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(end);
+        PathBuf::from(name)
+    };
+    let is_exposed = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o077 != 0);
+    FILES.into_iter().map(of).filter(is_exposed).collect()
+}
+
+/// A new database is for its owner alone, and so is one that an older version made. SQLite gives its other files the mode
+/// of the first one. What cannot be made private, as the files of another user, is told and used all the same.
+fn make_private(path: &Path) {
+    let made = std::fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+    if let Err(error) = made {
+        // Opening the database meets the same, and says more.
+        tracing::debug!(%error, "the database file was not made");
+    }
+    for path in exposed_files(path) {
+        if let Err(error) = std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)) {
+            tracing::warn!(path = %path.display(), %error, "others can read this file of the database");
+        }
+    }
 }
 
 /// A new file is made one with a write-ahead log, for which SQLite does not wait: of several processes that start at

@@ -43,6 +43,7 @@ packed_row! {
         excluded_tables: Option<String> = "t.excluded_tables",
         /// One pattern a line; patterns hold no line breaks.
         excluded_paths: String = "t.excluded_paths",
+        one_file_system: bool = "t.one_file_system",
         frequency: String = "t.frequency",
         time_to_run_at: Option<String> = "t.time_to_run_at",
         day_of_week: i64 = "t.day_of_week",
@@ -60,6 +61,13 @@ packed_row! {
         updated_at: At = "t.updated_at",
         streams_count: i64 = "t.streams_count",
         tags_count: i64 = "t.tags_count",
+        /// When a backup of it that is still there was last read back whole.
+        proven_at: Option<At> = "t.proven_at",
+        /// Since when old backups are not removed, because a newer one is suspicious.
+        retention_held_at: Option<At> = "t.retention_held_at",
+        held_signs: Option<String> = "t.held_signs",
+        held_reason: Option<String> = "t.held_reason",
+        held_told_at: Option<At> = "t.held_told_at",
         is_live: bool = is_live!(),
     }
 }
@@ -85,6 +93,7 @@ impl TaskRow {
                 database_engine: engine.and_then(DatabaseEngine::parse),
                 excluded_tables: self.excluded_tables.clone(),
                 excluded_paths: self.excluded_paths.lines().map(str::to_owned).collect(),
+                one_file_system: self.one_file_system,
             },
             schedule: self.schedule()?,
             storage: Storage {
@@ -193,7 +202,7 @@ async fn list_attached(tx: &mut Tx, select: &'static str, tasks: &[i64]) -> Resu
     })
 }
 
-/// Runs a statement with a task's settings as `$1` to `$19`, and whatever else as `$20` and on.
+/// Runs a statement with a task's settings as `$1` to `$20`, and whatever else as `$21` and on.
 macro_rules! with_settings {
     ($run:ident!($($head:tt)*), $settings:expr, $($more:expr),* $(,)?) => {{
         let TaskSettings { server, destination, label, description, source, schedule, storage } = $settings;
@@ -218,6 +227,7 @@ macro_rules! with_settings {
             storage.max_backups,
             &storage.appended_filename,
             &storage.path,
+            source.one_file_system,
             $($more),*
         )
     }};
@@ -232,10 +242,10 @@ pub async fn insert(
 ) -> Result<TaskId> {
     const SQL: &str = "INSERT INTO backup_tasks (remote_server_id, backup_destination_id, label, search_label,
              description, kind, source_path, database_name, database_engine, excluded_tables, excluded_paths, frequency,
-             time_to_run_at, day_of_week, day_of_month, custom_cron, max_backups, appended_filename, store_path, user_id,
-             next_run_at, created_at, updated_at, overdue_at, streams_count, tags_count)
+             time_to_run_at, day_of_week, day_of_month, custom_cron, max_backups, appended_filename, store_path,
+             one_file_system, user_id, next_run_at, created_at, updated_at, overdue_at, streams_count, tags_count)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
-             $22, $23, 0, 0)
+             $23, $23, $24, 0, 0)
          RETURNING id";
     let id = with_settings!(
         fetch_scalar!(tx, i64, SQL),
@@ -260,9 +270,9 @@ pub async fn update(
              search_label = $4, description = $5, kind = $6, source_path = $7, database_name = $8, database_engine = $9,
              excluded_tables = $10, excluded_paths = $11, frequency = $12, time_to_run_at = $13, day_of_week = $14,
              day_of_month = $15, custom_cron = $16, max_backups = $17, appended_filename = $18, store_path = $19,
-             next_run_at = $20, updated_at = $21, overdue_at = COALESCE($22, overdue_at),
-             overdue_since = CASE WHEN $22 IS NULL THEN overdue_since END
-         WHERE id = $23 AND user_id = $24";
+             one_file_system = $20, next_run_at = $21, updated_at = $22, overdue_at = COALESCE($23, overdue_at),
+             overdue_since = CASE WHEN $23 IS NULL THEN overdue_since END
+         WHERE id = $24 AND user_id = $25";
     let is_rescheduled = row.paused_at.is_none() && row.schedule()? != draft.settings.schedule;
     let overdue = if is_rescheduled { overdue_at(&draft.settings.schedule, now) } else { None };
     with_settings!(
@@ -416,6 +426,49 @@ pub async fn update_last_run(
         id.0
     )?;
     Ok(())
+}
+
+/// Holds the removal of a task's old backups, or goes on holding it for the reason that counts now.
+pub async fn update_hold(tx: &mut Tx, id: TaskId, signs: &str, reason: &str, now: Timestamp) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE backup_tasks SET retention_held_at = COALESCE(retention_held_at, $1), held_signs = $2, held_reason = $3
+         WHERE id = $4",
+        At(now),
+        signs,
+        reason,
+        id.0
+    )?;
+    Ok(())
+}
+
+pub async fn update_hold_told(tx: &mut Tx, id: TaskId, now: Timestamp) -> Result<()> {
+    execute!(tx, "UPDATE backup_tasks SET held_told_at = $1 WHERE id = $2", At(now), id.0)?;
+    Ok(())
+}
+
+/// Old backups are removed again, from the next success on.
+pub async fn end_hold(tx: &mut Tx, id: TaskId) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE backup_tasks SET retention_held_at = NULL, held_signs = NULL, held_reason = NULL, held_told_at = NULL
+         WHERE id = $1",
+        id.0
+    )?;
+    Ok(())
+}
+
+/// The user's tasks whose old backups are not removed.
+pub async fn list_held(tx: &mut Tx, owner: UserId, limit: i64) -> Result<Vec<TaskRow>> {
+    let rows = fetch_all!(
+        tx,
+        (i64,),
+        "SELECT id FROM backup_tasks WHERE user_id = $1 AND retention_held_at IS NOT NULL ORDER BY id LIMIT $2",
+        owner.0,
+        limit
+    )?;
+    let ids: Vec<i64> = rows.into_iter().map(|(id,)| id).collect();
+    list_by_id(tx, &ids).await
 }
 
 /// When a backup of the task that is still there was last read back whole.

@@ -79,6 +79,13 @@ pub async fn delete(tx: &mut Tx, user: UserId, id: TokenId) -> Result<bool> {
     Ok(deleted)
 }
 
+/// Revokes all of the user's tokens; how many there were.
+pub async fn delete_all(tx: &mut Tx, user: UserId) -> Result<u64> {
+    let deleted = execute!(tx, "DELETE FROM api_tokens WHERE user_id = $1", user.0)?;
+    bump_epoch(tx).await?;
+    Ok(deleted)
+}
+
 /// Grows with every change after which a token may do less, or its user is another.
 pub async fn find_epoch(tx: &mut Tx) -> Result<i64> {
     fetch_scalar!(tx, i64, "SELECT epoch FROM token_epoch")

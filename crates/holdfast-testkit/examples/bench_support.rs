@@ -128,6 +128,7 @@ async fn seed_task(
             database_engine: None,
             excluded_tables: None,
             excluded_paths: Vec::new(),
+            one_file_system: false,
         },
         schedule: Schedule {
             frequency: Frequency::Daily,

@@ -154,14 +154,24 @@ impl Chromium {
         }
     }
 
-    /// Types into the field of this name, in place of what stands there.
+    /// Types into the field of this name, in place of what stands there. A page that is just being exchanged for another
+    /// one is waited for.
     pub async fn fill(&self, name: &str, value: &str) {
-        let element = self.find(&format!("[name=\"{name}\"]:not([type=hidden])")).await;
-        self.post(&format!("/element/{element}/clear"), json!({}))
-            .await
-            .unwrap_or_else(|error| panic!("{name}: {error}"));
-        let typed = self.post(&format!("/element/{element}/value"), json!({"text": value})).await;
-        typed.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let element = self.find(&format!("[name=\"{name}\"]:not([type=hidden])")).await;
+            let filled = match self.post(&format!("/element/{element}/clear"), json!({})).await {
+                Ok(_) => self.post(&format!("/element/{element}/value"), json!({"text": value})).await,
+                failed => failed,
+            };
+            match filled {
+                Ok(_) => return,
+                Err(error) if error.to_string().contains("stale element") && Instant::now() < deadline => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                Err(error) => panic!("{name}: {error}"),
+            }
+        }
     }
 
     /// Chooses from a list by the text of an option.

@@ -5,6 +5,7 @@
 mod chromium;
 mod client;
 mod clock;
+pub mod fuzz;
 mod identity;
 mod identity_server;
 mod mail_server;

@@ -40,6 +40,8 @@ pub enum Fault {
     ApplyThenReset,
     /// The answer's entity tag is no digest of the content, as with some kinds of encryption.
     ForeignTag,
+    /// The answer names a version, as a bucket that keeps them does.
+    Version(&'static str),
 }
 
 /// Looks at method, (encoded) path and query of every request before it is served.
@@ -194,6 +196,11 @@ async fn answer(
             let mut answer = apply(&service, request).await?;
             let tag = http::HeaderValue::from_static("\"0123456789abcdef0123456789abcdef-1\"");
             answer.headers_mut().insert(http::header::ETAG, tag);
+            Ok(answer)
+        }
+        Some(Fault::Version(version)) => {
+            let mut answer = apply(&service, request).await?;
+            answer.headers_mut().insert("x-amz-version-id", http::HeaderValue::from_static(version));
             Ok(answer)
         }
     }

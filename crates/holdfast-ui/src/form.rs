@@ -43,7 +43,10 @@ impl<S: Send + Sync> FromRequest<S> for Form {
 impl Form {
     /// What stands in an address after its question mark.
     pub(crate) fn of_query(query: Option<&str>) -> Self {
-        Self { fields: url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()).into_owned().collect() }
+        // A search for a zero character finds nothing, on every database.
+        let visible = |text: String| text.replace('\0', "\u{fffd}");
+        let fields = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()).into_owned();
+        Self { fields: fields.map(|(name, value)| (visible(name), visible(value))).collect() }
     }
 
     pub(crate) fn text(&self, name: &str) -> String {

@@ -127,6 +127,7 @@ fn task_pages() -> Router<Arc<Ui>> {
         .route("/tasks/{id}/cancel", post(tasks::cancel))
         .route("/tasks/{id}/pause", post(tasks::pause))
         .route("/tasks/{id}/resume", post(tasks::resume))
+        .route("/tasks/{id}/release", get(tasks::show_release).post(tasks::release))
         .route("/tasks/{id}/trigger", get(tasks::show_trigger).post(tasks::rotate_trigger))
         .route("/tasks/{id}/delete", get(tasks::show_delete).post(tasks::delete))
         .route("/runs", get(runs::list))

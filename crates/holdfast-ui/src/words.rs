@@ -179,6 +179,7 @@ const RULES: &[(&str, &str)] = &[
     ("This backup task is already running.", "rule-running"),
     ("This backup task is paused. Resume it first.", "rule-paused"),
     ("This backup task is not running; there is nothing to cancel.", "rule-not-running"),
+    ("The removal of old backups is not on hold for this backup task; there is nothing to release.", "rule-not-held"),
     ("This is the only administrator. Make somebody else an administrator first.", "rule-only-admin"),
     ("There must be one administrator at least.", "rule-one-admin"),
     ("This * is still used by * backup tasks. Change or delete them first.", "rule-in-use"),
@@ -297,6 +298,7 @@ mod tests {
             "scope-",
             "deleted-",
             "said-",
+            "sign-",
             "problem-",
         ];
         let in_family = |key: &&String| families.iter().any(|family| key.starts_with(family));

@@ -10,8 +10,9 @@ use holdfast_core::probe;
 use holdfast_core::retention::{self, Verdict};
 use holdfast_core::run::{FailureCode, RunKind, RunStatus};
 use holdfast_core::task::TaskSettings;
+use holdfast_engine::destination::Checked;
 use holdfast_engine::{
-    BackupReport, Contact, Context, DestinationSpec, EngineError, RestoreReport, Server, ServerReport,
+    BackupReport, Contact, Context, Counted, DestinationSpec, EngineError, RestoreReport, Server, ServerReport,
 };
 use holdfast_store::backups::{self, NewBackup};
 use holdfast_store::runs::{self, RunRow};
@@ -22,6 +23,7 @@ use crate::execute::{Executor, of_app};
 use crate::herald::{Ended, Ending};
 use crate::lease::{append_lines, counts, lease_until};
 use crate::scheduler::{later, seconds};
+use crate::suspicion::Assessment;
 
 /// The destination itself is the matter, not what is stored there.
 const LOST_DESTINATION: &[FailureCode] = &[
@@ -42,7 +44,7 @@ pub(crate) enum Done {
     Restored(RestoreReport),
     Verified,
     ServerChecked(ServerReport),
-    DestinationChecked { marker: Option<String> },
+    DestinationChecked(Checked),
     StreamTested { answer: String },
     Probed(probe::Answer),
 }
@@ -53,6 +55,8 @@ pub(crate) struct BackupDone {
     pub settings: TaskSettings,
     pub password: Option<holdfast_core::Secret>,
     pub source: String,
+    /// The address that it was read from.
+    pub server: String,
     pub destination: DestinationSpec,
 }
 
@@ -62,6 +66,8 @@ pub(crate) struct Involved {
     pub server: Option<Contacted>,
     pub jump: Option<Contacted>,
     pub destination: Option<DestinationId>,
+    /// What a check writes to a destination and takes away again.
+    pub probe: Option<(DestinationSpec, String)>,
 }
 
 /// A server, at the address where the run met it.
@@ -245,9 +251,7 @@ impl End<'_> {
                      {entries} entries. The destination confirmed it."
                 )
             }
-            Ok(Done::Restored(report)) => {
-                format!("Restored {} entries from {} bytes.", report.entries, report.plain_bytes)
-            }
+            Ok(Done::Restored(report)) => restored(report),
             Ok(Done::Verified) => "Everything was read back, and it is what was written.".to_owned(),
             Ok(Done::ServerChecked(_)) => "The server is online.".to_owned(),
             Ok(Done::DestinationChecked { .. }) => "The destination is reachable.".to_owned(),
@@ -263,19 +267,28 @@ impl End<'_> {
         let id = RunId(run.id);
         let mut tx = app.store.begin().await?;
         // The task before its run, as those who cancel do: two orders would deadlock.
-        if let Some(task) = run.task_id {
-            tasks::find_locked(&mut tx, TaskId(task)).await?;
-        }
+        let task = match run.task_id {
+            Some(task) => tasks::find_locked(&mut tx, TaskId(task)).await?,
+            None => None,
+        };
+        let assessment = match &self.done {
+            Ok(Done::Backup(backup)) => Some(Assessment::of(&mut tx, task.as_ref(), backup).await?),
+            _ => None,
+        };
         // The run before its lines, as those who take it away do.
-        let counts = counts(&self.context.progress, self.context.log.warnings(), 0.0);
+        let mut counts = counts(&self.context.progress, self.context.log.warnings(), 0.0);
+        counts.warnings += assessment.as_ref().map_or(0, |found| found.warnings);
         runs::update_progress(&mut tx, id, run.lease_epoch, &counts, lease_until(now, settings)).await?;
         append_lines(&mut tx, id, run.lease_epoch, &self.lines, now).await?;
+        if let Some(found) = &assessment {
+            append_lines(&mut tx, id, run.lease_epoch, &found.lines, now).await?;
+        }
         let code = self.done.as_ref().err().map(|error| error.code);
         if !runs::finish(&mut tx, id, run.lease_epoch, status, code, now).await? {
             return Ok(false);
         }
         self.note_contact(&mut tx, now).await?;
-        self.note_outcome(&mut tx, now).await?;
+        self.note_outcome(&mut tx, assessment.as_ref(), now).await?;
         let follow_up =
             FollowUp { run, epoch: run.lease_epoch, code, is_loss: self.has_crashed, warnings: counts.warnings };
         let next = follow_up.write(&mut tx, settings, now).await?;
@@ -306,10 +319,19 @@ impl End<'_> {
     }
 
     /// What follows from the end, beyond the run itself.
-    async fn note_outcome(&self, tx: &mut Tx, now: Timestamp) -> Result<(), StoreError> {
+    async fn note_outcome(
+        &self,
+        tx: &mut Tx,
+        assessment: Option<&Assessment>,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
         let kind = RunKind::parse(&self.run.kind);
         match &self.done {
-            Ok(Done::Backup(backup)) => self.record(tx, backup, now).await?,
+            Ok(Done::Backup(backup)) => {
+                if let Some(assessment) = assessment {
+                    self.record(tx, backup, assessment, now).await?;
+                }
+            }
             Ok(Done::Verified) => {
                 self.note_verification(tx, Verification::Verified, now).await?;
                 self.note_found_destination(tx, now).await?;
@@ -323,7 +345,12 @@ impl End<'_> {
                     servers::update_tools(tx, server.id, &tools).await?;
                 }
             }
-            Ok(Done::DestinationChecked { marker }) => self.note_destination(tx, marker.as_deref(), now).await?,
+            Ok(Done::DestinationChecked(checked)) => {
+                self.note_destination(tx, checked.marker.as_deref(), now).await?;
+                if let Some(destination) = self.involved.destination {
+                    destinations::update_keeps_versions(tx, destination, checked.keeps_versions).await?;
+                }
+            }
             Ok(Done::Restored(_)) => self.note_found_destination(tx, now).await?,
             Ok(Done::Probed(answer)) => probes::update_answer(tx, RunId(self.run.id), answer).await?,
             Ok(Done::StreamTested { answer }) => {
@@ -332,10 +359,10 @@ impl End<'_> {
                 }
             }
             Err(error) => match (kind, error.code) {
-                (Some(RunKind::Verify), FailureCode::Missing) => {
+                (Some(RunKind::Verify | RunKind::Restore), FailureCode::Missing) => {
                     self.note_verification(tx, Verification::Missing, now).await?;
                 }
-                (Some(RunKind::Verify), FailureCode::Corrupt | FailureCode::WrongPassword) => {
+                (Some(RunKind::Verify | RunKind::Restore), FailureCode::Corrupt | FailureCode::WrongPassword) => {
                     self.note_verification(tx, Verification::Corrupt, now).await?;
                 }
                 (Some(RunKind::TestStream), _) => {
@@ -460,9 +487,15 @@ impl End<'_> {
         }
     }
 
-    /// Records the backup and, now that it is there, lets go of what it supersedes.
-    async fn record(&self, tx: &mut Tx, backup: &BackupDone, now: Timestamp) -> Result<(), StoreError> {
-        let BackupDone { report, settings, password, source, .. } = backup;
+    /// Records the backup and, now that it is there and nothing is wrong with it, lets go of what it supersedes.
+    async fn record(
+        &self,
+        tx: &mut Tx,
+        backup: &BackupDone,
+        assessment: &Assessment,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let BackupDone { report, settings, password, source, server, .. } = backup;
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         let task = TaskId(self.run.task_id.unwrap_or_default());
         let new = NewBackup {
@@ -471,6 +504,8 @@ impl End<'_> {
             run: RunId(self.run.id),
             task_label: settings.label.clone(),
             source: source.clone(),
+            source_server: server.clone(),
+            signs: assessment.judgement.signs.clone(),
             content: report.content,
             key: report.key.clone(),
             size_bytes: number(report.stored_bytes),
@@ -483,17 +518,55 @@ impl End<'_> {
         backups::insert(tx, UserId(self.run.user_id), &new, now).await?;
         uploads::delete(tx, RunId(self.run.id)).await?;
         self.note_destination(tx, report.marker.as_deref(), now).await?;
+        assessment.record(tx, &self.executor.herald, self.run, now).await?;
+        if assessment.judgement.hold.is_on() {
+            return Ok(());
+        }
         // As the task is now: somebody who raised the number meanwhile wants to keep more.
         let keep = tasks::find(tx, task).await?.map_or(settings.storage.max_backups, |row| row.max_backups);
+        self.prune(tx, task, &assessment.source, keep, now).await
+    }
+
+    /// Lets go of what the new backup of `source` supersedes.
+    async fn prune(
+        &self,
+        tx: &mut Tx,
+        task: TaskId,
+        source: &str,
+        keep: i64,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let (run, epoch) = (RunId(self.run.id), self.run.lease_epoch);
         let stored = backups::list_of_task(tx, task).await?;
-        for (id, verdict) in retention::plan(&stored, keep) {
+        for (id, verdict) in retention::plan(&stored, source, keep) {
             if let Verdict::Remove(why) = verdict
                 && backups::mark_deleted(tx, id, DeletedReason::Retention, now).await?
             {
                 let line = format!("Removing backup {id}: {}.", why.text());
-                runs::append_line(tx, RunId(self.run.id), self.run.lease_epoch, &line, now).await?;
+                runs::append_line(tx, run, epoch, &line, now).await?;
             }
         }
+        // Said once, when the source has changed.
+        let own = stored.iter().filter(|backup| backup.source == source).count();
+        if own == 1 && stored.len() > 1 {
+            let line = "This is the task's first backup of this source. Its backups of other sources stay until somebody \
+                        deletes them.";
+            runs::append_line(tx, run, epoch, line, now).await?;
+        }
         Ok(())
+    }
+}
+
+/// What a restore did, in figures.
+fn restored(report: &RestoreReport) -> String {
+    let Counted { restored, kept, skipped } = report.counted;
+    if report.is_dry {
+        return format!("Dry run: {restored} entries would be written, {kept} kept as they are, {skipped} skipped.");
+    }
+    let read = format!("from {} bytes", report.plain_bytes);
+    match report.counted {
+        Counted { restored: 0, kept: 0, skipped: 0 } => format!("Restored {read}."),
+        Counted { kept: 0, skipped: 0, .. } => format!("Restored {restored} entries {read}."),
+        _ => format!("Restored {restored} entries {read}; {kept} existed and were kept, {skipped} were skipped."),
     }
 }

@@ -10,6 +10,7 @@ use holdfast_core::page::PageRequest;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 use holdfast_core::task::{DatabaseEngine, TaskKind};
+use holdfast_engine::destination::Checked;
 use holdfast_engine::{Context, DestinationSpec, EngineError, ServerReport};
 use holdfast_store::destinations::DestinationRow;
 use holdfast_store::servers::ServerRow;
@@ -82,9 +83,15 @@ async fn at_destination(parts: &Parts, planner: &Planner, user: &UserRow, row: &
         }
         let probe = format!("holdfast-check-{}", random::hex(&random::bytes::<8>()));
         let checked = in_time(parts.engine.check_destination(&spec, &probe)).await;
-        checked.map(|_| "written, read, listed and cleared".to_owned()).map_err(|error| told(&error))
+        checked.map(|checked| found_at(&checked)).map_err(|error| told(&error))
     };
     Finding { what, found: found.await }
+}
+
+/// For people.
+fn found_at(checked: &Checked) -> String {
+    let versions = if checked.keeps_versions { "; it keeps versions of what is deleted" } else { "" };
+    format!("written, read, listed and cleared{versions}")
 }
 
 async fn at_server(parts: &Parts, planner: &Planner, user: &UserRow, row: &ServerRow, wanted: &[TaskRow]) -> Finding {

@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use holdfast_app::{App, AppError, Result};
+use holdfast_core::backup::RestoreTarget;
 use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
 use holdfast_core::lease::Beat;
 use holdfast_core::random;
 use holdfast_core::run::{FailureCode, RunKind};
-use holdfast_engine::{Context, Engine, EngineError, Journal};
+use holdfast_engine::{Context, DestinationSpec, Engine, EngineError, Journal};
 use holdfast_notify::Courier;
 use holdfast_store::queue::{self, Room};
 use holdfast_store::runs::{self, RunRow};
-use holdfast_store::{StoreError, backups, probes, restores, streams, tasks, uploads, users};
+use holdfast_store::{StoreError, Tx, backups, probes, restores, streams, tasks, uploads, users};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -21,11 +22,11 @@ use crate::Settings;
 use crate::end::{BackupDone, Done, END_AGAIN, End, FollowUp, Involved};
 use crate::herald::{Ended, Herald};
 use crate::lease::{Finished, Lease, lease_until};
-use crate::plans::Planner;
+use crate::plans::{Planner, address};
 use crate::postman::stream_channel;
 use crate::scheduler::seconds;
 
-const LOST: &str = "The worker that had this run went away before its end. Nothing counts as backed up by it.";
+const LOST: &str = "The worker that had this run went away before its end.";
 const STOPPED: &str = "The service was stopped while this run was going.";
 
 /// A database that is away is no fault of the run's: it can be tried again.
@@ -124,7 +125,42 @@ impl Executor {
         }
     }
 
+    /// Whatever the other side does, a short run ends in time: others wait for its place.
     async fn work(&self, run: &RunRow, context: &Context, involved: &mut Involved) -> Result<Done, EngineError> {
+        if run.is_long() {
+            return self.work_on(run, context, involved).await;
+        }
+        let limit = self.settings.short_limit;
+        let worked = tokio::time::timeout(limit, Box::pin(self.work_on(run, context, involved))).await;
+        match worked {
+            Ok(done) => done,
+            Err(_) => {
+                if let Some((destination, key)) = involved.probe.take() {
+                    self.discard_probe(destination, key);
+                }
+                let code = match RunKind::parse(&run.kind) {
+                    Some(RunKind::CheckDestination) => FailureCode::DestinationUnavailable,
+                    Some(RunKind::TestStream) => FailureCode::NotDelivered,
+                    _ => FailureCode::Timeout,
+                };
+                Err(EngineError::new(code, format!("There was no result after {} seconds.", limit.as_secs())))
+            }
+        }
+    }
+
+    /// Takes away what a check that was stopped may have left at a destination, without keeping the run's place.
+    fn discard_probe(&self, destination: DestinationSpec, key: String) {
+        const PATIENCE: Duration = Duration::from_secs(30);
+        let engine = self.engine.clone();
+        tokio::spawn(async move {
+            let discarded = tokio::time::timeout(PATIENCE, engine.discard(&destination, &key, None)).await;
+            if !matches!(discarded, Ok(Ok(()))) {
+                tracing::warn!(key, "the probe of a check that was stopped may have been left at its destination");
+            }
+        });
+    }
+
+    async fn work_on(&self, run: &RunRow, context: &Context, involved: &mut Involved) -> Result<Done, EngineError> {
         match RunKind::parse(&run.kind) {
             Some(RunKind::Backup) => self.back_up(run, context, involved).await,
             Some(RunKind::Restore) => self.restore(run, context, involved).await,
@@ -148,8 +184,8 @@ impl Executor {
                 drop(tx);
                 involved.destination = Some(id);
                 let probe = format!("holdfast-check-{}", random::hex(&random::bytes::<8>()));
-                let marker = self.engine.check_destination(&spec, &probe).await?;
-                Ok(Done::DestinationChecked { marker })
+                involved.probe = Some((spec.clone(), probe.clone()));
+                self.engine.check_destination(&spec, &probe).await.map(Done::DestinationChecked)
             }
             Some(RunKind::TestStream) => self.test_stream(run).await,
             Some(RunKind::Probe) => self.probe(run, context, involved).await,
@@ -181,6 +217,7 @@ impl Executor {
             settings: planned.settings,
             password: planned.plan.password,
             source,
+            server: address(&planned.plan.server),
             destination: planned.plan.destination,
         })))
     }
@@ -194,7 +231,7 @@ impl Executor {
         let (plan, jump) = self.planner.restore(&self.app, &backup, &draft).await.map_err(of_app)?;
         involved.note(&plan.server, draft.server, jump);
         context.log.line(format!("Restoring {}.", plan.backup.key));
-        self.engine.restore(&plan, context).await.map(Done::Restored)
+        Box::pin(self.engine.restore(&plan, context)).await.map(Done::Restored)
     }
 
     /// Sends a sample, and gives what the channel answered.
@@ -250,6 +287,26 @@ impl Executor {
         found.ok_or_else(|| crate::plans::gone("backup"))
     }
 
+    /// What a run that ended in the middle of its work may have left.
+    async fn left_by(&self, tx: &mut Tx, run: &RunRow) -> Result<String, StoreError> {
+        Ok(match RunKind::parse(&run.kind) {
+            Some(RunKind::Backup) => "Nothing counts as backed up by it.".to_owned(),
+            Some(RunKind::Restore) => match restores::find(tx, RunId(run.id)).await?.map(|draft| draft.target) {
+                Some(RestoreTarget::Files { path, .. }) => format!(
+                    "Files may have been written to {path} on the server, and the last ones may be incomplete. Restore \
+                     again to complete them."
+                ),
+                Some(RestoreTarget::Database { .. }) => {
+                    "The database that was there is still there unless its log says \
+                    otherwise; databases named holdfast_restore_… on the server can be dropped."
+                        .to_owned()
+                }
+                None => String::new(),
+            },
+            _ => String::new(),
+        })
+    }
+
     /// Ends a run whose worker fell silent.
     pub(crate) async fn fail_lost(&self, lost: &Beat) -> Result<()> {
         let now = self.app.now();
@@ -259,7 +316,8 @@ impl Executor {
             tasks::find_locked(&mut tx, TaskId(task)).await?;
         }
         let Some(epoch) = queue::fail_lost(&mut tx, lost, now).await? else { return Ok(()) };
-        runs::append_line(&mut tx, lost.run, epoch, LOST, now).await?;
+        let said = format!("{LOST} {}", self.left_by(&mut tx, &run).await?);
+        runs::append_line(&mut tx, lost.run, epoch, &said, now).await?;
         let follow_up =
             FollowUp { run: &run, epoch, code: Some(FailureCode::WorkerLost), is_loss: true, warnings: run.warnings };
         let next = follow_up.write(&mut tx, &self.settings, now).await?;

@@ -9,14 +9,14 @@ use holdfast_core::{Timestamp, random};
 use holdfast_notify::{About, BackupDamaged, Content, Message, Outcome, Ping, RunEnded, TaskFacts};
 use holdfast_store::notices::{self, Audience, Listener, NewNotice, OverdueRow, Recipient, Subject};
 use holdfast_store::runs::RunRow;
-use holdfast_store::{StoreError, Tx, backups, destinations, servers, tasks, users};
+use holdfast_store::{At, StoreError, Tx, backups, destinations, servers, tasks, users};
 
 use crate::scheduler::later;
 
 type Result<T = ()> = std::result::Result<T, StoreError>;
 
 /// An overdue task is told of once a day.
-const OVERDUE_AGAIN_SECS: i64 = 86_400;
+const OVERDUE_AGAIN_SECS: i64 = notice::OVERDUE_AGAIN.as_secs();
 /// Somebody who heard of the task within this long knows.
 const TOLD_TODAY_SECS: i64 = 23 * 3600;
 /// A run that is under way may still make an overdue task right.
@@ -261,7 +261,7 @@ impl Herald {
         let task = TaskId(row.id);
         let Some(subject) = notices::find_subject(tx, task).await? else { return Ok(()) };
         // Who was told today that the task fails knows already.
-        let is_known = subject.told_at.is_some_and(|told| now.duration_since(told.0).as_secs() < TOLD_TODAY_SECS);
+        let is_known = subject.told_at.is_some_and(|told| now.duration_since(told.0).abs().as_secs() < TOLD_TODAY_SECS);
         if is_known {
             return Ok(());
         }
@@ -274,7 +274,8 @@ impl Herald {
         let hearer = Hearer::of(&subject, now);
         let event = new_event();
         let (last, running) = (row.last_success_at.map(|at| at.0), row.running_since.map(|at| at.0));
-        let message = holdfast_notify::overdue(&self.about(&event, &hearer, now), &facts(&subject), last, running);
+        let message =
+            holdfast_notify::overdue(&self.about(&event, &hearer, now), &facts(&subject), task.0, last, running);
         tell(tx, &hearer, &listeners, Some(task), NoticeKind::Overdue, &message, now).await
     }
 
@@ -303,6 +304,36 @@ impl Herald {
         };
         let message = found.message(&self.about(&event, &hearer, now));
         tell(tx, &hearer, &listeners, task, kind, &message, now).await
+    }
+
+    /// A backup was stored and looks wrong, so that old ones are not removed: told at once, when it looks wrong in another
+    /// way, and once a day. `told` is what people heard last, and when. Where nobody hears of the task, its owner's
+    /// other streams do.
+    pub(crate) async fn suspicious(
+        &self,
+        tx: &mut Tx,
+        task: TaskId,
+        run: RunId,
+        (signs, reason): (&str, &str),
+        told: Option<(String, At)>,
+        now: Timestamp,
+    ) -> Result {
+        let told = told.as_ref().map(|(code, at)| Told { code, at: at.0 });
+        if !notice::is_news(told, signs, now) {
+            return Ok(());
+        }
+        let Some(subject) = notices::find_subject(tx, task).await? else { return Ok(()) };
+        let kind = NoticeKind::BackupSuspicious;
+        let mut listeners = self.listeners(tx, &subject, kind).await?;
+        if listeners.is_empty() {
+            listeners = notices::list_listeners(tx, Audience::User(UserId(subject.user_id))).await?;
+        }
+        tasks::update_hold_told(tx, task, now).await?;
+        let hearer = Hearer::of(&subject, now);
+        let event = new_event();
+        let about = self.about(&event, &hearer, now);
+        let message = holdfast_notify::backup_suspicious(&about, &facts(&subject), run.0, task.0, reason);
+        tell(tx, &hearer, &listeners, Some(task), kind, &message, now).await
     }
 
     /// A server that was fine before is not, found by something else than a backup, which tells of it itself.

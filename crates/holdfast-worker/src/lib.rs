@@ -2,9 +2,11 @@
 
 mod archives;
 mod catalogue;
+mod corrections;
 mod end;
 mod examine;
 mod execute;
+mod folder_page;
 mod herald;
 mod janitor;
 mod lease;
@@ -14,6 +16,7 @@ mod postman;
 mod removal;
 mod scheduler;
 mod settings;
+mod suspicion;
 mod tally;
 mod weekly;
 
@@ -38,6 +41,7 @@ pub use examine::{Finding, examine};
 pub use mailer::CourierMailer;
 pub use settings::Settings;
 
+use crate::corrections::Corrector;
 use crate::execute::Executor;
 use crate::herald::Herald;
 use crate::plans::Planner;
@@ -81,6 +85,7 @@ pub struct Worker {
     started: Timestamp,
     watch: Mutex<Watch>,
     tidied: AtomicU64,
+    corrector: tokio::sync::Mutex<Corrector>,
 }
 
 /// What a worker does beside its runs.
@@ -150,7 +155,14 @@ impl Worker {
         let executor = Executor { app, engine, planner: Planner { folder }, settings, halt, herald, courier };
         let name = format!("worker-{}", random::hex(&random::bytes::<8>()));
         let started = executor.app.now();
-        Self { executor, name, started, watch: Mutex::default(), tidied: AtomicU64::new(0) }
+        Self {
+            executor,
+            name,
+            started,
+            watch: Mutex::default(),
+            tidied: AtomicU64::new(0),
+            corrector: Default::default(),
+        }
     }
 
     fn app(&self) -> &Arc<App> {
@@ -279,6 +291,8 @@ impl Worker {
     pub async fn tidy(&self) -> Result<()> {
         let is_time_for_logs = self.tidied.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOGS_EVERY);
         self.beat().await?;
+        let executor = &self.executor;
+        self.corrector.lock().await.look(&executor.app, &executor.settings, &self.name).await?;
         janitor::tidy(&self.executor, is_time_for_logs).await
     }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use holdfast_app::{App, AppError, Result, ssh_key};
 use holdfast_core::Secret;
-use holdfast_core::backup::{RestoreDraft, RestoreTarget};
+use holdfast_core::backup::{RestoreDraft, RestoreTarget, server_address};
 use holdfast_core::destination::DestinationKind;
 use holdfast_core::ids::{DestinationId, ServerId, TaskId, UserId};
 use holdfast_core::probe::Question;
@@ -82,7 +82,7 @@ impl Planner {
                 holdfast_engine::RestoreTarget::Database { name: name.clone(), login: self.login(app, &row).await? }
             }
         };
-        let plan = RestorePlan { backup: stored, server, overwrite: draft.overwrite, target };
+        let plan = RestorePlan { backup: stored, server, overwrite: draft.overwrite, options: draft.options, target };
         Ok((plan, row.jump_server_id.map(ServerId)))
     }
 
@@ -94,6 +94,7 @@ impl Planner {
             content: backup.content()?,
             size_bytes: u64::try_from(backup.size_bytes).unwrap_or(0),
             sha256: backup.sha256.clone(),
+            plain_bytes: u64::try_from(backup.plain_bytes).unwrap_or(0),
             plain_sha256: backup.plain_sha256.clone(),
             is_encrypted: backup.is_encrypted,
             password: backups::open_password(&mut tx, backup).await?,
@@ -108,7 +109,8 @@ impl Planner {
             Some(jump) => Some(servers::find(&mut tx, ServerId(jump)).await?.ok_or_else(|| gone("jump host"))?),
             None => None,
         };
-        let server = Server { target: target(&row, &key), jump: jump.map(|row| target(&row, &key)) };
+        let allow_private = users::find(&mut tx, owner).await?.is_some_and(|owner| owner.is_admin);
+        let server = Server { target: target(&row, &key), jump: jump.map(|row| target(&row, &key)), allow_private };
         Ok((server, row))
     }
 
@@ -126,6 +128,7 @@ impl Planner {
             TaskKind::Files => Source::Files(FilesSource {
                 path: source.path.clone().unwrap_or_default(),
                 excluded: source.excluded_paths.clone(),
+                one_file_system: source.one_file_system,
             }),
             TaskKind::Database => Source::Database(DatabaseSource {
                 engine: source.database_engine,
@@ -161,6 +164,14 @@ impl Planner {
 /// One folder per user and destination: no key of one can name a file of another.
 fn local_folder(root: &Path, user: i64, destination: i64) -> PathBuf {
     root.join(user.to_string()).join(destination.to_string())
+}
+
+/// The server of a run as it is recorded with what the run stored.
+pub(crate) fn address(server: &Server) -> String {
+    fn of(target: &Target) -> (&str, &str, u16) {
+        (&target.username, &target.host, target.port)
+    }
+    server_address(of(&server.target), server.jump.as_ref().map(of))
 }
 
 fn target(row: &ServerRow, key: &Secret) -> Target {

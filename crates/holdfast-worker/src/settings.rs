@@ -8,8 +8,10 @@ use holdfast_core::queue::AtOnce;
 pub struct Settings {
     /// Runs that one worker has under way at a time.
     pub runs_at_once: usize,
-    /// Long runs over all workers.
+    /// Runs over all workers, by server and by user.
     pub at_once: AtOnce,
+    /// How long a check, a test or a probe may take as a whole.
+    pub short_limit: Duration,
     /// A worker that gave no sign for so long has lost its run.
     pub lease: Duration,
     /// When a run that failed in passing is tried once more; zero is never.
@@ -26,7 +28,8 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             runs_at_once: 8,
-            at_once: AtOnce { per_server: 2, per_user: 4 },
+            at_once: AtOnce { per_server: 2, per_user: 4, checks_per_user: 4 },
+            short_limit: Duration::from_secs(90),
             lease: Duration::from_secs(60),
             retry_after: Duration::from_secs(60),
             keep_logs_days: 400,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches};
+use holdfast_app::accounts;
 
 use crate::commands::apply::Wishes;
 use crate::commands::moving::Place;
@@ -43,7 +44,7 @@ pub enum BackupCommand {
 pub enum UserCommand {
     Create { email: String, name: String, timezone: String, admin: bool },
     List,
-    ResetPassword { email: String },
+    ResetPassword { email: String, keep: accounts::Keep },
     EnableOtp { email: String },
     DisableOtp { email: String },
 }
@@ -356,7 +357,11 @@ fn user_parser() -> clap::Command {
                 .arg(Arg::new("admin").long("admin").action(ArgAction::SetTrue).help("Make it an administrator")),
         )
         .subcommand(clap::Command::new("list").about("List accounts"))
-        .subcommand(by_email("reset-password", "Set a new password, read from standard input"))
+        .subcommand(
+            by_email("reset-password", "Set a new password, read from standard input, and end all sessions")
+                .arg(flag("keep-tokens", "Do not revoke the API tokens of the account"))
+                .arg(flag("keep-identities", "Do not unlink GitHub and OpenID Connect accounts")),
+        )
         .subcommand(by_email("enable-otp", "Turn two-factor on and print the address for an authenticator"))
         .subcommand(by_email("disable-otp", "Turn two-factor off"))
 }
@@ -572,7 +577,13 @@ fn user_command(matches: &ArgMatches) -> Result<UserCommand, Failure> {
             admin: matches.get_flag("admin"),
         },
         "list" => UserCommand::List,
-        "reset-password" => UserCommand::ResetPassword { email: text(matches, "email") },
+        "reset-password" => UserCommand::ResetPassword {
+            email: text(matches, "email"),
+            keep: accounts::Keep {
+                tokens: matches.get_flag("keep-tokens"),
+                identities: matches.get_flag("keep-identities"),
+            },
+        },
         "enable-otp" => UserCommand::EnableOtp { email: text(matches, "email") },
         "disable-otp" => UserCommand::DisableOtp { email: text(matches, "email") },
         other => return Err(unknown(other)),

@@ -4,6 +4,7 @@
 mod cli;
 mod commands;
 mod failure;
+mod listen;
 mod logging;
 mod serve;
 mod settings;

@@ -19,38 +19,61 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::failure::Failure;
+use crate::listen::{self, Limits};
 use crate::settings::Settings;
-use crate::wiring::open_parts;
+use crate::wiring::{open_parts, warn_of_open_folder};
 
 /// Workers stop what still runs when its time is over, and write that down.
 const AFTERWARDS: Duration = Duration::from_secs(5);
 
+/// Whoever collects figures is one client or a few.
+const OPERATIONS_CONNECTIONS: usize = 64;
+
 pub async fn serve(settings: Settings) -> Result<(), Failure> {
     let stop = stop_on_signal()?;
-    let service = Service::start(&settings, &stop).await?;
-    greet(&service.parts.app, &settings, &service.base_url).await?;
+    let opened = Opened::open(&settings, &stop).await?;
+    let given = settings.admin.as_ref().map(|(email, password)| (email.as_str(), password));
+    let first = accounts::ensure_admin(&opened.parts.app, given).await?;
+    let service = opened.start(&settings, &stop).await?;
+    greet(&first, &settings, &service.base_url);
     service.run().await
+}
+
+/// A service that has its address and its database, and answers nobody yet. Whoever connects waits in the system's queue.
+pub struct Opened {
+    pub parts: Parts,
+    pub base_url: String,
+    listener: TcpListener,
+    address: SocketAddr,
+    metrics: PrometheusHandle,
 }
 
 /// The service while it runs: it answers requests and works.
 pub struct Service {
     pub parts: Parts,
     pub base_url: String,
-    server: JoinHandle<std::io::Result<()>>,
+    server: JoinHandle<()>,
     work: TaskTracker,
     stop: CancellationToken,
     patience: Duration,
 }
 
-impl Service {
-    /// Listens, opens the database, and begins to serve and to work.
-    pub async fn start(settings: &Settings, stop: &CancellationToken) -> Result<Self, Failure> {
-        let listener = bind(settings.listen).await?;
+impl Opened {
+    /// Takes the address, which is refused to a second service, and opens the database.
+    pub async fn open(settings: &Settings, stop: &CancellationToken) -> Result<Self, Failure> {
+        let listener = bind(settings.listen)?;
         let address = listener.local_addr().map_err(|error| Failure::listen(error.to_string()))?;
         let metrics = install_metrics(stop)?;
         let parts = open_parts(settings, Migrations::Apply).await?;
-        serve_operations(settings, &parts.app, &metrics, stop).await?;
+        warn_of_open_folder(settings);
         let base_url = settings.base_url.clone().unwrap_or_else(|| format!("http://{address}"));
+        Ok(Self { parts, base_url, listener, address, metrics })
+    }
+
+    /// Begins to serve and to work.
+    pub async fn start(self, settings: &Settings, stop: &CancellationToken) -> Result<Service, Failure> {
+        let Self { parts, base_url, listener, address, metrics } = self;
+        serve_operations(settings, &parts.app, &metrics, stop).await?;
         let work = TaskTracker::new();
         for _ in 0..settings.workers {
             work.spawn(holdfast_worker::supervise(parts.clone(), stop.clone()));
@@ -59,14 +82,17 @@ impl Service {
             work.spawn(flush_token_use(parts.app.clone(), stop.clone()));
         }
         work.close();
-        let service = router(&parts.app, settings, &metrics, stop).into_make_service_with_connect_info::<SocketAddr>();
-        let stopped = stop.clone();
-        let server = axum::serve(listener, service).with_graceful_shutdown(async move { stopped.cancelled().await });
+        let router = router(&parts.app, settings, &metrics, stop);
+        let total = listen::connections_within_files(settings.connections.total);
+        let limits = Limits { total, ..settings.connections.clone() };
+        let server = tokio::spawn(listen::serve(listener, router, limits, stop.clone()));
         tracing::info!(%address, "serving");
-        let server = tokio::spawn(server.into_future());
-        Ok(Self { parts, base_url, server, work, stop: stop.clone(), patience: settings.work.shutdown + AFTERWARDS })
+        let patience = settings.work.shutdown + AFTERWARDS;
+        Ok(Service { parts, base_url, server, work, stop: stop.clone(), patience })
     }
+}
 
+impl Service {
     /// Until somebody wants it to stop.
     pub async fn run(mut self) -> Result<(), Failure> {
         tokio::select! {
@@ -97,6 +123,7 @@ pub async fn work(settings: Settings) -> Result<(), Failure> {
     let stop = stop_on_signal()?;
     let metrics = install_metrics(&stop)?;
     let parts = open_parts(&settings, Migrations::Apply).await?;
+    warn_of_open_folder(&settings);
     let app = parts.app.clone();
     serve_operations(&settings, &app, &metrics, &stop).await?;
     println!("Holdfast is working. Stop with Ctrl-C.");
@@ -114,8 +141,8 @@ pub async fn work(settings: Settings) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| {
+fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    listen::bind(address).map_err(|error| {
         Failure::listen(format!("cannot listen on {address}: {error}; choose another address with --listen"))
     })
 }
@@ -128,16 +155,12 @@ async fn serve_operations(
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     let Some(address) = settings.metrics_listen else { return Ok(()) };
-    let listener = bind(address).await?;
+    let listener = bind(address)?;
     let api = Api { app: app.clone(), metrics: Some(renderer(metrics)) };
     let router = holdfast_api::operations_router(Arc::new(api));
-    let stopped = stop.clone();
-    let server = axum::serve(listener, router).with_graceful_shutdown(async move { stopped.cancelled().await });
-    tokio::spawn(async move {
-        if let Err(error) = server.await {
-            tracing::error!(%error, "figures are not served any more");
-        }
-    });
+    let total = settings.connections.total.min(OPERATIONS_CONNECTIONS);
+    let limits = Limits { total, ..settings.connections.clone() };
+    tokio::spawn(listen::serve(listener, router, limits, stop.clone()));
     tracing::info!(%address, "serving figures");
     Ok(())
 }
@@ -160,9 +183,8 @@ fn router(app: &Arc<App>, settings: &Settings, metrics: &PrometheusHandle, stop:
 }
 
 /// Says what to open. Nobody has a password before they chose it themselves.
-async fn greet(app: &App, settings: &Settings, base_url: &str) -> Result<(), Failure> {
-    let given = settings.admin.as_ref().map(|(email, password)| (email.as_str(), password));
-    match accounts::ensure_admin(app, given).await? {
+fn greet(first: &FirstStart, settings: &Settings, base_url: &str) {
+    match first {
         FirstStart::Ready => println!("Holdfast is ready: open {base_url}"),
         FirstStart::AdminCreated => println!("Holdfast is ready: open {base_url} and sign in as the administrator"),
         FirstStart::Link(secret) => {
@@ -171,7 +193,6 @@ async fn greet(app: &App, settings: &Settings, base_url: &str) -> Result<(), Fai
         }
     }
     println!("Data is kept in {}. Stop with Ctrl-C.", settings.data_dir.display());
-    Ok(())
 }
 
 async fn flush_token_use(app: Arc<App>, stop: CancellationToken) {
@@ -187,10 +208,9 @@ async fn flush_token_use(app: Arc<App>, stop: CancellationToken) {
     }
 }
 
-fn ended_early(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Result<(), Failure> {
+fn ended_early(ended: Result<(), tokio::task::JoinError>) -> Result<(), Failure> {
     match ended {
-        Ok(Ok(())) => Err(Failure::other("the server ended without being told to")),
-        Ok(Err(error)) => Err(Failure::listen(error.to_string())),
+        Ok(()) => Err(Failure::other("the server ended without being told to")),
         Err(error) => Err(Failure::other(error.to_string())),
     }
 }
@@ -255,6 +275,7 @@ fn install_metrics(stop: &CancellationToken) -> Result<PrometheusHandle, Failure
 /// What this process counts; what the database knows is described where it is rendered.
 fn describe_metrics() {
     use metrics::{describe_counter, describe_histogram};
+    listen::describe_metrics();
     describe_counter!("holdfast_http_requests_total", "Requests answered.");
     describe_histogram!("holdfast_http_request_seconds", "How long answers took.");
     describe_counter!("holdfast_runs_queued_total", "Runs that the schedule queued.");

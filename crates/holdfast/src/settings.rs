@@ -10,10 +10,11 @@ use holdfast_app::Limits;
 use holdfast_core::Secret;
 use holdfast_core::network::{self, Network};
 use holdfast_core::queue::AtOnce;
-use holdfast_core::rate::Quota;
+use holdfast_core::rate::{LeastRate, Quota};
 use holdfast_store::master_key::MasterKeySource;
 
 use crate::failure::Failure;
+use crate::listen;
 
 /// One setting. Its flag is its name in lower case with hyphens, without the prefix.
 pub struct Setting {
@@ -57,6 +58,12 @@ pub const TABLE: &[Setting] = &[
     plain("HOLDFAST_RUNS_AT_ONCE", "8", "Runs that one worker has under way at a time"),
     plain("HOLDFAST_RUNS_PER_SERVER", "2", "Backups and restores of one server at a time, over all workers"),
     plain("HOLDFAST_RUNS_PER_USER", "4", "Backups, restores and verifications of one user at a time, over all workers"),
+    plain(
+        "HOLDFAST_CHECKS_PER_USER",
+        "4",
+        "Checks, tests and probes of one user at a time, over all workers; a worker has places for 8",
+    ),
+    plain("HOLDFAST_CHECK_SECS", "90", "How long a check, test or probe may take"),
     plain("HOLDFAST_LEASE_SECS", "60", "Silence after which a worker has lost its run"),
     plain("HOLDFAST_RETRY_SECS", "60", "When a backup that failed in passing is tried once more; 0 is never"),
     plain("HOLDFAST_KEEP_LOGS_DAYS", "400", "How long logs are kept; 0 is for ever"),
@@ -66,7 +73,12 @@ pub const TABLE: &[Setting] = &[
     plain(
         "HOLDFAST_EGRESS_ALLOW",
         "",
-        "Private networks that everybody's S3 endpoints and webhooks may be in, comma-separated",
+        "Private networks that everybody's S3 endpoints and webhooks may be in, comma-separated; also opens link-local addresses to SSH",
+    ),
+    plain(
+        "HOLDFAST_SSH_EGRESS_GUARD",
+        "false",
+        "Whether servers of ordinary users must be outside private networks, except those in HOLDFAST_EGRESS_ALLOW",
     ),
     secret("HOLDFAST_SMTP_URL", "Mail server, e.g. smtp://user:password@mail.example.org:587 or smtps://…"),
     plain("HOLDFAST_MAIL_FROM", "Holdfast <holdfast@localhost>", "Whom mails come from"),
@@ -98,6 +110,20 @@ pub const TABLE: &[Setting] = &[
         "",
         "Address and port for /healthz, /readyz and /metrics alone, for `worker` and for collectors elsewhere",
     ),
+    plain("HOLDFAST_CONNECTIONS", "2048", "Connections of clients that are open at once"),
+    plain(
+        "HOLDFAST_CONNECTIONS_PER_ADDRESS",
+        "256",
+        "Connections of one IPv4 address or IPv6 /64 network at once; trusted proxies are exempt",
+    ),
+    plain("HOLDFAST_HEADER_SECS", "10", "How long a client may take to send the headers of a request"),
+    plain("HOLDFAST_IDLE_SECS", "75", "How long a connection stays open between two requests"),
+    plain(
+        "HOLDFAST_CLIENT_RATE",
+        "1024",
+        "Bytes per second that a client must send of a request body, or take of an answer, at least",
+    ),
+    plain("HOLDFAST_CLIENT_RATE_SECS", "30", "Seconds over which that rate is measured"),
     plain("HOLDFAST_URL", "", "The service that `task`, `backup`, `run`, `server` and `apply` talk to"),
     secret("HOLDFAST_TOKEN", "Token for that service, from its account page"),
     plain("HOLDFAST_SHUTDOWN_SECS", "30", "How long work may take to end after SIGTERM"),
@@ -118,6 +144,7 @@ pub struct Settings {
     pub master_key: MasterKeySource,
     pub admin: Option<(String, Secret)>,
     pub trusted_proxies: Vec<Network>,
+    pub connections: listen::Limits,
     pub workers: u32,
     pub work: holdfast_worker::Settings,
     pub engine: holdfast_engine::Settings,
@@ -293,6 +320,7 @@ impl Settings {
             master_key: master_key(&given, &data_dir)?,
             admin: admin(&given)?,
             trusted_proxies: given.networks("HOLDFAST_TRUSTED_PROXIES")?,
+            connections: connections(&given)?,
             workers: given.number("HOLDFAST_WORKERS", 0, 64)?,
             work: work(&given)?,
             notify: notify(&given)?,
@@ -325,6 +353,22 @@ impl Settings {
     }
 }
 
+/// How clients are served.
+fn connections(given: &Given<'_>) -> Result<listen::Limits, Failure> {
+    let seconds = |name: &str| given.number(name, 1, 86_400).map(|secs| Duration::from_secs(secs.into()));
+    Ok(listen::Limits {
+        total: given.number("HOLDFAST_CONNECTIONS", 16, 1_000_000)? as usize,
+        per_client: given.number("HOLDFAST_CONNECTIONS_PER_ADDRESS", 1, 1_000_000)? as usize,
+        headers: seconds("HOLDFAST_HEADER_SECS")?,
+        idle: seconds("HOLDFAST_IDLE_SECS")?,
+        least_rate: LeastRate {
+            bytes_per_second: given.number("HOLDFAST_CLIENT_RATE", 0, u32::MAX)?.into(),
+            window: seconds("HOLDFAST_CLIENT_RATE_SECS")?,
+        },
+        proxies: given.networks("HOLDFAST_TRUSTED_PROXIES")?,
+    })
+}
+
 /// How workers work.
 fn work(given: &Given<'_>) -> Result<holdfast_worker::Settings, Failure> {
     let count = |name: &str| given.number(name, 1, 500).map(|count| count as usize);
@@ -334,7 +378,12 @@ fn work(given: &Given<'_>) -> Result<holdfast_worker::Settings, Failure> {
     let days = |name: &str| given.number(name, 0, 36_500);
     Ok(holdfast_worker::Settings {
         runs_at_once: count("HOLDFAST_RUNS_AT_ONCE")?,
-        at_once: AtOnce { per_server: count("HOLDFAST_RUNS_PER_SERVER")?, per_user: count("HOLDFAST_RUNS_PER_USER")? },
+        at_once: AtOnce {
+            per_server: count("HOLDFAST_RUNS_PER_SERVER")?,
+            per_user: count("HOLDFAST_RUNS_PER_USER")?,
+            checks_per_user: count("HOLDFAST_CHECKS_PER_USER")?,
+        },
+        short_limit: seconds("HOLDFAST_CHECK_SECS", 1, 3600)?,
         lease: seconds("HOLDFAST_LEASE_SECS", 5, 3600)?,
         retry_after: seconds("HOLDFAST_RETRY_SECS", 0, 86_400)?,
         keep_logs_days: days("HOLDFAST_KEEP_LOGS_DAYS")?,
@@ -352,6 +401,9 @@ fn engine(given: &Given<'_>) -> Result<holdfast_engine::Settings, Failure> {
     settings.destination.retry.give_up_after = seconds("HOLDFAST_DESTINATION_RETRY_SECS")?;
     settings.destination.bytes_per_second = given.number("HOLDFAST_DESTINATION_RATE", 0, u32::MAX)?.into();
     settings.destination.egress_allow = given.networks("HOLDFAST_EGRESS_ALLOW")?;
+    settings.remote.egress_allow.clone_from(&settings.destination.egress_allow);
+    settings.remote.guards_private =
+        given.parse("HOLDFAST_SSH_EGRESS_GUARD", "true or false", parse_switch)?.unwrap_or(false);
     if let Some(path) = given.text("HOLDFAST_CA_FILE")? {
         let pem = std::fs::read(&path);
         let pem = pem.map_err(|error| Failure::settings(format!("HOLDFAST_CA_FILE: cannot read {path}: {error}")))?;

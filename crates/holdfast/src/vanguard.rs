@@ -3,7 +3,9 @@
 mod dump;
 mod secrets;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
 use holdfast_app::{App, AppError, Caller, destinations, people, servers, streams, tags, tasks};
@@ -44,6 +46,17 @@ pub struct Wishes {
 /// From ids there to ids here.
 type Ids = BTreeMap<String, i64>;
 
+/// Ids of what is here already, by what tells one from another. Each stands for one there.
+type Known = HashMap<String, VecDeque<i64>>;
+
+fn known_by(rows: impl Iterator<Item = (i64, String)>) -> Known {
+    let mut known = Known::new();
+    for (id, signature) in rows {
+        known.entry(signature).or_default().push_back(id);
+    }
+    known
+}
+
 /// One user's part of the work, and what is told of it.
 struct Import<'a> {
     app: &'a App,
@@ -58,7 +71,7 @@ struct Import<'a> {
 }
 
 pub async fn import(settings: &Settings, file: &Path, wishes: Wishes) -> Result<(), Failure> {
-    let dump = Dump::read(file)?;
+    let dump = read_dump(file)?;
     let keys = match &wishes.key_file {
         Some(path) => Keys::read(path)?,
         None => Keys::default(),
@@ -87,6 +100,26 @@ pub async fn import(settings: &Settings, file: &Path, wishes: Wishes) -> Result<
     Ok(())
 }
 
+fn read_dump(path: &Path) -> Result<Dump, Failure> {
+    let file = File::open(path).map_err(|error| Failure::io(&error, path))?;
+    let mut reader = BufReader::new(file);
+    let start = reader.fill_buf().map_err(|error| Failure::io(&error, path))?;
+    if start.starts_with(b"PGDMP") {
+        return Err(Failure::settings(format!(
+            "{0} is in pg_dump's own format; run `pg_restore --file=dump.sql {0}` first",
+            path.display()
+        )));
+    }
+    let dump = Dump::read(&mut reader).map_err(|error| Failure::io(&error, path))?;
+    if dump.rows("users").next().is_none() {
+        return Err(Failure::settings(format!(
+            "{} is no dump of Vanguard's database: it has no users",
+            path.display()
+        )));
+    }
+    Ok(dump)
+}
+
 /// The account that gets it, made where there is none. Vanguard's passwords cannot be read: whoever comes chooses a new one.
 async fn find_account(
     app: &App,
@@ -96,8 +129,11 @@ async fn find_account(
     base_url: &str,
 ) -> Result<Option<UserRow>, Failure> {
     let find = async || -> Result<Option<UserRow>, Failure> {
-        let known = holdfast_app::accounts::list(app).await?;
-        Ok(known.into_iter().find(|known| known.email.eq_ignore_ascii_case(email)))
+        match holdfast_app::tokens::user_by_email(app, email).await {
+            Ok(known) => Ok(Some(known)),
+            Err(AppError::Missing(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     };
     if let Some(known) = find().await? {
         return Ok(Some(known));
@@ -133,7 +169,7 @@ impl Import<'_> {
     }
 
     fn of(&self, table: &str, user: &str) -> Vec<Row> {
-        self.dump.rows(table).filter(|row| row.text("user_id") == user).cloned().collect()
+        self.dump.rows_with(table, "user_id", user).cloned().collect()
     }
 
     fn listing(&self) -> Option<Listing> {
@@ -159,15 +195,14 @@ impl Import<'_> {
         ids: &mut Ids,
         what: &str,
         row: &Row,
-        (signature, known): (String, &[(i64, String)]),
+        (signature, known): (String, &mut Known),
         make: impl AsyncFnOnce(&App, &Caller) -> Result<i64, AppError>,
     ) -> Result<Option<i64>, Failure> {
         let label = row.text("label");
-        // The same name and the same thing; each here stands for one there.
-        let is_same = |(id, known): &&(i64, String)| *known == signature && !ids.values().any(|used| used == id);
-        if let Some((id, _)) = known.iter().find(is_same) {
+        // The same name and the same thing.
+        if let Some(id) = known.get_mut(&signature).and_then(VecDeque::pop_front) {
             self.present += 1;
-            ids.insert(row.text("id"), *id);
+            ids.insert(row.text("id"), id);
             return Ok(None);
         }
         let caller = self.caller.clone().filter(|_| !self.wishes.check);
@@ -196,7 +231,7 @@ impl Import<'_> {
             Some(listing) => tags::list(self.app, &listing).await?.items,
             None => Vec::new(),
         };
-        let known: Vec<(i64, String)> = known.into_iter().map(|row| (row.id, row.label)).collect();
+        let mut known = known_by(known.into_iter().map(|row| (row.id, row.label)));
         let mut ids = Ids::new();
         for row in self.of("tags", user) {
             let input = TagInput {
@@ -205,7 +240,7 @@ impl Import<'_> {
                 colour: value(row.text("colour")),
             };
             let make = async |app: &App, caller: &Caller| tags::create(app, caller, &input).await.map(|row| row.id);
-            self.keep(&mut ids, "tag", &row, (row.text("label").trim().to_owned(), &known), make).await?;
+            self.keep(&mut ids, "tag", &row, (row.text("label").trim().to_owned(), &mut known), make).await?;
         }
         Ok(ids)
     }
@@ -215,7 +250,7 @@ impl Import<'_> {
             Some(listing) => streams::list(self.app, &listing).await?.items,
             None => Vec::new(),
         };
-        let known: Vec<(i64, String)> = known.into_iter().map(|row| (row.id, row.label)).collect();
+        let mut known = known_by(known.into_iter().map(|row| (row.id, row.label)));
         let mut ids = Ids::new();
         for row in self.of("notification_streams", user) {
             let kind = row.text("type");
@@ -238,7 +273,7 @@ impl Import<'_> {
                 on_failure: Field::Value(row.has("receive_failed_backup_notifications")),
             };
             let make = async |app: &App, caller: &Caller| streams::create(app, caller, &input).await.map(|row| row.id);
-            self.keep(&mut ids, "stream", &row, (row.text("label").trim().to_owned(), &known), make).await?;
+            self.keep(&mut ids, "stream", &row, (row.text("label").trim().to_owned(), &mut known), make).await?;
         }
         Ok(ids)
     }
@@ -250,7 +285,7 @@ impl Import<'_> {
         };
         let sign = |label: &str, host: &str, port: &str| format!("{}\n{host}\n{port}", label.trim());
         let known = known.into_iter().map(|row| (row.id, sign(&row.label, &row.host, &row.port.to_string())));
-        let known: Vec<(i64, String)> = known.collect();
+        let mut known = known_by(known);
         let mut ids = Ids::new();
         for row in self.of("remote_servers", user) {
             if row.has("marked_for_deletion_at") {
@@ -275,7 +310,7 @@ impl Import<'_> {
                 jump_server_id: Field::Absent,
             };
             let make = async |app: &App, caller: &Caller| servers::create(app, caller, &input).await.map(|row| row.id);
-            self.keep(&mut ids, "server", &row, (own, &known), make).await?;
+            self.keep(&mut ids, "server", &row, (own, &mut known), make).await?;
         }
         Ok(ids)
     }
@@ -288,7 +323,7 @@ impl Import<'_> {
         let sign = |label: &str, bucket: &str| format!("{}\n{bucket}", label.trim());
         let known =
             known.into_iter().map(|row| (row.id, sign(&row.label, row.s3_bucket.as_deref().unwrap_or_default())));
-        let known: Vec<(i64, String)> = known.collect();
+        let mut known = known_by(known);
         let mut ids = Ids::new();
         for row in self.of("backup_destinations", user) {
             let label = row.text("label");
@@ -311,7 +346,7 @@ impl Import<'_> {
             }
             let make =
                 async |app: &App, caller: &Caller| destinations::create(app, caller, &input).await.map(|row| row.id);
-            self.keep(&mut ids, "destination", &row, (own, &known), make).await?;
+            self.keep(&mut ids, "destination", &row, (own, &mut known), make).await?;
         }
         Ok(ids)
     }
@@ -362,7 +397,7 @@ impl Import<'_> {
             let row = task.row;
             (row.id, sign(&row.label, row.remote_server_id, row.backup_destination_id))
         });
-        let known: Vec<(i64, String)> = known.collect();
+        let mut known = known_by(known);
         let mut ids = Ids::new();
         for row in self.of("backup_tasks", user) {
             let (id, label) = (row.text("id"), row.text("label"));
@@ -379,8 +414,8 @@ impl Import<'_> {
                     continue;
                 }
             };
-            let attached = |table: &str, of: &str, other: &str, ids: &Ids| -> Vec<i64> {
-                let rows = self.dump.rows(table).filter(|link| link.text(of) == id);
+            let attached = |table: &str, of: &'static str, other: &str, ids: &Ids| -> Vec<i64> {
+                let rows = self.dump.rows_with(table, of, &id);
                 let mut found: Vec<i64> = rows.filter_map(|link| ids.get(&link.text(other)).copied()).collect();
                 found.sort_unstable();
                 found.dedup();
@@ -393,7 +428,7 @@ impl Import<'_> {
             let input = task_input(&row, (*server, *destination), stream_ids, tag_ids, password);
             let make =
                 async |app: &App, caller: &Caller| tasks::create(app, caller, &input).await.map(|task| task.row.id);
-            let made = self.keep(&mut ids, "task", &row, (own, &known), make).await?;
+            let made = self.keep(&mut ids, "task", &row, (own, &mut known), make).await?;
             if let (Some(made), Some(caller)) = (made, &self.caller)
                 && (row.has("paused_at") || self.wishes.is_paused)
             {
@@ -433,5 +468,20 @@ fn task_input(
         notification_stream_ids: Field::Value(stream_ids),
         tag_ids: Field::Value(tag_ids),
         ..TaskInput::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_files_are_told_apart() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (text, expected) in [("PGDMP\u{1}", "pg_restore"), ("hello", "no dump of Vanguard's")] {
+            std::fs::write(file.path(), text).unwrap();
+            let Err(failure) = read_dump(file.path()) else { panic!("{text} was taken for a dump") };
+            assert!(failure.message.contains(expected), "{}", failure.message);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! From settings to the running parts, in one place.
 
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,10 @@ pub async fn open_parts(settings: &Settings, migrations: Migrations) -> Result<P
     }
     let clock: SharedClock = Arc::new(SystemClock);
     let store = Store::open(&store_options(settings, migrations), &clock).await?;
-    let engine = Engine::new(settings.engine.clone())
+    let mut engine = settings.engine.clone();
+    // Not the system's folder for temporary files, which is often memory.
+    engine.destination.spool_folder.clone_from(&settings.data_dir);
+    let engine = Engine::new(engine)
         .map_err(|error| Failure::other(format!("cannot start the threads that compress: {error}")))?;
     let folder = settings.data_dir.join("destinations");
     let archives = Arc::new(StoredArchives::new(engine.clone(), store.clone(), folder.clone()));
@@ -81,4 +84,17 @@ fn create_data_dir(settings: &Settings) -> Result<(), Failure> {
     let path = &settings.data_dir;
     let created = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     created.map_err(|error| Failure::io(&error, path).or_else("choose another data folder with --data-dir"))
+}
+
+/// Whether anybody but the owner can read or write it.
+pub fn is_open_to_others(meta: &std::fs::Metadata) -> bool {
+    meta.permissions().mode() & 0o077 != 0
+}
+
+/// A folder that was there before keeps its mode, which may be on purpose; the operator hears of it.
+pub fn warn_of_open_folder(settings: &Settings) {
+    let path = &settings.data_dir;
+    if std::fs::metadata(path).is_ok_and(|meta| is_open_to_others(&meta)) {
+        tracing::warn!(path = %path.display(), "others can read the data folder; run chmod 700 on it");
+    }
 }

@@ -6,6 +6,38 @@ use reqwest::Method;
 use serde_json::json;
 
 on_both_engines! {
+    async fn odd_characters_and_numbers_are_never_an_error_of_ours(app: TestApp) {
+        let user = app.user("ada").await;
+        let lists = ["backup-tasks", "remote-servers", "backup-destinations", "notification-streams", "tags", "backups",
+            "backup-task-logs", "runs", "notices"];
+        let values = ["%00", "a%00b", "%FF%FE", "%ED%A0%80", "%E2%80%AE", "9223372036854775807", "-9223372036854775808",
+            "99999999999999999999", "1e400", "NaN"];
+        for list in lists {
+            for value in values {
+                for name in ["search", "page", "per_page", "backup_task_id", "tag_id", "status", "type", "path", "limit"] {
+                    let reply = user.client.get(&format!("/api/{list}?{name}={value}")).await;
+                    assert!(reply.status < 500, "{list} {name}={value}: {}", reply.text);
+                }
+                let reply = user.client.get(&format!("/api/{list}/{value}")).await;
+                assert!(reply.status < 500, "{list}/{value}: {}", reply.text);
+            }
+            for value in [json!("a\u{0}b"), json!(i64::MIN), json!(i64::MAX), json!(u64::MAX), json!(1e300)] {
+                let names = ["label", "description", "colour", "type", "value", "ip_address", "username", "port",
+                    "database_password", "s3_bucket_name", "s3_access_key", "custom_s3_endpoint", "source_path", "frequency",
+                    "custom_cron", "time_to_run_at", "maximum_backups_to_keep", "remote_server_id", "backup_destination_id",
+                    "encryption_password", "store_path", "excluded_paths"];
+                let body: serde_json::Map<String, serde_json::Value> =
+                    names.iter().map(|name| (name.to_string(), value.clone())).collect();
+                let reply = user.client.post(&format!("/api/{list}"), json!(body)).await;
+                assert!(reply.status < 500, "{list} {value}: {}", reply.text);
+            }
+        }
+        let device = json!({"email": "a\u{0}@example.org", "password": "\u{0}", "device_name": "\u{0}", "otp": "\u{0}"});
+        assert!(app.client().post("/api/device-auth/token", device).await.status < 500);
+        assert!(app.client().with_token("a%00b").get("/api/user").await.status < 500);
+        assert!(app.client().get("/api/backup-tasks/1/trigger?secret=%00").await.status < 500);
+    }
+
     async fn unknown_paths_and_methods_answer_in_json_without_a_token(app: TestApp) {
         for path in ["/api", "/api/", "/api/nothing", "/api/tags/1/2/3", "/webhooks/x"] {
             let body = app.client().get(path).await.expect(404);

@@ -44,3 +44,43 @@ fn every_route_says_what_it_does_and_every_reference_leads_somewhere() {
         }
     }
 }
+
+/// A generated client sends a default for every field that its caller left out; in an update that resets the field.
+#[test]
+fn nothing_below_an_update_declares_a_default() {
+    let document = holdfast_api::document();
+    let mut updates = 0;
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for method in ["put", "patch"] {
+            if let Some(body) = methods.get(method).and_then(|operation| operation.get("requestBody")) {
+                refuse_defaults(&document, &body["content"]["application/json"]["schema"], &format!("{method} {path}"));
+                updates += 1;
+            }
+        }
+    }
+    assert!(updates >= 12, "only {updates} updates were found");
+    let created = &document["components"]["schemas"]["TaskBody"]["properties"]["maximum_backups_to_keep"];
+    assert_eq!(created["default"], 5, "defaults of what is created stay in the document");
+}
+
+/// Follows references too. The map below `properties` has names of fields, not keywords.
+fn refuse_defaults(document: &Value, schema: &Value, place: &str) {
+    match schema {
+        Value::Object(fields) => {
+            assert!(!fields.contains_key("default"), "{place} declares a default: {schema}");
+            if let Some(name) = fields.get("$ref").and_then(|target| target.as_str()?.rsplit('/').next()) {
+                refuse_defaults(document, &document["components"]["schemas"][name], &format!("{place} {name}"));
+            }
+            for (keyword, value) in fields {
+                match value.as_object().filter(|_| keyword == "properties") {
+                    Some(properties) => properties
+                        .iter()
+                        .for_each(|(name, schema)| refuse_defaults(document, schema, &format!("{place} {name}"))),
+                    None => refuse_defaults(document, value, place),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| refuse_defaults(document, item, place)),
+        _ => {}
+    }
+}

@@ -13,12 +13,14 @@ on_both_engines! {
             "id": task["id"], "user_id": user.id.0, "remote_server_id": body["remote_server_id"],
             "backup_destination_id": body["backup_destination_id"], "label": "web files", "description": "all of it",
             "source": {"path": "/var/www", "type": "files", "database_name": null, "database_engine": null,
-                "excluded_tables": null, "excluded_paths": []},
+                "excluded_tables": null, "excluded_paths": [], "one_file_system": false},
             "schedule": {"frequency": "daily", "scheduled_utc_time": "03:00", "scheduled_local_time": "04:00",
                 "custom_cron": null, "day_of_week": null, "day_of_month": null},
             "storage": {"max_backups": 7, "appended_filename": null, "path": "/sites", "format": "archive"},
             "notification_streams_count": 0, "notification_stream_ids": [], "tag_ids": [], "status": "ready",
             "has_encryption_password": false, "has_heartbeat_url": false, "last_run_local_time": null, "last_run_utc_time": null,
+            "protection": {"last_proven_at": null, "proven_by": null, "last_drill_id": null, "retention_held": false,
+                "held_reason": null},
             "paused_at": null, "created_at": task["created_at"], "updated_at": task["updated_at"],
         });
         assert_eq!(task, expected);
@@ -39,7 +41,7 @@ on_both_engines! {
         }
         let task = user.client.post("/api/backup-tasks", body).await.data(201);
         assert_eq!(task["source"], json!({"path": "", "type": "database", "database_name": "shop",
-            "database_engine": "postgresql", "excluded_tables": "logs,sessions", "excluded_paths": []}));
+            "database_engine": "postgresql", "excluded_tables": "logs,sessions", "excluded_paths": [], "one_file_system": false}));
         assert_eq!(task["schedule"]["day_of_week"], 0);
         assert_eq!(task["storage"]["appended_filename"], "nightly");
         assert_eq!(task["storage"]["max_backups"], 0);

@@ -24,6 +24,8 @@ pub(super) struct Kind {
     pub fields: &'static [&'static str],
     pub links: &'static [Link],
     pub secrets: &'static [&'static str],
+    /// Fields of the file whose change makes the service forget the secrets, so that they are sent along.
+    pub forgets_secrets: &'static [&'static str],
     /// What the service has, in the API's words for what it takes.
     pub read: fn(&Value) -> Fields,
     /// Whether the service has a secret of this name; it never shows one.
@@ -43,6 +45,7 @@ pub(super) const KINDS: &[Kind] = &[
         fields: &["label", "description", "colour"],
         links: &[],
         secrets: &[],
+        forgets_secrets: &[],
         read: |found| pick(found, &[("label", "/label"), ("description", "/description"), ("colour", "/colour")]),
         has_secret: |_, _| false,
     },
@@ -53,6 +56,7 @@ pub(super) const KINDS: &[Kind] = &[
         fields: &["label", "type", "notifications"],
         links: &[],
         secrets: &["value", "pushover_token"],
+        forgets_secrets: &[],
         read: |found| pick(found, &[("label", "/label"), ("type", "/type"), ("notifications", "/notifications")]),
         has_secret: |found, name| name == "value" || found["type"] != "pushover",
     },
@@ -63,6 +67,7 @@ pub(super) const KINDS: &[Kind] = &[
         fields: &["label", "host", "port", "username", "database_username"],
         links: &[link("jump_server", "jump_server_id", "remote_servers", false)],
         secrets: &["database_password"],
+        forgets_secrets: &["host", "port", "username", "jump_server"],
         read: |found| {
             let places = [
                 ("label", "/label"),
@@ -83,6 +88,7 @@ pub(super) const KINDS: &[Kind] = &[
         fields: &["label", "type", "s3_bucket_name", "s3_region", "custom_s3_endpoint", "path_style_endpoint"],
         links: &[],
         secrets: &["s3_access_key", "s3_secret_key"],
+        forgets_secrets: &[],
         read: |found| {
             let places = [
                 ("label", "/label"),
@@ -109,6 +115,7 @@ pub(super) const KINDS: &[Kind] = &[
             "database_engine",
             "excluded_tables",
             "excluded_paths",
+            "one_file_system",
             "frequency",
             "time_to_run_at",
             "day_of_week",
@@ -126,6 +133,7 @@ pub(super) const KINDS: &[Kind] = &[
             link("tags", "tag_ids", "tags", true),
         ],
         secrets: &["encryption_password", "heartbeat_url"],
+        forgets_secrets: &[],
         read: |found| {
             let places = [
                 ("label", "/label"),
@@ -136,6 +144,7 @@ pub(super) const KINDS: &[Kind] = &[
                 ("database_engine", "/source/database_engine"),
                 ("excluded_tables", "/source/excluded_tables"),
                 ("excluded_paths", "/source/excluded_paths"),
+                ("one_file_system", "/source/one_file_system"),
                 ("frequency", "/schedule/frequency"),
                 ("time_to_run_at", "/schedule/scheduled_utc_time"),
                 ("day_of_week", "/schedule/day_of_week"),

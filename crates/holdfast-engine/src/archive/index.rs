@@ -2,10 +2,13 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write as _};
 
+use holdfast_core::backup::name_text;
 use serde::{Deserialize, Serialize};
 
 use super::FRAME_BYTES;
+use super::tar::{Kind, Member, Place};
 use crate::error::{EngineError, Result};
+use crate::postgres::globals::DatabaseFacts;
 
 /// zstd readers skip frames with this magic number; 16 of them are free for use by applications.
 const SKIPPABLE: u32 = 0x184D_2A5E;
@@ -30,6 +33,19 @@ pub struct Manifest {
     /// Where it came from: a path or a database.
     pub source: String,
     pub frame_bytes: u64,
+    /// What a dump of one MySQL or MariaDB database does not say itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mysql: Option<MysqlFacts>,
+    /// What a dump of one PostgreSQL database does not say itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub postgres: Option<Box<DatabaseFacts>>,
+}
+
+/// How a database of MySQL or MariaDB was set up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MysqlFacts {
+    pub character_set: String,
+    pub collation: String,
 }
 
 /// The last line: what only the end knows.
@@ -87,6 +103,41 @@ pub struct Entry {
     pub start: u64,
     #[serde(rename = "e")]
     pub end: u64,
+}
+
+impl Entry {
+    /// A member of a tar archive as the index lists it.
+    pub(crate) fn of(member: &Member, place: Place) -> Self {
+        let kind = match member.kind {
+            Kind::File => EntryKind::File,
+            Kind::Directory => EntryKind::Directory,
+            Kind::Symlink => EntryKind::Symlink,
+            Kind::Hardlink => EntryKind::Hardlink,
+            Kind::CharDevice { .. } | Kind::BlockDevice { .. } | Kind::Fifo => EntryKind::Other,
+        };
+        let has_link = matches!(kind, EntryKind::Symlink | EntryKind::Hardlink);
+        Self {
+            path: name_text(tidy_path(&member.path)),
+            kind,
+            size: member.size,
+            modified_micros: member.modified.micros(),
+            link: has_link.then(|| name_text(&member.link)),
+            start: place.start,
+            end: place.end,
+        }
+    }
+}
+
+/// `./a/b/` → `a/b`; `.` and `./` are the source itself, the empty path.
+pub(super) fn tidy_path(path: &[u8]) -> &[u8] {
+    let mut path = path;
+    while let Some(rest) = path.strip_prefix(b"./") {
+        path = rest;
+    }
+    while let Some(rest) = path.strip_suffix(b"/") {
+        path = rest;
+    }
+    if path == b"." { b"" } else { path }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -154,6 +205,7 @@ pub(super) fn index_length(footer: &[u8]) -> Option<u64> {
 /// Reads an index line by line, so that a list of millions is never in memory as a whole.
 pub(crate) struct IndexReader<R: Read> {
     lines: BufReader<io::Take<zstd::stream::read::Decoder<'static, BufReader<R>>>>,
+    pub manifest: Manifest,
     /// The entries are not listed here.
     pub is_unlisted: bool,
     pub ending: Option<Ending>,
@@ -170,7 +222,7 @@ impl<R: Read> IndexReader<R> {
         if manifest.holdfast != 1 || manifest.frame_bytes != FRAME_BYTES as u64 {
             return Err(EngineError::corrupt("This backup was written in a form that this version does not know."));
         }
-        Ok(Self { lines, is_unlisted: false, ending: None })
+        Ok(Self { lines, manifest, is_unlisted: false, ending: None })
     }
 
     pub(crate) fn next(&mut self) -> Result<Option<Entry>> {

@@ -4,12 +4,12 @@
 //! we read the contents for what data must follow, and then every data block to its end: a dump that stops early, also
 //! exactly between two blocks, is found.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 
 use super::inspect::Inspected;
 
-/// From 8.0's form to the newest we know.
+/// From 8.0's form to that of PostgreSQL 17 and 18.
 const OLDEST: (u8, u8) = (1, 10);
 const NEWEST: (u8, u8) = (1, 16);
 const CUSTOM_FORMAT: u8 = 1;
@@ -19,18 +19,63 @@ const BLOBS_BLOCK: u8 = 3;
 const TEXT_BYTES: usize = 64 * 1024 * 1024;
 /// Items with data; each is remembered until it is met.
 const ITEMS: usize = 2_000_000;
+/// Different owners, schemas and kinds of objects, and how long each may be. Names have 63 bytes in servers as they
+/// are built by everybody.
+const NAMES: usize = 100_000;
+const NAME_BYTES: usize = 255;
+
+/// What a dump's head and table of contents say. A dump of an unknown, newer version says nothing but its version.
+///
+/// Names are in the encoding of the dump; what is not UTF-8 in them is replaced.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DumpFacts {
+    /// Of the format; 1.14 is that of PostgreSQL 12 to 15.
+    pub format_version: (u8, u8, u8),
+    /// The database that was dumped.
+    pub database: Option<String>,
+    /// Of the server, and of `pg_dump`, in their own words.
+    pub server_version: Option<String>,
+    pub dump_version: Option<String>,
+    /// Of names and texts, such as `UTF8`.
+    pub encoding: Option<String>,
+    /// Roles that own something in the database; they must exist, or owners be left out. Roles that only have rights to
+    /// something are not told.
+    pub owners: BTreeSet<String>,
+    pub schemas: BTreeSet<String>,
+    /// How many items there are of each kind, such as `TABLE` or `TABLE DATA`.
+    pub kinds: BTreeMap<String, u64>,
+    /// Tables whose rows are in the dump.
+    pub tables_with_data: u64,
+    /// Whether anything is in it that a new database does not have.
+    pub has_objects: bool,
+}
 
 pub(super) fn inspect(reader: &mut dyn Read) -> io::Result<Inspected> {
-    let mut dump = Dump { reader, int_bytes: 4, offset_bytes: 8, version: (0, 0) };
-    dump.read_head()?;
-    if dump.version > NEWEST {
-        let (major, minor) = dump.version;
-        io::copy(dump.reader, &mut io::sink())?;
-        let note = format!(
+    let (facts, entries) = read(reader)?;
+    let (major, minor, _) = facts.format_version;
+    let notes = if (major, minor) > NEWEST {
+        vec![format!(
             "This dump is of version {major}.{minor}, newer than this Holdfast knows; its end is vouched for by \
              pg_dump's exit status alone."
-        );
-        return Ok(Inspected { entries: 0, notes: vec![note] });
+        )]
+    } else {
+        Vec::new()
+    };
+    Ok(Inspected { entries, notes, ..Inspected::default() })
+}
+
+/// Reads a dump to its last block. Whatever is missing or out of place is an error.
+pub fn describe(reader: &mut dyn Read) -> io::Result<DumpFacts> {
+    read(reader).map(|(facts, _)| facts)
+}
+
+/// Also counts the items with data.
+fn read(reader: &mut dyn Read) -> io::Result<(DumpFacts, u64)> {
+    let mut dump = Dump { reader, int_bytes: 4, offset_bytes: 8, version: (0, 0), facts: DumpFacts::default() };
+    dump.read_head()?;
+    if dump.version > NEWEST {
+        io::copy(dump.reader, &mut io::sink())?;
+        return Ok((dump.facts, 0));
     }
     let mut expected = dump.read_contents()?;
     let entries = expected.len() as u64;
@@ -40,7 +85,7 @@ pub(super) fn inspect(reader: &mut dyn Read) -> io::Result<Inspected> {
     if let Some(missing) = expected.first() {
         return Err(bad(&format!("the dump ends before the data of its item {missing}")));
     }
-    Ok(Inspected { entries, notes: Vec::new() })
+    Ok((dump.facts, entries))
 }
 
 struct Dump<'a> {
@@ -48,6 +93,49 @@ struct Dump<'a> {
     int_bytes: usize,
     offset_bytes: usize,
     version: (u8, u8),
+    facts: DumpFacts,
+}
+
+/// One line of the table of contents, as far as it is looked at.
+struct Item {
+    tag: Vec<u8>,
+    kind: String,
+    definition: Vec<u8>,
+    schema: String,
+    owner: String,
+}
+
+impl Item {
+    /// Whether a new database has nothing like it: settings of the dump, the database itself, what is said about other
+    /// objects and what every database starts with do not count.
+    fn is_object(&self) -> bool {
+        const ABOUT_OTHERS: &[&str] = &[
+            "ENCODING",
+            "STDSTRINGS",
+            "SEARCHPATH",
+            "DATABASE",
+            "DATABASE PROPERTIES",
+            "COMMENT",
+            "ACL",
+            "SECURITY LABEL",
+        ];
+        let is_given =
+            matches!((self.kind.as_str(), self.tag.as_slice()), ("SCHEMA", b"public") | ("EXTENSION", b"plpgsql"));
+        !is_given && !ABOUT_OTHERS.contains(&self.kind.as_str())
+    }
+
+    /// The database itself, which `pg_restore` does not make.
+    fn is_about_database(&self) -> bool {
+        let is_said_of_it = matches!(self.kind.as_str(), "COMMENT" | "ACL" | "SECURITY LABEL");
+        self.kind.starts_with("DATABASE") || (is_said_of_it && self.tag.starts_with(b"DATABASE "))
+    }
+
+    /// The name in `SET client_encoding = 'UTF8';`.
+    fn encoding(&self) -> Option<String> {
+        let name = self.definition.split(|byte| *byte == b'\'').nth(1)?;
+        let is_name = name.len() <= NAME_BYTES && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+        is_name.then(|| String::from_utf8_lossy(name).into_owned())
+    }
 }
 
 fn bad(what: &str) -> io::Error {
@@ -68,7 +156,8 @@ impl Dump<'_> {
         for place in 0..self.int_bytes {
             value |= i64::from(self.byte()?) << (8 * place);
         }
-        Ok(if is_negative { -value } else { value })
+        let value = if is_negative { value.checked_neg() } else { Some(value) };
+        value.ok_or_else(|| bad("a number in the dump is too large"))
     }
 
     /// `None` is how the format writes a missing text.
@@ -85,6 +174,14 @@ impl Dump<'_> {
         Ok(Some(text))
     }
 
+    /// A text that is kept.
+    fn name(&mut self) -> io::Result<Option<String>> {
+        match self.text()? {
+            Some(text) if text.len() > NAME_BYTES => Err(bad("a name in the dump is too long")),
+            text => Ok(text.map(|text| String::from_utf8_lossy(&text).into_owned())),
+        }
+    }
+
     fn read_head(&mut self) -> io::Result<()> {
         let mut magic = [0; 5];
         self.reader.read_exact(&mut magic)?;
@@ -92,7 +189,7 @@ impl Dump<'_> {
             return Err(bad("this is no dump in PostgreSQL's custom format"));
         }
         self.version = (self.byte()?, self.byte()?);
-        let _revision = self.byte()?;
+        self.facts.format_version = (self.version.0, self.version.1, self.byte()?);
         if self.version > NEWEST {
             return Ok(());
         }
@@ -117,51 +214,77 @@ impl Dump<'_> {
         for _ in 0..PARTS_OF_ITS_TIME {
             self.int()?;
         }
-        // Database, server version, version of pg_dump.
-        for _ in 0..3 {
-            self.text()?;
-        }
+        self.facts.database = self.name()?;
+        self.facts.server_version = self.name()?;
+        self.facts.dump_version = self.name()?;
         Ok(())
     }
 
     /// The ids of the items whose data must follow.
     fn read_contents(&mut self) -> io::Result<BTreeSet<i64>> {
         let mut with_data = BTreeSet::new();
-        for _ in 0..self.int()? {
+        let count = self.int()?;
+        if count < 0 {
+            return Err(bad("the dump has a negative number of items"));
+        }
+        for _ in 0..count {
             let id = self.int()?;
             let has_data = self.int()? != 0;
-            // Table and object id, tag, kind.
-            for _ in 0..4 {
-                self.text()?;
-            }
-            if self.version >= (1, 11) {
-                let _section = self.int()?;
-            }
-            // Definition, removal, copy statement, schema, tablespace.
-            for _ in 0..5 {
-                self.text()?;
-            }
-            if self.version >= (1, 14) {
-                let _access_method = self.text()?;
-            }
-            if self.version >= (1, 16) {
-                let _relation_kind = self.int()?;
-            }
-            let _owner = self.text()?;
-            let _with_oids = self.text()?;
-            while self.text()?.is_some() {}
-            // Where the data lies, which a dump to a pipe cannot know.
-            for _ in 0..=self.offset_bytes {
-                self.byte()?;
-            }
+            let item = self.read_item()?;
             if has_data {
                 with_data.insert(id);
                 if with_data.len() > ITEMS {
                     return Err(bad("the dump has more items than can be"));
                 }
             }
+            self.note(item, has_data)?;
         }
         Ok(with_data)
+    }
+
+    fn read_item(&mut self) -> io::Result<Item> {
+        let (_table_id, _object_id) = (self.text()?, self.text()?);
+        let tag = self.text()?.unwrap_or_default();
+        let kind = self.name()?.unwrap_or_default();
+        if self.version >= (1, 11) {
+            let _section = self.int()?;
+        }
+        let definition = self.text()?.unwrap_or_default();
+        let (_removal, _copy_statement) = (self.text()?, self.text()?);
+        let schema = self.name()?.unwrap_or_default();
+        let _tablespace = self.text()?;
+        if self.version >= (1, 14) {
+            let _access_method = self.text()?;
+        }
+        if self.version >= (1, 16) {
+            let _relation_kind = self.int()?;
+        }
+        let owner = self.name()?.unwrap_or_default();
+        let _with_oids = self.text()?;
+        while self.text()?.is_some() {}
+        // Where the data lies, which a dump to a pipe cannot know.
+        for _ in 0..=self.offset_bytes {
+            self.byte()?;
+        }
+        Ok(Item { tag, kind, definition, schema, owner })
+    }
+
+    fn note(&mut self, item: Item, has_data: bool) -> io::Result<()> {
+        let facts = &mut self.facts;
+        facts.tables_with_data += u64::from(has_data && item.kind == "TABLE DATA");
+        facts.has_objects |= item.is_object();
+        if item.kind == "ENCODING" {
+            facts.encoding = item.encoding();
+        }
+        if !item.owner.is_empty() && !item.is_about_database() {
+            facts.owners.insert(item.owner);
+        }
+        facts.schemas.extend(Some(item.schema).filter(|schema| !schema.is_empty()));
+        *facts.kinds.entry(item.kind).or_default() += 1;
+        if [facts.owners.len(), facts.schemas.len(), facts.kinds.len()].into_iter().any(|count| count > NAMES) {
+            return Err(bad("the dump has more names than can be"));
+        }
+        Ok(())
     }
 
     /// Reads one block of data and gives the item it belongs to; `None` at the end.
@@ -197,3 +320,6 @@ impl Dump<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,13 +6,12 @@ use age::stream::StreamReader;
 use holdfast_core::Secret;
 use holdfast_core::run::FailureCode;
 
-use super::index::{Ending, Entry, FOOTER_BYTES, IndexReader, index_length};
-use super::inspect::{HeaderLimit, describe};
+use super::index::{Ending, Entry, FOOTER_BYTES, IndexReader, Manifest, index_length};
+use super::tar::Reader;
 use super::{FRAME_BYTES, KeyTurn};
 use crate::error::{EngineError, Result, classify};
+use crate::plan::StoredBackup;
 
-/// How every file in the age format begins.
-const AGE_MAGIC: &[u8] = b"age-encryption.org/";
 /// Reads between stages; a few of zstd's own blocks.
 const BUFFER_BYTES: usize = 256 * 1024;
 
@@ -83,22 +82,54 @@ impl<S: Read> Read for ToTheEnd<S> {
     }
 }
 
+/// Ends with an error what unpacks to more than was ever packed.
+pub(crate) struct Bounded<R> {
+    reader: R,
+    left: u64,
+}
+
+impl<R> Bounded<R> {
+    pub(crate) fn new(reader: R, most: u64) -> Self {
+        Self { reader, left: most }
+    }
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        let more = || EngineError::corrupt("This backup holds more than was backed up.");
+        self.left = self.left.checked_sub(read as u64).ok_or_else(more)?;
+        Ok(read)
+    }
+}
+
 /// An archive that can be read anywhere: a file, or an object by ranges.
 pub struct Archive<S> {
     stream: Stream<S>,
+    /// What it unpacks to, where that is on record.
+    plain_bytes: u64,
 }
 
 impl<S: Read + Seek> Archive<S> {
-    /// Looks whether it is encrypted, and opens it. A wrong password is told here, before anything is written.
+    /// Opens it as whoever asks says that it is: with a password it must be encrypted, and what is not is damaged or was
+    /// exchanged. A wrong password is told here, before anything is written.
     pub fn open(source: S, password: Option<&Secret>) -> Result<Self> {
-        Self::open_in_turn(source, password, &KeyTurn::default())
+        Self::open_in_turn(source, password.is_some(), password, &KeyTurn::default())
     }
 
-    pub(crate) fn open_in_turn(mut source: S, password: Option<&Secret>, turn: &KeyTurn) -> Result<Self> {
-        let mut start = Vec::new();
-        source.by_ref().take(AGE_MAGIC.len() as u64).read_to_end(&mut start).map_err(|error| damaged(&error))?;
-        source.seek(SeekFrom::Start(0)).map_err(|error| damaged(&error))?;
-        Ok(Self { stream: Stream::open(source, start == AGE_MAGIC, password, turn)? })
+    pub(crate) fn open_in_turn(
+        source: S,
+        is_encrypted: bool,
+        password: Option<&Secret>,
+        turn: &KeyTurn,
+    ) -> Result<Self> {
+        Ok(Self { stream: Stream::open(source, is_encrypted, password, turn)?, plain_bytes: u64::MAX })
+    }
+
+    /// The same of a backup that is on record.
+    pub(crate) fn open_stored(source: S, backup: &StoredBackup, turn: &KeyTurn) -> Result<Self> {
+        let archive = Self::open_in_turn(source, backup.is_encrypted, backup.password.as_ref(), turn)?;
+        Ok(Self { plain_bytes: backup.plain_bytes, ..archive })
     }
 
     /// All of it, in order.
@@ -109,7 +140,8 @@ impl<S: Read + Seek> Archive<S> {
     fn decode_from(&mut self, offset: u64) -> Result<impl Read + use<'_, S>> {
         self.stream.seek(SeekFrom::Start(offset)).map_err(|error| damaged(&error))?;
         let buffered = BufReader::with_capacity(BUFFER_BYTES, &mut self.stream);
-        zstd::stream::read::Decoder::with_buffer(buffered).map_err(|error| damaged(&error))
+        let decoder = zstd::stream::read::Decoder::with_buffer(buffered).map_err(|error| damaged(&error))?;
+        Ok(Bounded::new(decoder, self.plain_bytes))
     }
 
     /// The index; `None` when there is none at the end, as in files that other tools made.
@@ -130,6 +162,11 @@ impl<S: Read + Seek> Archive<S> {
             Some((_, length)) => IndexReader::new((&mut self.stream).take(length)).map(Some),
             None => Ok(None),
         }
+    }
+
+    /// What the archive says about itself; `None` where it has no index.
+    pub(crate) fn manifest(&mut self) -> Result<Option<Manifest>> {
+        Ok(self.index()?.map(|index| index.manifest))
     }
 
     /// Every entry in order, from the index where it lists them, else by reading the archive. The visitor says whether
@@ -157,21 +194,11 @@ impl<S: Read + Seek> Archive<S> {
 
     /// Entries that begin at `from` or later, by reading the archive itself.
     fn scan(&mut self, from: u64, visitor: &mut dyn FnMut(&Entry) -> Result<bool>) -> Result<()> {
-        let limit = HeaderLimit::default();
-        let mut archive = tar::Archive::new(limit.bound(self.plain()?));
-        let mut start = 0;
-        let mut entries = archive.entries().map_err(|error| damaged(&error))?;
-        while let Some(entry) = limit.next(&mut entries) {
-            let mut entry = entry.map_err(|error| damaged(&error))?;
-            let end = entry.raw_file_position() + entry.size().next_multiple_of(512);
-            let found = describe(&mut entry, start, end).map_err(|error| damaged(&error))?;
-            if let Some(found) = found.filter(|found| found.start >= from)
-                && !visitor(&found)?
-            {
+        let mut reader = Reader::new(self.plain()?);
+        while let Some((member, place)) = reader.next().map_err(|error| damaged(&error))? {
+            if place.start >= from && !visitor(&Entry::of(&member, place))? {
                 return Ok(());
             }
-            io::copy(&mut entry, &mut io::sink()).map_err(|error| damaged(&error))?;
-            start = end;
         }
         Ok(())
     }

@@ -6,10 +6,8 @@ use std::io::{self, Read};
 use holdfast_core::backup::name_text;
 use holdfast_core::run::FailureCode;
 
-use super::forward::Guard;
-use super::index::Entry;
-use super::inspect::{HeaderLimit, describe, sparse_size};
-use super::sparse::Expanded;
+use super::selection::{Selection, relative};
+use super::tar::{Expanded, Kind, Member, Reader, Time};
 use crate::error::{Result, classify};
 
 /// What is kept of a member besides its content.
@@ -18,7 +16,9 @@ pub(crate) struct Facts {
     pub mode: u32,
     pub uid: u64,
     pub gid: u64,
-    pub modified_micros: i64,
+    pub modified: Time,
+    /// It had holes; long stretches of zeros need no room.
+    pub is_sparse: bool,
 }
 
 /// Where members go. Paths are relative, without `.` and `..`.
@@ -30,79 +30,87 @@ pub(crate) trait Target {
     fn hardlink(&mut self, path: &[u8], target: &[u8]) -> io::Result<()>;
     /// Anything that is none of these, told by name.
     fn other(&mut self, path: &[u8]) -> io::Result<()>;
+    /// Access control lists and extended attributes of this member cannot be kept here.
+    fn lose_attributes(&mut self, path: &[u8]);
     /// All are there; what had to wait, such as times of folders, is done now.
     fn finish(&mut self) -> io::Result<()>;
 }
 
-/// Reads to the end and puts the chosen members into `target`. Gives how many.
+/// Reads to the end and puts what `selection` decides into `target`. `on_member` hears of each.
 pub(crate) fn unpack(
     reader: &mut dyn Read,
-    chosen: &mut dyn FnMut(&Entry) -> bool,
+    selection: &mut Selection,
+    on_member: &mut dyn FnMut(&[u8]),
     target: &mut dyn Target,
-) -> Result<u64> {
-    let unpacked = unpack_members(reader, chosen, target);
-    unpacked.map_err(|error| classify(&error, FailureCode::TargetUnwritable, "A member cannot be put in its place"))
+) -> Result<()> {
+    let unpacked = unpack_members(reader, selection, on_member, target);
+    unpacked.map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))
 }
 
 fn unpack_members(
     reader: &mut dyn Read,
-    chosen: &mut dyn FnMut(&Entry) -> bool,
-    target: &mut dyn Target,
-) -> io::Result<u64> {
-    let mut guard = Guard::default();
-    let limit = HeaderLimit::default();
-    let mut archive = tar::Archive::new(limit.bound(&mut *reader));
-    let mut count = 0;
-    let mut entries = archive.entries()?;
-    while let Some(entry) = limit.next(&mut entries) {
-        let mut entry = entry?;
-        let parts = guard.check(&mut entry)?;
-        let described = describe(&mut entry, 0, 0)?.filter(|described| chosen(described));
-        let Some(described) = described else {
-            io::copy(&mut entry, &mut io::sink())?;
-            continue;
-        };
-        count += 1;
-        place(&mut entry, &described, &parts, target).map_err(|error| {
-            crate::error::carried(&error).map_or_else(|| named(&described, &error), io::Error::from)
-        })?;
-        // What is left where it was is read all the same.
-        io::copy(&mut entry, &mut io::sink())?;
-    }
-    drop(archive);
-    io::copy(reader, &mut io::sink())?;
-    target.finish()?;
-    Ok(count)
-}
-
-fn named(entry: &Entry, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", entry.path))
-}
-
-fn place<R: Read>(
-    entry: &mut tar::Entry<'_, R>,
-    described: &Entry,
-    path: &[u8],
+    selection: &mut Selection,
+    on_member: &mut dyn FnMut(&[u8]),
     target: &mut dyn Target,
 ) -> io::Result<()> {
-    let header = entry.header();
-    let facts = Facts {
-        mode: header.mode()? & 0o7777,
-        uid: header.uid()?,
-        gid: header.gid()?,
-        modified_micros: described.modified_micros,
-    };
-    let link = entry.link_name_bytes().map(std::borrow::Cow::into_owned).unwrap_or_default();
-    match header.entry_type() {
-        tar::EntryType::Directory => target.directory(path, facts),
-        tar::EntryType::Symlink => target.symlink(path, &link, facts),
-        tar::EntryType::Link => target.hardlink(path, &super::forward::relative(&link).unwrap_or_default()),
-        kind if kind.is_file() || kind.is_contiguous() || kind.is_gnu_sparse() => match sparse_size(entry)? {
-            Some(size) => target.file(path, facts, &mut Expanded::new(entry, size)?),
-            None => target.file(path, facts, entry),
-        },
-        _ => target.other(path),
+    let mut reader = Reader::new(reader);
+    while let Some((member, _)) = reader.next()? {
+        if let Some(written) = selection.decide(&member)? {
+            on_member(&written.path);
+            place(&written, &mut reader, target).map_err(|error| unwritten(&written, &error))?;
+        }
     }
+    target.finish().map_err(|error| unplaced("the folders' times and modes", &error))
+}
+
+/// What cannot be put in its place is the target's fault, unless one of our own stages says otherwise.
+fn unwritten(member: &Member, error: &io::Error) -> io::Error {
+    unplaced(&name_text(&member.path), error)
+}
+
+fn unplaced(what: &str, error: &io::Error) -> io::Error {
+    crate::error::carried(error)
+        .unwrap_or_else(|| {
+            let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+            let code = if is_full { FailureCode::TargetFull } else { FailureCode::TargetUnwritable };
+            crate::EngineError::new(code, format!("Cannot write {what}: {error}"))
+        })
+        .into()
+}
+
+fn place<R: Read>(member: &Member, content: &mut Reader<R>, target: &mut dyn Target) -> io::Result<()> {
+    if !member.attributes.is_empty() {
+        target.lose_attributes(&member.path);
+    }
+    let facts = Facts {
+        mode: mode_without_list(member),
+        uid: member.uid,
+        gid: member.gid,
+        modified: member.modified,
+        is_sparse: member.parts.is_some(),
+    };
+    let path = relative(&member.path).unwrap_or_default();
+    match (member.kind, &member.parts) {
+        (Kind::Directory, _) => target.directory(&path, facts),
+        (Kind::Symlink, _) => target.symlink(&path, &member.link, facts),
+        (Kind::Hardlink, _) => target.hardlink(&path, &relative(&member.link).unwrap_or_default()),
+        (Kind::File, Some(parts)) => target.file(&path, facts, &mut Expanded::new(content, parts, member.size)),
+        (Kind::File, None) => target.file(&path, facts, content),
+        (Kind::CharDevice { .. } | Kind::BlockDevice { .. } | Kind::Fifo, _) => target.other(&path),
+    }
+}
+
+/// The mode of a member that loses its access control list. With a list, the group's bits are the most that anybody in
+/// the list has; without it, the group itself would get that.
+fn mode_without_list(member: &Member) -> u32 {
+    let list = member.attributes.iter().find(|(key, _)| key == b"SCHILY.acl.access");
+    let rights = list.and_then(|(_, text)| {
+        let entries = text.split(|byte| matches!(byte, b',' | b'\n'));
+        entries.into_iter().find_map(|entry| entry.trim_ascii().strip_prefix(b"group::")?.get(..3))
+    });
+    let Some(rights) = rights else { return member.mode };
+    let bits = rights.iter().zip([4, 2, 1]).filter(|(right, _)| **right != b'-').map(|(_, bit)| bit).sum::<u32>();
+    member.mode & !0o070 | bits << 3
 }
 
 /// The path of a member, for messages.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use age::stream::StreamWriter;
@@ -12,17 +13,14 @@ use holdfast_core::{Secret, random};
 use sha2::{Digest as _, Sha256};
 
 use super::frames::{Frame, Pool};
-use super::index::{Ending, IndexWriter, Manifest};
-use super::inspect::inspect;
+use super::index::{Ending, Entry, EntryKind, IndexWriter, Manifest};
+use super::inspect::{Inspected, inspect};
+use super::repack::{Readings, repack};
+use super::tar::Member;
 use super::{FRAME_BYTES, KeyTurn};
 use crate::error::{EngineError, Result, classify};
 use crate::progress::Progress;
-use crate::source::Batch;
-
-/// Where plain bytes come from. `None` is a proven end: the sender has read the exit status.
-pub(crate) trait Chunks {
-    fn next(&mut self) -> io::Result<Option<Bytes>>;
-}
+use crate::source::{Batch, Inlet};
 
 /// What was written.
 #[derive(Debug, Clone)]
@@ -32,7 +30,10 @@ pub(crate) struct Packed {
     pub stored_bytes: u64,
     pub stored_sha256: String,
     pub entries: u64,
+    /// It holds no data: nothing but folders and empty files, or no table.
+    pub is_empty: bool,
     pub notes: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// What an archive is made with.
@@ -40,7 +41,7 @@ pub(crate) struct Packing<'a> {
     pub content: Content,
     pub manifest: Manifest,
     pub pool: &'a Pool,
-    pub progress: &'a Progress,
+    pub progress: Arc<Progress>,
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as map_err hands it over")]
@@ -50,51 +51,65 @@ fn failed(error: io::Error) -> EngineError {
 
 /// Reads `source` to its end and writes the archive to `out`; gives back what is under it. Blocks, so it wants a thread
 /// of its own.
-pub(crate) fn pack<W: Write>(packing: &Packing<'_>, source: impl Chunks, out: Out<W>) -> Result<(Packed, W)> {
+pub(crate) fn pack<W: Write>(packing: &Packing<'_>, mut source: Received, out: Out<W>) -> Result<(Packed, W)> {
     let mut index = IndexWriter::new(&packing.manifest).map_err(failed)?;
-    let framer = Framer::new(packing.pool, out);
-    let mut tee = Tee { source, chunk: Bytes::new(), is_over: false, framer, progress: packing.progress };
-    let inspected = inspect(packing.content, &mut tee, FailureCode::Incomplete, &mut |entry| {
+    let mut framer = Framer::new(packing.pool, out);
+    source.progress = Some(packing.progress.clone());
+    let mut has_data = false;
+    let mut on_entry = |entry: &Entry| {
         packing.progress.add_file();
+        has_data |= match entry.kind {
+            EntryKind::Directory => false,
+            EntryKind::File => entry.size > 0,
+            _ => true,
+        };
         index.entry(entry)
-    })?;
+    };
+    let inspected = match packing.content {
+        Content::Files => repack(&mut source, &mut framer, &mut on_entry)
+            .map_err(|error| classify(&error, FailureCode::Incomplete, "The stream is not whole"))?,
+        content => {
+            let mut tee = Tee { source: &mut source, framer: &mut framer };
+            let inspected = inspect(content, &mut tee, FailureCode::Incomplete, &mut on_entry)?;
+            packing.progress.set_files(inspected.entries);
+            // What a parser leaves unread belongs to the stream all the same.
+            io::copy(&mut tee, &mut io::sink()).map_err(failed)?;
+            inspected
+        }
+    };
     if packing.content != Content::Files {
-        packing.progress.set_files(inspected.entries);
+        // A dump with notes was not understood, so its tables were not counted.
+        has_data = inspected.entries > 0 || !inspected.notes.is_empty();
     }
-    // What a parser leaves unread belongs to the stream all the same, and so does the proof that it has ended.
-    io::copy(&mut tee, &mut io::sink()).map_err(failed)?;
-    let (ended, sink) = tee.framer.finish(index, inspected.entries).map_err(failed)?;
-    Ok((Packed { entries: inspected.entries, notes: inspected.notes, ..ended }, sink))
+    // The proof that the server is done.
+    io::copy(&mut source, &mut io::sink()).map_err(failed)?;
+    let (ended, sink) = framer.finish(index, inspected.entries).map_err(failed)?;
+    let Inspected { notes, warnings, .. } = inspected;
+    Ok((Packed { is_empty: !has_data, notes, warnings, ..ended }, sink))
 }
 
 /// A reader whose every byte also goes into the archive.
-struct Tee<'a, S, W: Write> {
-    source: S,
-    chunk: Bytes,
-    is_over: bool,
-    framer: Framer<W>,
-    progress: &'a Progress,
+struct Tee<'a, R, W: Write> {
+    source: &'a mut R,
+    framer: &'a mut Framer<W>,
 }
 
-impl<S: Chunks, W: Write> Read for Tee<'_, S, W> {
+impl<R: Read, W: Write> Read for Tee<'_, R, W> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.chunk.is_empty() {
-            if self.is_over {
-                return Ok(0);
-            }
-            match self.source.next()? {
-                Some(chunk) => {
-                    self.framer.push(&chunk)?;
-                    self.progress.add_read(chunk.len() as u64);
-                    self.chunk = chunk;
-                }
-                None => self.is_over = true,
-            }
-        }
-        let length = buffer.len().min(self.chunk.len());
-        buffer[..length].copy_from_slice(&self.chunk[..length]);
-        self.chunk.advance(length);
-        Ok(length)
+        let read = self.source.read(buffer)?;
+        self.framer.push(&buffer[..read])?;
+        Ok(read)
+    }
+}
+
+impl<W: Write> Write for Framer<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.push(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -235,35 +250,93 @@ impl<W: Write> Framer<W> {
             stored_bytes: sink.bytes,
             stored_sha256: random::hex(&sink.hash.finalize()),
             entries,
+            is_empty: false,
             notes: Vec::new(),
+            warnings: Vec::new(),
         };
         Ok((packed, sink.sink))
     }
 }
 
-/// Chunks that arrive from another task; a sender that goes away without the end is a failure.
+/// What arrives from another task; a sender that goes away without the end is a failure.
 pub(crate) struct Received {
-    batches: tokio::sync::mpsc::Receiver<Result<Batch>>,
+    inlet: Inlet,
     batch: std::vec::IntoIter<Bytes>,
+    chunk: Bytes,
+    at: At,
+    progress: Option<Arc<Progress>>,
+}
+
+/// How far the sender is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum At {
+    Reading,
+    FirstEnd,
+    End,
 }
 
 impl Received {
-    pub(crate) fn new(batches: tokio::sync::mpsc::Receiver<Result<Batch>>) -> Self {
-        Self { batches, batch: Vec::new().into_iter() }
+    pub(crate) fn new(inlet: Inlet) -> Self {
+        Self { inlet, batch: Vec::new().into_iter(), chunk: Bytes::new(), at: At::Reading, progress: None }
+    }
+
+    fn receive(&mut self) -> io::Result<Batch> {
+        match self.inlet.batches.blocking_recv() {
+            Some(Ok(batch)) => Ok(batch),
+            Some(Err(error)) => Err(error.into()),
+            None => Err(EngineError::cancelled().into()),
+        }
     }
 }
 
-impl Chunks for Received {
-    fn next(&mut self) -> io::Result<Option<Bytes>> {
-        loop {
+impl Read for Received {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.chunk.is_empty() {
             if let Some(chunk) = self.batch.next() {
-                return Ok(Some(chunk));
+                if let Some(progress) = &self.progress {
+                    progress.add_read(chunk.len() as u64);
+                }
+                self.chunk = chunk;
+                continue;
             }
-            match self.batches.blocking_recv() {
-                Some(Ok(Some(batch))) => self.batch = batch.into_iter(),
-                Some(Ok(None)) => return Ok(None),
-                Some(Err(error)) => return Err(error.into()),
-                None => return Err(EngineError::cancelled().into()),
+            if self.at != At::Reading {
+                return Ok(0);
+            }
+            match self.receive()? {
+                Batch::Chunks(chunks) => self.batch = chunks.into_iter(),
+                Batch::FirstEnd => self.at = At::FirstEnd,
+                Batch::End => self.at = At::End,
+                Batch::Second { .. } => return Err(io::Error::other("a second reading that nobody asked for")),
+            }
+        }
+        let length = buffer.len().min(self.chunk.len());
+        buffer[..length].copy_from_slice(&self.chunk[..length]);
+        self.chunk.advance(length);
+        Ok(length)
+    }
+}
+
+impl Readings for Received {
+    fn again(&mut self, files: &[Member]) -> io::Result<Option<Vec<usize>>> {
+        if self.at == At::End {
+            return Ok(None);
+        }
+        let gone = |_| io::Error::from(EngineError::cancelled());
+        self.inlet.again.blocking_send(files.to_vec()).map_err(gone)?;
+        loop {
+            match self.receive()? {
+                Batch::Second { holes } => {
+                    self.at = At::Reading;
+                    return Ok(Some(holes));
+                }
+                Batch::End => {
+                    self.at = At::End;
+                    return Ok(None);
+                }
+                Batch::Chunks(chunks) if chunks.is_empty() => {}
+                Batch::Chunks(_) | Batch::FirstEnd => {
+                    return Err(io::Error::other("something follows the end of the tar archive"));
+                }
             }
         }
     }

@@ -11,7 +11,7 @@ use holdfast_core::run::FailureCode;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::{BlobStore, Shape, Stat};
+use super::{BlobStore, PartBody, Shape, Stat};
 use crate::error::Result;
 use crate::progress::Progress;
 
@@ -82,7 +82,7 @@ impl<S: BlobStore> BlobStore for Retrying<S> {
         self.persist("begin", || self.inner.begin(key)).await
     }
 
-    async fn put_part(&self, key: &str, upload_id: &str, index: usize, body: Vec<Bytes>) -> Result<String> {
+    async fn put_part(&self, key: &str, upload_id: &str, index: usize, body: PartBody) -> Result<String> {
         self.persist("put_part", || self.inner.put_part(key, upload_id, index, body.clone())).await
     }
 
@@ -156,8 +156,8 @@ impl<T: Toll> BlobStore for Tolled<T> {
         self.inner.begin(key).await
     }
 
-    async fn put_part(&self, key: &str, upload_id: &str, index: usize, body: Vec<Bytes>) -> Result<String> {
-        let size = body.iter().map(|chunk| chunk.len() as u64).sum();
+    async fn put_part(&self, key: &str, upload_id: &str, index: usize, body: PartBody) -> Result<String> {
+        let size = body.size_bytes();
         self.toll.before(size).await;
         let id = self.inner.put_part(key, upload_id, index, body).await?;
         self.toll.stored(size);

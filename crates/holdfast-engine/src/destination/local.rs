@@ -14,13 +14,13 @@ use cap_std::fs::{Dir, File, OpenOptions, OpenOptionsExt as _};
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 
-use super::{BlobStore, Shape, Stat};
+use super::{BlobStore, PartBody, PartPlan, Shape, Stat};
 use crate::error::{EngineError, Result};
 
 /// Tells the folder that was used before from an empty mount point in its place.
 const MARKER: &str = ".holdfast-destination";
 /// Written in order; a megabyte is past what a disk gains from larger writes.
-const PART_BYTES: usize = 1024 * 1024;
+const PART_BYTES: u64 = 1024 * 1024;
 /// Flushed this often: what piles up unwritten would hold up everybody else's fsync, the database's first of all.
 const FLUSH_BYTES: u64 = 32 * 1024 * 1024;
 
@@ -261,7 +261,7 @@ impl Inner {
 #[async_trait]
 impl BlobStore for Local {
     fn shape(&self, _expected_bytes: u64) -> Shape {
-        Shape { part_bytes: PART_BYTES, parallel: 1, max_parts: usize::MAX, has_tags: false }
+        Shape { parts: PartPlan::fixed(PART_BYTES), parallel: 1, has_tags: false }
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<()> {
@@ -282,9 +282,20 @@ impl BlobStore for Local {
         self.with(move |inner| inner.begin(&key)).await
     }
 
-    async fn put_part(&self, _key: &str, upload_id: &str, _index: usize, body: Vec<Bytes>) -> Result<String> {
+    async fn put_part(&self, _key: &str, upload_id: &str, _index: usize, body: PartBody) -> Result<String> {
         let id = upload_id.to_owned();
-        self.with(move |inner| inner.append(&id, &body)).await.map(|()| String::new())
+        let append = move |inner: &Inner| match body {
+            PartBody::Memory(chunks) => inner.append(&id, &chunks),
+            PartBody::File(part) => {
+                let mut offset = 0;
+                while let Some(piece) = part.piece(offset).map_err(EngineError::internal)? {
+                    offset += piece.len() as u64;
+                    inner.append(&id, &[piece])?;
+                }
+                Ok(())
+            }
+        };
+        self.with(append).await.map(|()| String::new())
     }
 
     async fn complete(&self, key: &str, upload_id: &str, _parts: Vec<String>) -> Result<()> {
@@ -300,7 +311,7 @@ impl BlobStore for Local {
     async fn stat(&self, key: &str) -> Result<Option<Stat>> {
         let path = path(key)?;
         self.with(move |inner| match inner.root.symlink_metadata(&path) {
-            Ok(meta) if meta.is_file() => Ok(Some(Stat { size: meta.len(), etag: None })),
+            Ok(meta) if meta.is_file() => Ok(Some(Stat { size: meta.len(), etag: None, is_versioned: false })),
             Ok(_) => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed(&error, "cannot look at the file")),

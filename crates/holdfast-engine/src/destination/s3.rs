@@ -11,9 +11,10 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use holdfast_core::Secret;
 use holdfast_core::run::FailureCode;
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AwsAuthorizer, AwsCredential};
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse, HttpResponseBody,
+    HttpService,
 };
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::multipart::{MultipartStore, PartId};
@@ -22,7 +23,7 @@ use object_store::{ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStore
 use reqwest::{Method, StatusCode};
 use url::{Host, Url};
 
-use super::{BlobStore, Shape, Stat};
+use super::{BlobStore, PartBody, PartLimits, Shape, SpooledPart, Stat};
 use crate::egress::{self, Egress, Limits};
 use crate::error::EngineError;
 
@@ -30,8 +31,11 @@ use crate::error::EngineError;
 const ERROR_BODY: usize = 64 * 1024;
 /// A listing page (1000 keys of up to 1 KiB each, escaped) stays below this.
 const XML_BODY: usize = 16 * 1024 * 1024;
-/// S3's own limit.
-const MAX_PARTS: usize = 10_000;
+/// Keys on one page of a listing, as S3 has it.
+const PAGE_KEYS: usize = 1000;
+/// Stores may send pages that are not full, and even empty ones; a listing in more than ten times as many pages as it
+/// needs has no end.
+const SHORT_PAGES: usize = 10;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
 #[derive(Clone)]
@@ -49,11 +53,23 @@ pub struct S3Config {
     pub egress: Egress,
     /// For one request as a whole, so it bounds how slow a link may move one part.
     pub timeout: Duration,
+    pub parts: PartLimits,
 }
 
 /// One bucket.
 pub struct S3 {
     store: AmazonS3,
+    /// Where requests go that object_store cannot make: it wants bodies in memory.
+    client: reqwest::Client,
+    egress: Arc<Egress>,
+    /// With the bucket, where it is in the host name.
+    endpoint: Url,
+    /// In front of keys, where the bucket is not in the host name.
+    bucket: Option<String>,
+    region: String,
+    credential: AwsCredential,
+    timeout: Duration,
+    parts: PartLimits,
 }
 
 impl S3 {
@@ -71,7 +87,13 @@ impl S3 {
         let egress = Arc::new(config.egress);
         let limits = Limits { connect: CONNECT_TIMEOUT.min(config.timeout), total: config.timeout };
         let client = egress::client(&endpoint, &egress, config.ca_pem.as_deref(), limits)?;
-        let transport = HttpClient::new(Transport { client, egress });
+        let transport = HttpClient::new(Transport { client: client.clone(), egress: egress.clone() });
+        let (bucket, region) = (config.path_style.then(|| config.bucket.clone()), config.region.clone());
+        let credential = AwsCredential {
+            key_id: config.access_key.reveal().to_owned(),
+            secret_key: config.secret_key.reveal().to_owned(),
+            token: None,
+        };
         let store = AmazonS3Builder::new()
             .with_endpoint(endpoint.as_str().trim_end_matches('/'))
             .with_virtual_hosted_style_request(!config.path_style)
@@ -86,8 +108,69 @@ impl S3 {
             .with_http_connector(Prepared(transport))
             .build()
             .map_err(error)?;
-        Ok(Self { store })
+        let (timeout, parts) = (config.timeout, config.parts);
+        Ok(Self { store, client, egress, endpoint, bucket, region, credential, timeout, parts })
     }
+
+    /// Sends a part from its file, signed as object_store signs the others.
+    async fn put_spooled(
+        &self,
+        key: &str,
+        upload_id: &str,
+        index: usize,
+        part: Arc<SpooledPart>,
+    ) -> Result<String, EngineError> {
+        let size = PartBody::File(part.clone()).size_bytes();
+        let mut url = self.endpoint.clone();
+        url.set_path(&encoded(&format!("{}/{}", self.bucket.as_deref().unwrap_or_default(), path(key)?)));
+        url.query_pairs_mut().append_pair("partNumber", &(index + 1).to_string()).append_pair("uploadId", upload_id);
+        self.egress.check_url(&url).map_err(|e| EngineError::new(FailureCode::ForbiddenAddress, e.to_string()))?;
+        let mut request = HttpRequest::new(HttpRequestBody::empty());
+        *request.method_mut() = Method::PUT;
+        *request.uri_mut() = url.as_str().parse().map_err(EngineError::internal)?;
+        let signer = AwsAuthorizer::new(&self.credential, "s3", &self.region);
+        signer.try_authorize(&mut request, Some(part.sha256())).map_err(error)?;
+        let timeout = self.timeout.max(Duration::from_secs(size / SLOWEST_PART_BYTES_PER_SEC));
+        let (head, _) = request.into_parts();
+        let sent = self
+            .client
+            .put(url)
+            .headers(head.headers)
+            .header(reqwest::header::CONTENT_LENGTH, size)
+            .timeout(timeout)
+            .body(reqwest::Body::wrap_stream(part.stream()))
+            .send()
+            .await;
+        let mut answer =
+            sent.map_err(|e| egress::classify(&e).unwrap_or_else(|| EngineError::internal("the request failed")))?;
+        let (status, tag) = (answer.status(), answer.headers().get(reqwest::header::ETAG).cloned());
+        if !status.is_success() {
+            let mut body = Vec::new();
+            // A broken body does not matter: the status is known already.
+            while let Ok(Some(chunk)) = answer.chunk().await {
+                body.extend_from_slice(&chunk);
+                if body.len() > ERROR_BODY {
+                    break;
+                }
+            }
+            return Err(Answer { status, code: code(&body) }.classify());
+        }
+        let tag = tag.as_ref().and_then(|tag| tag.to_str().ok());
+        let missing = || EngineError::new(FailureCode::DestinationFailed, "the store took a part without naming it");
+        tag.map(str::to_owned).ok_or_else(missing)
+    }
+}
+
+/// A path as signatures want it: everything but letters, digits and `-._~/` as its bytes in hexadecimal.
+fn encoded(path: &str) -> String {
+    let mut out = String::with_capacity(path.len() + 1);
+    for byte in path.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => out.push(byte.into()),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
 }
 
 /// The base URL, with the bucket in the host name when it belongs there.
@@ -125,25 +208,23 @@ fn path(key: &str) -> Result<Path, EngineError> {
     })
 }
 
-/// The smallest that S3 takes; some stores want all of one size, so it is chosen before the first.
-const PART_BYTES: u64 = 5 * 1024 * 1024;
-const PARALLEL_PARTS: usize = 3;
-/// Of a backup whose size nobody knows; with these, 160 GB fit.
-const UNKNOWN_PART_BYTES: u64 = 16 * 1024 * 1024;
-/// Parts are held in memory; with these, 640 GB fit into one object.
-const MAX_PART_BYTES: u64 = 64 * 1024 * 1024;
+/// Small parts that travel at once.
+const PARALLEL_PARTS: u64 = 3;
+/// A part that waits in a file may take as long as it takes at this rate, when that is longer than for other requests.
+const SLOWEST_PART_BYTES_PER_SEC: u64 = 256 * 1024;
+
+/// Cloudflare's R2 joins parts only when all but the last are of one size.
+fn wants_equal_parts(endpoint: &Url) -> bool {
+    let host = endpoint.host_str().unwrap_or_default();
+    host == "r2.cloudflarestorage.com" || host.ends_with(".r2.cloudflarestorage.com")
+}
 
 #[async_trait]
 impl BlobStore for S3 {
     fn shape(&self, expected_bytes: u64) -> Shape {
-        // Twice what is expected still fits, since estimates are wrong.
-        let needed = expected_bytes.min(1 << 50) * 2 / MAX_PARTS as u64;
-        let needed = needed.next_multiple_of(1024 * 1024);
-        let least = if expected_bytes == 0 { UNKNOWN_PART_BYTES } else { PART_BYTES };
-        let part_bytes = needed.clamp(least, MAX_PART_BYTES);
-        let parallel = usize::try_from((PARALLEL_PARTS as u64 * PART_BYTES / part_bytes).max(1)).unwrap_or(1);
-        let part_bytes = usize::try_from(part_bytes).unwrap_or(usize::MAX);
-        Shape { part_bytes, parallel, max_parts: MAX_PARTS, has_tags: true }
+        let parts = self.parts.plan(expected_bytes, wants_equal_parts(&self.endpoint));
+        let parallel = (PARALLEL_PARTS * self.parts.least_bytes / parts.first_bytes).max(1);
+        Shape { parts, parallel: usize::try_from(parallel).unwrap_or(1), has_tags: true }
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<(), EngineError> {
@@ -155,20 +236,17 @@ impl BlobStore for S3 {
         self.store.create_multipart(&path(key)?).await.map_err(error)
     }
 
-    async fn put_part(
-        &self,
-        key: &str,
-        upload_id: &str,
-        index: usize,
-        body: Vec<Bytes>,
-    ) -> Result<String, EngineError> {
-        if index >= MAX_PARTS {
+    async fn put_part(&self, key: &str, upload_id: &str, index: usize, body: PartBody) -> Result<String, EngineError> {
+        if index >= self.parts.max_parts {
             return Err(EngineError::new(
                 FailureCode::DestinationFailed,
-                "an upload can have no more than 10000 parts",
+                format!("an upload can have no more than {} parts", self.parts.max_parts),
             ));
         }
-        let body = PutPayload::from_iter(body);
+        let body = match body {
+            PartBody::Memory(chunks) => PutPayload::from_iter(chunks),
+            PartBody::File(part) => return self.put_spooled(key, upload_id, index, part).await,
+        };
         let part = self.store.put_part(&path(key)?, &upload_id.to_owned(), index, body).await.map_err(error)?;
         Ok(part.content_id)
     }
@@ -188,7 +266,11 @@ impl BlobStore for S3 {
 
     async fn stat(&self, key: &str) -> Result<Option<Stat>, EngineError> {
         match self.store.head(&path(key)?).await.map_err(error) {
-            Ok(meta) => Ok(Some(Stat { size: meta.size, etag: meta.e_tag })),
+            Ok(meta) => {
+                // Where versions were never kept, or no longer are, objects have none, or one that is called "null".
+                let is_versioned = meta.version.is_some_and(|version| version != "null");
+                Ok(Some(Stat { size: meta.size, etag: meta.e_tag, is_versioned }))
+            }
             Err(e) if e.code == FailureCode::Missing => Ok(None),
             Err(e) => Err(e),
         }
@@ -232,8 +314,13 @@ impl BlobStore for S3 {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<String>, EngineError> {
         let mut keys = Vec::new();
         let mut page_token = None;
+        let mut pages = 0;
         while keys.len() < limit {
-            let max_keys = Some((limit - keys.len()).min(1000));
+            pages += 1;
+            if pages > SHORT_PAGES * (1 + limit.div_ceil(PAGE_KEYS)) {
+                return Err(EngineError::new(FailureCode::DestinationFailed, "the store's listing does not end"));
+            }
+            let max_keys = Some((limit - keys.len()).min(PAGE_KEYS));
             let options = PaginatedListOptions { max_keys, page_token, ..Default::default() };
             let prefix = Some(prefix).filter(|p| !p.is_empty());
             let page = self.store.list_paginated(prefix, options).await.map_err(error)?;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{BlobStore, Shape};
+use super::parts::Spool;
+use super::{BlobStore, PartBody, Shape};
 use crate::error::{EngineError, Result};
 
 /// What crosses from the packing thread at once.
@@ -92,6 +94,8 @@ pub(crate) struct Upload {
     pub expected_bytes: u64,
     /// Bounds the memory of all uploads of the process together.
     pub memory: Arc<Semaphore>,
+    /// Where parts wait that are too large for memory.
+    pub spool_folder: PathBuf,
     pub journal: Arc<dyn Journal>,
     pub cancel: CancellationToken,
 }
@@ -108,6 +112,8 @@ pub(crate) struct Uploaded {
     pub size: u64,
     /// Its checksum is that of what was sent. Without it only reading back can tell.
     pub is_proven: bool,
+    /// What is deleted later stays at the destination as an older version.
+    pub is_versioned: bool,
 }
 
 /// A part that the store has taken.
@@ -118,9 +124,41 @@ struct SentPart {
 }
 
 struct Part {
-    chunks: Vec<Bytes>,
-    bytes: usize,
+    body: PartBody,
     permit: Option<OwnedSemaphorePermit>,
+}
+
+/// A part that is being gathered.
+enum Gathering {
+    Memory(Vec<Bytes>, u64),
+    File(Spool),
+}
+
+impl Gathering {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Memory(_, bytes) => *bytes,
+            Self::File(spool) => spool.bytes(),
+        }
+    }
+
+    async fn push(self, chunk: Bytes) -> Result<Self> {
+        match self {
+            Self::Memory(mut chunks, bytes) => {
+                let bytes = bytes + chunk.len() as u64;
+                chunks.push(chunk);
+                Ok(Self::Memory(chunks, bytes))
+            }
+            Self::File(spool) => spool.push(chunk).await.map(Self::File),
+        }
+    }
+
+    fn finish(self) -> PartBody {
+        match self {
+            Self::Memory(chunks, _) => PartBody::Memory(chunks),
+            Self::File(spool) => PartBody::File(spool.finish()),
+        }
+    }
 }
 
 impl Upload {
@@ -145,15 +183,15 @@ impl Upload {
     async fn store_all(&self, chunks: &mut mpsc::Receiver<Message>, begun: &OnceLock<String>) -> Result<Uploaded> {
         let shape = self.store.shape(self.expected_bytes);
         self.journal.upload_begins(&self.key).await?;
-        let first = match self.next_part(chunks, shape).await? {
+        let (first, is_last) = self.next_part(chunks, shape, 0, 0).await?;
+        if let (PartBody::Memory(chunks), true) = (&first.body, is_last) {
             // Small enough for one request, which is whole or not at all.
-            (part, true) => return self.put_whole(part, shape).await,
-            (part, false) => part,
-        };
+            return self.put_whole(chunks.concat().into(), shape).await;
+        }
         let upload_id = self.store.begin(&self.key).await?;
         let upload_id = begun.get_or_init(|| upload_id);
         self.journal.upload_begun(&self.key, upload_id).await?;
-        self.put_parts(upload_id, first, chunks, shape).await
+        self.put_parts(upload_id, (first, is_last), chunks, shape).await
     }
 
     /// Whatever the reason, nothing partial stays. What cannot be removed now is in the journal.
@@ -166,30 +204,38 @@ impl Upload {
         }
     }
 
-    /// Gathers one part; true when the stream has ended with it.
-    async fn next_part(&self, chunks: &mut mpsc::Receiver<Message>, shape: Shape) -> Result<(Part, bool)> {
-        let permits = u32::try_from(shape.part_bytes.div_ceil(PERMIT_BYTES)).map_err(EngineError::internal)?;
-        let (mut part, mut is_last) = (Part { chunks: Vec::new(), bytes: 0, permit: None }, false);
-        while part.bytes < shape.part_bytes && !is_last {
+    /// Gathers the part of this number, after so much was sent; true when the stream has ended with it.
+    async fn next_part(
+        &self,
+        chunks: &mut mpsc::Receiver<Message>,
+        shape: Shape,
+        index: usize,
+        sent_bytes: u64,
+    ) -> Result<(Part, bool)> {
+        let wanted = shape.parts.part_bytes(index, sent_bytes);
+        let is_spooled = wanted > shape.parts.limits.in_memory_bytes;
+        let permits = if is_spooled { 1 } else { wanted.div_ceil(PERMIT_BYTES as u64) };
+        let permits = u32::try_from(permits).map_err(EngineError::internal)?;
+        let (mut gathering, mut permit, mut is_last) = (Gathering::Memory(Vec::new(), 0), None, false);
+        if is_spooled {
+            gathering = Gathering::File(Spool::create(&self.spool_folder).await?);
+        }
+        while gathering.bytes() < wanted && !is_last {
             match chunks.recv().await {
-                Some(Message::Chunk(chunk)) => {
-                    part.bytes += chunk.len();
-                    part.chunks.push(chunk);
-                }
+                Some(Message::Chunk(chunk)) => gathering = gathering.push(chunk).await?,
                 Some(Message::End) => is_last = true,
                 None => return Err(EngineError::cancelled()),
             }
             // Only once there is something to hold: a source that sends nothing takes nobody's memory.
-            if part.permit.is_none() {
-                let permit = self.memory.clone().acquire_many_owned(permits).await;
-                part.permit = Some(permit.map_err(EngineError::internal)?);
+            if permit.is_none() {
+                let acquired = self.memory.clone().acquire_many_owned(permits).await;
+                permit = Some(acquired.map_err(EngineError::internal)?);
             }
         }
-        Ok((part, is_last))
+        Ok((Part { body: gathering.finish(), permit }, is_last))
     }
 
-    async fn put_whole(&self, part: Part, shape: Shape) -> Result<Uploaded> {
-        let body: Bytes = part.chunks.concat().into();
+    async fn put_whole(&self, body: Bytes, shape: Shape) -> Result<Uploaded> {
         let digest = random::hex(&Md5::digest(&body));
         let size = body.len() as u64;
         self.store.put(&self.key, body).await?;
@@ -199,32 +245,34 @@ impl Upload {
     async fn put_parts(
         &self,
         upload_id: &str,
-        first: Part,
+        first: (Part, bool),
         chunks: &mut mpsc::Receiver<Message>,
         shape: Shape,
     ) -> Result<Uploaded> {
         let mut under_way: VecDeque<AbortOnDropHandle<Result<SentPart>>> = VecDeque::new();
         let mut sent = Vec::new();
-        let (mut size, mut index, mut part, mut is_last) = (0_u64, 0, first, false);
+        let ((mut part, mut is_last), mut size, mut index) = (first, 0_u64, 0);
         loop {
-            if part.bytes > 0 {
-                if index == shape.max_parts {
+            let bytes = part.body.size_bytes();
+            if bytes > 0 {
+                size += bytes;
+                let limits = shape.parts.limits;
+                if index == limits.max_parts || size > limits.max_object_bytes {
                     return Err(EngineError::new(
                         FailureCode::TooLarge,
-                        "This backup has more parts than S3 can join.",
+                        "This backup is larger than one object can be at this destination.",
                     ));
                 }
                 while under_way.len() >= shape.parallel {
                     sent.push(finished(&mut under_way).await?);
                 }
-                size += part.bytes as u64;
                 under_way.push_back(AbortOnDropHandle::new(self.send_part(upload_id, index, part, shape)));
                 index += 1;
             }
             if is_last {
                 break;
             }
-            (part, is_last) = self.next_part(chunks, shape).await?;
+            (part, is_last) = self.next_part(chunks, shape, index, size).await?;
         }
         while !under_way.is_empty() {
             sent.push(finished(&mut under_way).await?);
@@ -247,20 +295,27 @@ impl Upload {
     fn send_part(&self, upload_id: &str, index: usize, part: Part, shape: Shape) -> JoinHandle<Result<SentPart>> {
         let (store, key, upload_id) = (self.store.clone(), self.key.clone(), upload_id.to_owned());
         tokio::spawn(async move {
-            let Part { chunks, permit, .. } = part;
+            let Part { body, permit } = part;
             // Beside the request, on a thread that may be busy for a while.
-            let digest = shape.has_tags.then(|| {
-                let chunks = chunks.clone();
-                tokio::task::spawn_blocking(move || {
-                    let mut hash = Md5::new();
-                    chunks.iter().for_each(|chunk| hash.update(chunk));
-                    random::hex(&hash.finalize())
-                })
-            });
-            let id = store.put_part(&key, &upload_id, index, chunks).await?;
+            let digest = match &body {
+                PartBody::Memory(chunks) if shape.has_tags => {
+                    let chunks = chunks.clone();
+                    Some(tokio::task::spawn_blocking(move || {
+                        let mut hash = Md5::new();
+                        chunks.iter().for_each(|chunk| hash.update(chunk));
+                        random::hex(&hash.finalize())
+                    }))
+                }
+                PartBody::Memory(_) | PartBody::File(_) => None,
+            };
+            let spooled_digest = match &body {
+                PartBody::File(part) => Some(part.md5().to_owned()),
+                PartBody::Memory(_) => None,
+            };
+            let id = store.put_part(&key, &upload_id, index, body).await?;
             let digest = match digest {
                 Some(digest) => Some(digest.await.map_err(EngineError::internal)?),
-                None => None,
+                None => spooled_digest,
             };
             drop(permit);
             Ok(SentPart { id, digest })
@@ -277,8 +332,9 @@ impl Upload {
         if stat.size != size {
             return failed(format!("The destination has {} bytes of a backup of {size}.", stat.size));
         }
+        let is_versioned = stat.is_versioned;
         let tag = stat.etag.map(|etag| etag.trim_matches('"').to_lowercase());
-        Ok(Uploaded { size, is_proven: !shape.has_tags || (tag.is_some() && tag == digest) })
+        Ok(Uploaded { size, is_proven: !shape.has_tags || (tag.is_some() && tag == digest), is_versioned })
     }
 }
 
@@ -307,7 +363,136 @@ fn composite_etag(parts: &[SentPart]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_core::Secret;
+    use holdfast_testkit::{Fault, S3Server};
+
     use super::*;
+    use crate::destination::{PartLimits, RetryPolicy, Retrying, S3, S3Config};
+    use crate::egress::Egress;
+
+    struct NoJournal;
+
+    #[async_trait]
+    impl Journal for NoJournal {
+        async fn upload_begins(&self, _key: &str) -> Result<()> {
+            Ok(())
+        }
+
+        async fn upload_begun(&self, _key: &str, _upload_id: &str) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    const MIB: u64 = 1024 * 1024;
+
+    /// Parts of 5 MiB, which is the least that moto takes; they grow after two and wait in files above 6 MiB.
+    const SMALL: PartLimits = PartLimits {
+        least_bytes: 5 * MIB,
+        most_bytes: 11 * MIB,
+        max_parts: 6,
+        max_object_bytes: 60 * MIB,
+        unknown_bytes: 5 * MIB,
+        in_memory_bytes: 6 * MIB,
+        equal_parts: 2,
+        growth_share: 1,
+    };
+
+    fn store(endpoint: &str) -> Arc<dyn BlobStore> {
+        let config = S3Config {
+            endpoint: Some(endpoint.to_owned()),
+            bucket: "growing".to_owned(),
+            region: "us-east-1".to_owned(),
+            path_style: true,
+            access_key: Secret::new(S3Server::ACCESS_KEY),
+            secret_key: Secret::new(S3Server::SECRET_KEY),
+            ca_pem: None,
+            egress: Egress { allow_private: true, allowed: Vec::new() },
+            timeout: Duration::from_secs(60),
+            parts: SMALL,
+        };
+        let millis = Duration::from_millis;
+        let retry =
+            RetryPolicy { first_wait: millis(1), longest_wait: millis(5), give_up_after: Duration::from_secs(20) };
+        Arc::new(Retrying::new(S3::new(config).unwrap(), retry))
+    }
+
+    async fn upload(store: &Arc<dyn BlobStore>, key: &str, expected_bytes: u64, body: &[u8]) -> Result<Uploaded> {
+        let folder = tempfile::tempdir().unwrap();
+        let upload = Upload {
+            store: store.clone(),
+            key: key.to_owned(),
+            expected_bytes,
+            memory: Arc::new(Semaphore::new(16)),
+            spool_folder: folder.path().to_owned(),
+            journal: Arc::new(NoJournal),
+            cancel: CancellationToken::new(),
+        };
+        let (mut sink, written) = Sink::new();
+        let body = body.to_vec();
+        let writing = tokio::task::spawn_blocking(move || sink.write_all(&body).and_then(|()| sink.finish()));
+        let uploaded = upload.start(written).await.unwrap();
+        // An upload that failed takes no more; it says why itself.
+        let _ = writing.await.unwrap();
+        uploaded
+    }
+
+    async fn check_growing(endpoint: &str) {
+        let store = store(endpoint);
+        for (key, expected, bytes, parts) in [
+            ("small object", 0, 3 * MIB, 0),
+            // 5, 5, 10, 11 and the rest.
+            ("a/growing +ü&=?.tar.zst", 0, 36 * MIB + 5, 5),
+            ("expected to be large", 30 * MIB, 2 * MIB, 1),
+            ("as expected", 10 * MIB, 19 * MIB, 2),
+        ] {
+            let body = holdfast_testkit::random(7, usize::try_from(bytes).unwrap());
+            let uploaded = upload(&store, key, expected, &body).await.unwrap();
+            assert_eq!(uploaded, Uploaded { size: bytes, is_proven: true, is_versioned: false }, "{key}");
+            assert!(store.read(key, 0..bytes).await.unwrap() == body, "{key} is what was sent");
+            let tag = store.stat(key).await.unwrap().unwrap().etag.unwrap();
+            let count = tag.trim_matches('"').split_once('-').map_or(0, |(_, count)| count.parse().unwrap());
+            assert_eq!(count, parts, "{key}: {tag}");
+        }
+        let body = holdfast_testkit::random(8, usize::try_from(55 * MIB).unwrap());
+        let refused = upload(&store, "too large", 0, &body).await.unwrap_err();
+        assert_eq!(refused.code, FailureCode::TooLarge);
+        assert_eq!(store.stat("too large").await.unwrap(), None);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn parts_grow_and_large_ones_come_from_files() {
+        let server = S3Server::start(&["growing"]).await.unwrap();
+        check_growing(&server.endpoint()).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn parts_from_files_are_sent_again_when_the_store_stumbles() {
+        let server = S3Server::start(&["growing"]).await.unwrap();
+        let count = std::sync::atomic::AtomicUsize::new(0);
+        server.set_hook(move |method, _, query| {
+            let is_part = method == "PUT" && query.contains("partNumber");
+            let number = if is_part { count.fetch_add(1, std::sync::atomic::Ordering::SeqCst) } else { 1 };
+            match number % 4 {
+                0 => Some(Fault::Status(503, "SlowDown")),
+                2 => Some(Fault::Reset),
+                _ => None,
+            }
+        });
+        check_growing(&server.endpoint()).await;
+    }
+
+    /// A second opinion: another implementation of S3, where it is installed.
+    #[expect(clippy::print_stderr, reason = "a test that leaves something out says so")]
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn moto_joins_parts_that_grow() {
+        let Ok(endpoint) = std::env::var("TEST_MOTO_URL") else {
+            eprintln!("skipped: `cargo xtask test` starts moto and runs this");
+            return;
+        };
+        let made = reqwest::Client::new().put(format!("{endpoint}/growing")).send().await.unwrap();
+        assert!(made.status().is_success());
+        check_growing(&endpoint).await;
+    }
 
     #[test]
     fn composite_tags_are_those_of_s3() {

@@ -7,9 +7,10 @@ use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 
 use super::Outlet;
+use crate::archive::MysqlFacts;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::remote::{self, Answer, RemoteSettings, end_of, ended, next_chunk};
+use crate::remote::{self, Answer, Pace, RemoteSettings, Script, end_of, ended};
 use crate::ssh::{Connection, Exit, Process};
 
 /// Who to be in the database.
@@ -35,7 +36,6 @@ const EXIT_NO_TOOL: u32 = 98;
 /// Reads user and password from the first two lines of standard input. With a password the server is asked over TCP,
 /// since its socket mostly believes the system user alone; `PGHOST` of the account wins.
 const PG_LOGIN: &str = r#"
-LC_ALL=C; export LC_ALL
 IFS= read -r u; IFS= read -r w
 [ -z "$u" ] || { PGUSER=$u; export PGUSER; }
 [ -z "$w" ] || { PGPASSWORD=$w; export PGPASSWORD; PGHOST=${PGHOST:-localhost}; export PGHOST; }
@@ -45,7 +45,6 @@ unset u w
 
 /// The two lines are lines of an option file, which the client gets as a document of its own.
 const MYSQL_LOGIN: &str = r#"
-LC_ALL=C; export LC_ALL
 IFS= read -r u; IFS= read -r w
 "#;
 /// Follows the client's command. Standard input is done with by then.
@@ -75,15 +74,20 @@ impl Login {
 }
 
 /// A PostgreSQL script with the login before it.
-pub(crate) fn postgres(script: &str, words: &[&str]) -> String {
-    remote::command(&format!("{PG_LOGIN}{script}"), words)
+pub(crate) fn postgres(script: &str, words: &[&str]) -> Script {
+    Script::new(&format!("{PG_LOGIN}{script}"), words)
 }
 
-/// A script that runs the first of these clients with its options from a document; `{}` in `line` is the client.
-pub(crate) fn mysql(clients: [&str; 2], line: &str, redirect: &str, words: &[&str]) -> String {
+/// A script that runs the first of these clients with its options from a document.
+pub(crate) fn mysql(clients: [&str; 2], line: &str, redirect: &str, words: &[&str]) -> Script {
+    mysql_prepared(clients, "", line, redirect, words)
+}
+
+/// The same after lines of its own, to which `$t` is the client.
+fn mysql_prepared(clients: [&str; 2], prepare: &str, line: &str, redirect: &str, words: &[&str]) -> Script {
     let [first, second] = clients;
-    let find = format!("t=$(command -v {first} || command -v {second}) || exit {EXIT_NO_TOOL}\n");
-    remote::command(&format!("{MYSQL_LOGIN}{find}exec \"$t\" {line} {redirect}{MYSQL_OPTIONS}"), words)
+    let find = format!("t=$(command -v {first} || command -v {second}) || exit {EXIT_NO_TOOL}\n{prepare}");
+    Script::new(&format!("{MYSQL_LOGIN}{find}exec \"$t\" {line} {redirect}{MYSQL_OPTIONS}"), words)
 }
 
 const MYSQL_DUMP: [&str; 2] = ["mariadb-dump", "mysqldump"];
@@ -94,22 +98,30 @@ pub(crate) fn pg_name(name: &str) -> String {
     format!("dbname='{}'", name.replace('\\', "\\\\").replace('\'', "\\'"))
 }
 
-/// A table as `pg_dump`'s patterns read it: quoted, so that no sign in it is a pattern.
-fn pg_table(name: &str) -> String {
-    let quoted = |part: &str| format!("\"{}\"", part.replace('"', "\"\""));
-    match name.split_once('.') {
-        Some((schema, table)) => format!("{}.{}", quoted(schema), quoted(table)),
-        None => format!("*.{}", quoted(name)),
+/// A table as a database lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Table {
+    pub schema: String,
+    pub name: String,
+}
+
+impl Table {
+    /// Whether somebody meant this one. A name may hold a dot itself.
+    pub(super) fn is(&self, text: &str) -> bool {
+        self.name == text
+            || text.strip_prefix(&self.schema).and_then(|rest| rest.strip_prefix('.')) == Some(self.name.as_str())
+    }
+
+    /// As `pg_dump`'s patterns read it: quoted, so that no sign in it is a pattern.
+    fn pg_pattern(&self) -> String {
+        let quoted = |part: &str| format!("\"{}\"", part.replace('"', "\"\""));
+        format!("{}.{}", quoted(&self.schema), quoted(&self.name))
     }
 }
 
-/// Text as an SQL literal of either engine, without any quoting to get wrong.
+/// Text as an SQL literal of MySQL, without any quoting to get wrong.
 pub(crate) fn mysql_text(text: &str) -> String {
     format!("CONVERT(X'{}' USING utf8mb4)", holdfast_core::random::hex(text.as_bytes()))
-}
-
-pub(crate) fn pg_text(text: &str) -> String {
-    format!("convert_from(decode('{}', 'hex'), 'UTF8')", holdfast_core::random::hex(text.as_bytes()))
 }
 
 /// Which engine it is, and so what the backup will hold.
@@ -130,7 +142,7 @@ command -v pg_dump >/dev/null 2>&1 && echo postgresql
 { command -v mariadb-dump || command -v mysqldump; } >/dev/null 2>&1 && echo mysql
 exit 0
 "#;
-    let answer = remote::ask(connection, settings, context, &remote::command(LOOK, &[]), "").await?;
+    let answer = remote::ask(connection, settings, context, &Script::new(LOOK, &[]), "").await?;
     let found: Vec<DatabaseEngine> =
         String::from_utf8_lossy(&answer.stdout).lines().filter_map(DatabaseEngine::parse).collect();
     match found[..] {
@@ -194,7 +206,7 @@ pub(crate) async fn query(
 ) -> Result<Answer> {
     let command = match engine {
         DatabaseEngine::Postgresql => postgres(
-            "command -v psql >/dev/null 2>&1 || exit 98\nexec psql --no-psqlrc --no-password --quiet --tuples-only \
+            "command -v psql >/dev/null 2>&1 || exit 98\nPGCLIENTENCODING=UTF8; export PGCLIENTENCODING\nexec psql --no-psqlrc --no-password --quiet --tuples-only \
              --no-align --dbname=\"$1\" --command=\"$2\"",
             &[&pg_name(database), sql],
         ),
@@ -219,14 +231,27 @@ pub(crate) async fn pump(
 ) -> Result<()> {
     let excluded = known_excluded(connection, source, engine, settings, context).await?;
     let (tool, command) = dump_command(source, engine, &excluded);
-    let Process { mut stdin, mut stdout, .. } = connection.exec(&command).await?;
+    let Process { mut stdin, mut stdout, control } = command.start(connection).await?;
     let login = source.login.lines(engine);
     let _unwanted = stdin.write_all(login.into_bytes()).await;
     let _unwanted = stdin.close().await;
-    while let Some(chunk) = next_chunk(&mut stdout, settings.stall, &context.cancel).await? {
-        outlet.send(chunk).await?;
+    let reading = async {
+        let mut pace = Pace::new(settings.stall);
+        while let Some(chunk) = pace.next(&mut stdout, &context.cancel).await? {
+            outlet.send(chunk).await?;
+        }
+        end_of(&mut stdout, settings.stall, &context.cancel).await
+    };
+    let exit = match reading.await {
+        Ok(exit) => exit,
+        Err(error) => {
+            remote::stop(connection, &control, stdout.process_id(), context).await;
+            return Err(error);
+        }
+    };
+    if !stdout.has_started() {
+        return Err(remote::no_commands());
     }
-    let exit = end_of(&mut stdout, settings.stall, &context.cancel).await?;
     let lines = remote::lines(stdout.stderr());
     if exit.success() {
         for line in &lines {
@@ -237,43 +262,78 @@ pub(crate) async fn pump(
     Err(explain(tool, &exit, &lines, context))
 }
 
-fn dump_command(source: &DatabaseSource, engine: DatabaseEngine, excluded: &[String]) -> (&'static str, String) {
+fn dump_command(source: &DatabaseSource, engine: DatabaseEngine, excluded: &[Table]) -> (&'static str, Script) {
     match Content::of_database(engine, source.name.is_some()) {
-        Content::PostgresDatabase => {
-            let script = "command -v pg_dump >/dev/null 2>&1 || exit 98\n\
-                exec pg_dump --format=custom --compress=0 --no-password \"$@\"";
-            let mut words = vec![format!("--dbname={}", pg_name(source.name.as_deref().unwrap_or_default()))];
-            words.extend(excluded.iter().map(|table| format!("--exclude-table={}", pg_table(table))));
-            let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            ("pg_dump", postgres(script, &words))
-        }
-        Content::PostgresCluster => {
-            let script =
-                "command -v pg_dumpall >/dev/null 2>&1 || exit 98\nexec pg_dumpall --clean --if-exists --no-password";
-            ("pg_dumpall", postgres(script, &[]))
-        }
-        _ => {
-            const OPTIONS: &str = "--defaults-extra-file=/dev/stdin --single-transaction --quick --routines --triggers \
-                --events --hex-blob --no-tablespaces --default-character-set=utf8mb4 \"$@\"";
+        Content::PostgresDatabase => ("pg_dump", pg_dump(source.name.as_deref().unwrap_or_default(), excluded)),
+        Content::Files
+        | Content::PostgresCluster
+        | Content::PostgresServer
+        | Content::MysqlDatabase
+        | Content::MysqlServer => {
+            // Options that only some of the tools know: the history of versioned tables, and no word about which
+            // transactions a server has seen, which would keep the dump out of the server it came from.
+            const OPTIONS: &str = "--defaults-extra-file=/dev/stdin $h $g $c --single-transaction --quick --routines \
+                --triggers --events --hex-blob --no-tablespaces --default-character-set=utf8mb4 \"$@\"";
+            const KNOWN: &str = "o=$(\"$t\" --help 2>/dev/null)\n\
+                case $o in *--dump-history*) h=--dump-history ;; *) h= ;; esac\n\
+                case $o in *--set-gtid-purged*) g=--set-gtid-purged=OFF ;; *) g= ;; esac\n\
+                case $o in *--column-statistics*) c=--column-statistics=0 ;; *) c= ;; esac\n";
+            let ignored = excluded.iter().map(|table| format!("--ignore-table={}.{}", table.schema, table.name));
             let words: Vec<String> = match &source.name {
-                Some(name) => {
-                    let ignored = excluded.iter().map(|table| format!("--ignore-table={}", mysql_table(name, table)));
-                    ignored.chain(["--".to_owned(), name.clone()]).collect()
-                }
-                None => {
-                    let ignored = excluded.iter().map(|table| format!("--ignore-table={table}"));
-                    ignored.chain(["--all-databases".to_owned()]).collect()
-                }
+                Some(name) => ignored.chain(["--".to_owned(), name.clone()]).collect(),
+                None => ignored.chain(["--all-databases".to_owned()]).collect(),
             };
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            ("mysqldump", mysql(MYSQL_DUMP, OPTIONS, "", &words))
+            ("mysqldump", mysql_prepared(MYSQL_DUMP, KNOWN, OPTIONS, "", &words))
         }
     }
 }
 
-fn mysql_table(database: &str, table: &str) -> String {
-    let prefix = format!("{database}.");
-    if table.starts_with(&prefix) { table.to_owned() } else { format!("{prefix}{table}") }
+/// One database in the custom format.
+pub(crate) fn pg_dump(name: &str, excluded: &[Table]) -> Script {
+    let script = "command -v pg_dump >/dev/null 2>&1 || exit 98\n\
+        exec pg_dump --format=custom --compress=0 --no-password \"$@\"";
+    let mut words = vec![format!("--dbname={}", pg_name(name))];
+    words.extend(excluded.iter().map(|table| format!("--exclude-table={}", table.pg_pattern())));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    postgres(script, &words)
+}
+
+/// All tables of a database, or of all databases of a MySQL server.
+pub(crate) async fn list_tables(
+    connection: &Connection,
+    source: &DatabaseSource,
+    engine: DatabaseEngine,
+    settings: &RemoteSettings,
+    context: &Context,
+) -> Result<Vec<Table>> {
+    // Names may hold anything, so they come as hexadecimal digits.
+    let (database, sql) = match (&source.name, engine) {
+        (name, DatabaseEngine::Postgresql) => (
+            name.as_deref().unwrap_or("postgres"),
+            "SELECT encode(convert_to(schemaname, 'UTF8'), 'hex') || ' ' || encode(convert_to(tablename, 'UTF8'), \
+             'hex') FROM pg_tables"
+                .to_owned(),
+        ),
+        (name, DatabaseEngine::Mysql) => {
+            let only = name.as_ref().map(|name| format!(" WHERE table_schema = {}", mysql_text(name)));
+            let select = "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name)) FROM information_schema.tables";
+            ("", format!("{select}{}", only.unwrap_or_default()))
+        }
+    };
+    let answer = query(connection, engine, database, &sql, &source.login, settings, context).await?;
+    if !answer.exit.success() {
+        return Err(explain("The database client", &answer.exit, &answer.stderr, context));
+    }
+    let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+    let tables = text.lines().filter_map(|line| line.split_once(' '));
+    Ok(tables.filter_map(|(schema, name)| Some(Table { schema: unhex(schema)?, name: unhex(name)? })).collect())
+}
+
+pub(crate) fn unhex(text: &str) -> Option<String> {
+    let digits: Vec<u32> = text.trim().chars().map(|c| c.to_digit(16)).collect::<Option<_>>()?;
+    let bytes = digits.chunks(2).map(|pair| Some(u8::try_from(pair[0] * 16 + pair.get(1)?).unwrap_or_default()));
+    String::from_utf8(bytes.collect::<Option<_>>()?).ok()
 }
 
 /// The excluded tables that exist; a misspelt one is told, not silently ignored.
@@ -283,41 +343,63 @@ async fn known_excluded(
     engine: DatabaseEngine,
     settings: &RemoteSettings,
     context: &Context,
-) -> Result<Vec<String>> {
+) -> Result<Vec<Table>> {
     if source.excluded_tables.is_empty() {
         return Ok(Vec::new());
     }
-    let content = Content::of_database(engine, source.name.is_some());
-    if content == Content::PostgresCluster {
-        context.log.warn("Tables cannot be excluded from a dump of all databases; everything is in it.");
-        return Ok(Vec::new());
+    let tables = list_tables(connection, source, engine, settings, context).await?;
+    for text in &source.excluded_tables {
+        if !tables.iter().any(|table| table.is(text)) {
+            context.log.warn(format!("The excluded table {text} does not exist."));
+        }
     }
-    let (database, sql) = match (&source.name, engine) {
-        (Some(name), DatabaseEngine::Postgresql) => (
-            name.as_str(),
-            "SELECT schemaname || '.' || tablename FROM pg_tables UNION SELECT tablename FROM pg_tables".to_owned(),
-        ),
-        (Some(name), DatabaseEngine::Mysql) => (
-            "",
-            format!(
-                "SELECT table_name FROM information_schema.tables WHERE table_schema = {0} UNION \
-                 SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables WHERE table_schema = {0}",
-                mysql_text(name)
-            ),
-        ),
-        (None, _) => ("", "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables".to_owned()),
+    Ok(tables.into_iter().filter(|table| source.excluded_tables.iter().any(|text| table.is(text))).collect())
+}
+
+/// How a MySQL or MariaDB database is set up, for whoever makes it again; and a word about tables that change while
+/// they are dumped.
+pub(crate) async fn mysql_facts(
+    connection: &Connection,
+    source: &DatabaseSource,
+    settings: &RemoteSettings,
+    context: &Context,
+) -> Result<Option<MysqlFacts>> {
+    const ENGINE: DatabaseEngine = DatabaseEngine::Mysql;
+    let own = match &source.name {
+        Some(name) => format!("table_schema = {}", mysql_text(name)),
+        None => "table_schema NOT IN ('information_schema', 'performance_schema', 'mysql', 'sys')".to_owned(),
     };
-    let answer = query(connection, engine, database, &sql, &source.login, settings, context).await?;
-    if !answer.exit.success() {
-        return Err(explain("The database client", &answer.exit, &answer.stderr, context));
+    let unsafe_tables = format!(
+        "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name)) FROM information_schema.tables WHERE {own} AND \
+         table_type = 'BASE TABLE' AND engine NOT IN ('InnoDB', 'RocksDB', 'TokuDB', 'ndbcluster') LIMIT 20"
+    );
+    let answer = query(connection, ENGINE, "", &unsafe_tables, &source.login, settings, context).await?;
+    if answer.exit.success() {
+        let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+        let names: Vec<String> = text
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .filter_map(|(schema, name)| Some(format!("{}.{}", unhex(schema)?, unhex(name)?)))
+            .collect();
+        if !names.is_empty() {
+            context.log.warn(format!(
+                "These tables have no transactions; if they changed during the backup, it may hold them half changed: {}",
+                names.join(", ")
+            ));
+        }
     }
-    let names = String::from_utf8_lossy(&answer.stdout).into_owned();
-    let (known, unknown): (Vec<String>, Vec<String>) =
-        source.excluded_tables.iter().cloned().partition(|table| names.lines().any(|name| name == table));
-    for table in unknown {
-        context.log.warn(format!("The excluded table {table} does not exist."));
-    }
-    Ok(known)
+    let Some(name) = &source.name else { return Ok(None) };
+    let sql = format!(
+        "SELECT CONCAT(default_character_set_name, ' ', default_collation_name) FROM information_schema.schemata \
+         WHERE schema_name = {}",
+        mysql_text(name)
+    );
+    let answer = query(connection, ENGINE, "", &sql, &source.login, settings, context).await?;
+    let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+    Ok(text.trim().split_once(' ').filter(|_| answer.exit.success()).map(|(character_set, collation)| MysqlFacts {
+        character_set: character_set.to_owned(),
+        collation: collation.to_owned(),
+    }))
 }
 
 /// Why a database tool failed, from what it says.
@@ -338,7 +420,7 @@ pub(crate) fn explain(tool: &str, exit: &Exit, lines: &[String], context: &Conte
             FailureCode::DatabaseUnreachable,
             &["Connection refused", "could not connect", "Can't connect", "connection to server on socket"],
         ),
-        (FailureCode::DestinationFull, &["No space left on device"]),
+        (FailureCode::TargetFull, &["No space left on device", "is full", "Disk full"]),
     ];
     for line in lines {
         context.log.line(line);
@@ -353,7 +435,9 @@ pub(crate) fn explain(tool: &str, exit: &Exit, lines: &[String], context: &Conte
         let fits = |signs: &&[&str]| lines.iter().any(|line| signs.iter().any(|sign| line.contains(sign)));
         SIGNS.iter().find(|(_, signs)| fits(signs)).map_or(FailureCode::RemoteFailed, |(code, _)| *code)
     };
-    let said = lines.first().map(|line| format!(": {line}")).unwrap_or_default();
+    // Some clients show the statement before they say what is wrong with it.
+    let telling = lines.iter().find(|line| line.contains("ERROR") || line.contains("error:")).or(lines.first());
+    let said = telling.map(|line| format!(": {line}")).unwrap_or_default();
     EngineError::new(code, context.log.redacted(&format!("{tool} {}{said}", ended(exit))))
 }
 
@@ -365,10 +449,11 @@ mod tests {
     fn names_are_names_whatever_is_in_them() {
         assert_eq!(pg_name("host=evil port=1"), "dbname='host=evil port=1'");
         assert_eq!(pg_name(r"a'b\c"), r"dbname='a\'b\\c'");
-        assert_eq!(pg_table("public.t*"), "\"public\".\"t*\"");
-        assert_eq!(pg_table("a\"b"), "*.\"a\"\"b\"");
-        assert_eq!(mysql_table("shop", "t"), "shop.t");
-        assert_eq!(mysql_table("shop", "shop.t"), "shop.t");
+        let table = |schema: &str, name: &str| Table { schema: schema.to_owned(), name: name.to_owned() };
+        assert_eq!(table("public", "t*").pg_pattern(), "\"public\".\"t*\"");
+        assert!(table("public", "a.b").is("a.b") && table("a", "b").is("a.b") && !table("a", "b").is("a.bc"));
+        assert_eq!(unhex("c3bc2e"), Some("ü.".to_owned()));
+        assert_eq!((unhex("zz"), unhex("c")), (None, None));
         let login = Login { username: Some("a\"b".into()), password: Some(Secret::new(r#"p\w"d#'"#)) };
         assert_eq!(login.mysql_lines(), "user=\"a\\\"b\"\npassword=\"p\\\\w\\\"d#'\"\n");
     }

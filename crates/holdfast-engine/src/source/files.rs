@@ -1,11 +1,13 @@
 //! Files of a server: one `tar` on one channel, its exit status read, whatever it could not read told by name.
 
+use bytes::Bytes;
 use holdfast_core::run::FailureCode;
 
 use super::{Outlet, sftp};
+use crate::archive::tar::Member;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::remote::{self, RemoteSettings, end_of, ended, next_chunk};
+use crate::remote::{self, Pace, RemoteSettings, Script, end_of, ended};
 use crate::ssh::{Connection, Exit, Process, SshError};
 
 /// What to copy.
@@ -13,52 +15,98 @@ use crate::ssh::{Connection, Exit, Process, SshError};
 pub struct FilesSource {
     pub path: String,
     pub excluded: Vec<String>,
+    /// Leave out what is mounted below the source.
+    pub one_file_system: bool,
 }
 
 /// Our own exit codes, out of the way of tar's and the shell's.
 const EXIT_MISSING: u32 = 96;
 const EXIT_CLOSED: u32 = 97;
 const EXIT_NO_TOOL: u32 = 98;
+const EXIT_NO_MOUNTS: u32 = 99;
 
 /// What our script says before tar speaks.
 const MARKER: &str = "holdfast: tar ";
-/// Chunks that wait for it; whatever sends more than this is sending an archive.
-const HELD_CHUNKS: usize = 32;
 
-/// Goes to the source and runs the tar that is there. A marker on standard error says which one it was; a server that
-/// runs no commands at all sends none. After the path come the number of exclude options
-/// for GNU tar, those options, and the ones for other tars.
-///
-/// POSIX headers carry fractions of a second, any name and any size; without `delete` they would also carry times of
-/// access, which change with every backup.
-const SCRIPT: &str = r#"
-LC_ALL=C; export LC_ALL
-p=$1; n=$2; shift 2
+/// Goes to the source. A link to a file stands for the file; a link to a folder always did for the folder.
+const ENTER: &str = r#"
+p=$1
 case $p in /*) ;; *) p=./$p ;; esac
+f=
 if [ -d "$p" ]; then m=.; cd -- "$p" || exit 97
-elif [ -e "$p" ]; then d=${p%/*}; m=./${p##*/}; cd -- "${d:-/}" || exit 97
+elif [ -e "$p" ]; then d=${p%/*}; m=./${p##*/}; cd -- "${d:-/}" || exit 97; [ ! -L "$m" ] || f=-h
 else exit 96; fi
 command -v tar >/dev/null 2>&1 || { echo "holdfast: tar none" >&2; exit 98; }
-case $(tar --version 2>&1) in
+"#;
+
+/// What GNU tar is asked to keep besides content, where it can: access control lists and extended attributes, which
+/// hold file capabilities too. POSIX headers carry fractions of a second, any name and any size; without `delete` they
+/// would also carry times of access, which change with every backup.
+const GNU_OPTIONS: &str = r#"
+v=$(tar --version 2>&1); x=
+case $v in *'GNU tar'*)
+  a=${v#*GNU tar) }; b=${a#*.}; a=${a%%.*}; b=${b%%[!0-9]*}
+  { [ "$a" -gt 1 ] || [ "$b" -ge 27 ]; } 2>/dev/null && x='--acls --xattrs --xattrs-include=*' ;;
+esac
+g="--create --file=- --format=posix --pax-option=delete=atime,delete=ctime --blocking-factor=128 $x"
+"#;
+
+/// Runs the tar that is there. A line on standard error says which one it was. After the path come whether to stay on
+/// one file system, how many exclude options there are for GNU tar and for bsdtar (`no` when it cannot be trusted with
+/// them), those options, and the ones for other tars.
+const READ: &str = r#"
+o=$2; n=$3; k=$4; shift 4
+if [ -n "$o" ] && [ -r /proc/self/mountinfo ]; then
+  r=$(pwd -P); r=${r%/}
+  while read -r _ _ _ _ d _; do case $d in "$r"/?*) echo "holdfast: mount $d" >&2 ;; esac; done </proc/self/mountinfo
+fi
+case $v in
 *'GNU tar'*)
   echo "holdfast: tar gnu" >&2
+  [ -n "$x" ] || echo "holdfast: no attributes" >&2
   # The words for GNU tar come first; drop the others by going round once.
   a=$#; i=0
   while [ $i -lt $a ]; do [ $i -ge $n ] || set -- "$@" "$1"; shift; i=$((i+1)); done
-  exec tar --create --file=- --format=posix --pax-option=delete=atime,delete=ctime --sparse --blocking-factor=128 \
-    --wildcards --no-wildcards-match-slash "$@" -- "$m" ;;
+  [ -z "$o" ] || o=--one-file-system
+  set -f
+  exec tar $g $f $o --sparse --wildcards --no-wildcards-match-slash "$@" -- "$m" ;;
 *bsdtar*)
+  [ "$k" != no ] || { echo "holdfast: tar none" >&2; exit 98; }
   echo "holdfast: tar bsd" >&2
-  shift "$n"
-  exec tar -c -f - --format pax "$@" "$m" ;;
+  shift "$n"; a=$#; i=0
+  while [ $i -lt $a ]; do [ $i -ge $k ] || set -- "$@" "$1"; shift; i=$((i+1)); done
+  [ -z "$o" ] || o=--one-file-system
+  exec tar -c $f $o -f - --format pax "$@" "$m" ;;
 *)
-  shift "$n"
+  [ "$k" != no ] || k=0
+  shift $((n+k))
+  [ -z "$o" ] || exit 99
   # Small builds of BusyBox know no excludes; then SFTP has to do it.
   [ $# -eq 0 ] || tar --exclude=x -c -f - /dev/null >/dev/null 2>&1 || { echo "holdfast: tar none" >&2; exit 98; }
   echo "holdfast: tar other" >&2
-  exec tar -c -f - "$@" "$m" ;;
+  exec tar -c $f -f - "$@" "$m" ;;
 esac
 "#;
+
+/// Reads the files named on standard input without believing in holes.
+const READ_AGAIN: &str = r#"
+set -f
+exec tar $g $f --no-recursion --null --files-from=-
+"#;
+
+/// The kind of file system that each file named on standard input is on, one a line.
+const FILE_SYSTEMS: &str = "exec xargs -0 stat --file-system --format=%T --\n";
+/// Where a file of this size without blocks really is a hole. Smaller ones may lie within their inode.
+const HONEST: &[&str] = &["ext2/ext3", "xfs", "tmpfs"];
+const INLINE_BYTES: u64 = 64 * 1024;
+
+/// Which tar the server has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flavour {
+    Gnu,
+    Bsd,
+    Other,
+}
 
 /// Sends the tar stream of the source to `outlet`; falls back to SFTP where no command can be run.
 pub(crate) async fn pump(
@@ -68,58 +116,185 @@ pub(crate) async fn pump(
     context: &Context,
     outlet: &mut Outlet,
 ) -> Result<()> {
-    let process = match connection.exec(&command(source)?).await {
-        Err(SshError::ExecRefused) => return sftp::pump(connection, source, settings, context, outlet).await,
+    let started = read_script(source)?.start(connection).await;
+    let process = match started {
+        Err(SshError::ExecRefused) => return pump_over_sftp(connection, source, settings, context, outlet).await,
         process => process?,
     };
-    let Process { stdin, mut stdout, .. } = process;
-    // A server that only speaks SFTP takes this for the client's goodbye and ends.
-    let _unwanted = stdin.close().await;
-    // An account without commands may say so on its output; that is no archive. So the first chunks wait for the marker.
-    let (mut held, mut has_sent) = (Vec::new(), false);
-    while let Some(chunk) = next_chunk(&mut stdout, settings.stall, &context.cancel).await? {
-        if !has_sent {
-            held.push(chunk);
-            has_sent =
-                stdout.stderr().lines().any(|line| line.starts_with(MARKER.as_bytes())) || held.len() > HELD_CHUNKS;
-            if has_sent {
-                for chunk in held.drain(..) {
-                    outlet.send(chunk).await?;
-                }
-            }
-            continue;
-        }
-        outlet.send(chunk).await?;
+    // A server that only speaks SFTP takes the end of its input for the client's goodbye and ends.
+    let Read { exit, mut lines, has_started, has_sent } =
+        read(connection, process, &[], settings, context, outlet).await?;
+    let flavour = take_flavour(&mut lines);
+    let is_elsewhere = matches!(exit.status, Some(EXIT_MISSING | EXIT_CLOSED | EXIT_NO_MOUNTS));
+    if !has_started || (flavour.is_none() && !has_sent && !is_elsewhere) {
+        return pump_over_sftp(connection, source, settings, context, outlet).await;
     }
-    let exit = end_of(&mut stdout, settings.stall, &context.cancel).await?;
-    let mut lines = remote::lines(stdout.stderr());
-    let flavour = take_marker(&mut lines);
-    if flavour.is_some() {
-        for chunk in held {
-            outlet.send(chunk).await?;
-        }
+    tell_mounts(&mut lines, context);
+    warn_of_missing_attributes(&mut lines, flavour, context);
+    judge(source, &exit, &lines, flavour == Some(Flavour::Gnu), context)?;
+    if flavour == Some(Flavour::Gnu) {
+        read_again(connection, source, settings, context, outlet).await?;
     }
-    match flavour.as_deref() {
-        None | Some("none") if !has_sent && exit.status != Some(EXIT_MISSING) && exit.status != Some(EXIT_CLOSED) => {
-            sftp::pump(connection, source, settings, context, outlet).await
-        }
-        flavour => judge(source, &exit, &lines, flavour == Some("gnu"), context),
+    Ok(())
+}
+
+async fn pump_over_sftp(
+    connection: &Connection,
+    source: &FilesSource,
+    settings: &RemoteSettings,
+    context: &Context,
+    outlet: &mut Outlet,
+) -> Result<()> {
+    if source.one_file_system {
+        return Err(no_mounts());
+    }
+    sftp::pump(connection, source, settings, context, outlet).await?;
+    context.log.warn(
+        "Files were read over SFTP, which tells no access control lists, extended attributes, file capabilities, \
+         hard links or fractions of a second; they are not in this backup.",
+    );
+    Ok(())
+}
+
+/// What a task that stays on one file system leaves out.
+fn tell_mounts(lines: &mut Vec<String>, context: &Context) {
+    const MOUNT: &str = "holdfast: mount ";
+    for line in lines.extract_if(.., |line| line.starts_with(MOUNT)) {
+        context.log.line(format!("{} is another file system and was left out.", &line[MOUNT.len()..]));
     }
 }
 
-/// The remote command of a source.
-fn command(source: &FilesSource) -> Result<String> {
+fn warn_of_missing_attributes(lines: &mut Vec<String>, flavour: Option<Flavour>, context: &Context) {
+    const NO_ATTRIBUTES: &str = "holdfast: no attributes";
+    let lacks = lines.iter().any(|line| line == NO_ATTRIBUTES) || flavour == Some(Flavour::Other);
+    lines.retain(|line| line != NO_ATTRIBUTES);
+    if lacks {
+        context.log.warn(
+            "This server's tar keeps no access control lists, extended attributes and file capabilities; they are not \
+             in this backup.",
+        );
+    }
+}
+
+/// How a tar ended, and what it said.
+struct Read {
+    exit: Exit,
+    lines: Vec<String>,
+    has_started: bool,
+    has_sent: bool,
+}
+
+/// Feeds a process its input and sends on what it writes.
+async fn read(
+    connection: &Connection,
+    process: Process,
+    input: &[u8],
+    settings: &RemoteSettings,
+    context: &Context,
+    outlet: &mut Outlet,
+) -> Result<Read> {
+    let Process { mut stdin, mut stdout, control } = process;
+    let feeding = async {
+        if !input.is_empty() {
+            // A process that does not want its input says why by its exit status.
+            let _unwanted = stdin.write_all(Bytes::copy_from_slice(input)).await;
+        }
+        let _unwanted = stdin.close().await;
+    };
+    let mut has_sent = false;
+    let reading = async {
+        let mut pace = Pace::new(settings.stall);
+        while let Some(chunk) = pace.next(&mut stdout, &context.cancel).await? {
+            has_sent = true;
+            outlet.send(chunk).await?;
+        }
+        end_of(&mut stdout, settings.stall, &context.cancel).await
+    };
+    let ((), ended) = tokio::join!(feeding, reading);
+    match ended {
+        Ok(exit) => {
+            let (lines, has_started) = (remote::lines(stdout.stderr()), stdout.has_started());
+            Ok(Read { exit, lines, has_started, has_sent })
+        }
+        Err(error) => {
+            remote::stop(connection, &control, stdout.process_id(), context).await;
+            Err(error)
+        }
+    }
+}
+
+/// Reads again what GNU tar took for files without any data, where the file system may not have told the truth.
+async fn read_again(
+    connection: &Connection,
+    source: &FilesSource,
+    settings: &RemoteSettings,
+    context: &Context,
+    outlet: &mut Outlet,
+) -> Result<()> {
+    let files = outlet.first_end().await?;
+    if files.is_empty() {
+        return Ok(());
+    }
+    let holes = true_holes(connection, source, &files, settings, context).await?;
+    let rest: Vec<&Member> =
+        files.iter().enumerate().filter(|(index, _)| !holes.contains(index)).map(|(_, file)| file).collect();
+    outlet.second(holes).await?;
+    if rest.is_empty() {
+        return Ok(());
+    }
+    let script = Script::new(&format!("{ENTER}{GNU_OPTIONS}{READ_AGAIN}"), &[&source.path]);
+    let process = script.start(connection).await?;
+    let Read { exit, mut lines, .. } = read(connection, process, &names(&rest), settings, context, outlet).await?;
+    // What went away in the meantime is told by name when the archive turns out not to have it.
+    lines.retain(|line| !line.contains("No such file or directory") && !is_end_note(line));
+    match exit.status {
+        Some(2) if lines.is_empty() && exit.signal.is_none() => Ok(()),
+        _ => judge(source, &exit, &lines, true, context),
+    }
+}
+
+/// Which of these files have no data for certain.
+async fn true_holes(
+    connection: &Connection,
+    source: &FilesSource,
+    files: &[Member],
+    settings: &RemoteSettings,
+    context: &Context,
+) -> Result<Vec<usize>> {
+    let large: Vec<(usize, &Member)> = files.iter().enumerate().filter(|(_, file)| file.size > INLINE_BYTES).collect();
+    if large.is_empty() {
+        return Ok(Vec::new());
+    }
+    let input = names(&large.iter().map(|(_, file)| *file).collect::<Vec<_>>());
+    let script = Script::new(&format!("{ENTER}{FILE_SYSTEMS}"), &[&source.path]);
+    let answer = remote::ask_bytes(connection, settings, context, &script, &input).await?;
+    let kinds = String::from_utf8_lossy(&answer.stdout).into_owned();
+    let kinds: Vec<&str> = kinds.lines().collect();
+    // One answer each, or none at all: what is not known is read.
+    if !answer.exit.success() || kinds.len() != large.len() {
+        return Ok(Vec::new());
+    }
+    let honest = large.iter().zip(kinds).filter(|(_, kind)| HONEST.contains(kind));
+    Ok(honest.map(|((index, _), _)| *index).collect())
+}
+
+/// Names as programs read them from standard input: each ended by a zero.
+fn names(files: &[&Member]) -> Vec<u8> {
+    files.iter().flat_map(|file| [file.path.as_slice(), &[0]].concat()).collect()
+}
+
+fn read_script(source: &FilesSource) -> Result<Script> {
     /// Linux gives one argument 128 KiB, and the whole command is one to the account's shell.
     const COMMAND_BYTES: usize = 120 * 1024;
-    let (gnu, other) = (gnu_excludes(source), other_excludes(source));
-    let count = gnu.len().to_string();
-    let mut words = vec![source.path.as_str(), &count];
-    words.extend(gnu.iter().chain(&other).map(String::as_str));
-    let command = remote::command(SCRIPT, &words);
-    if command.len() > COMMAND_BYTES {
+    let (gnu, bsd, other) = (gnu_excludes(source), bsd_excludes(source), other_excludes(source));
+    let counts = [gnu.len().to_string(), bsd.as_ref().map_or_else(|| "no".to_owned(), |bsd| bsd.len().to_string())];
+    let mut words = vec![source.path.as_str(), if source.one_file_system { "yes" } else { "" }, &counts[0], &counts[1]];
+    words.extend(gnu.iter().chain(bsd.iter().flatten()).chain(&other).map(String::as_str));
+    let script = Script::new(&format!("{ENTER}{GNU_OPTIONS}{READ}"), &words);
+    if script.len() > COMMAND_BYTES {
         return Err(EngineError::new(FailureCode::NotSupported, "The excluded paths are too long for one command."));
     }
-    Ok(command)
+    Ok(script)
 }
 
 /// Below `/` the kernel shows itself as files; nobody wants those back.
@@ -142,6 +317,8 @@ pub(crate) fn patterns(source: &FilesSource) -> Vec<Pattern> {
             }
         })
         .collect();
+    let literal: Vec<Pattern> = patterns.iter().filter_map(Pattern::literal).collect();
+    patterns.extend(literal);
     if root.is_empty() {
         patterns.extend(VIRTUAL.iter().map(|name| Pattern::Path((*name).to_owned())));
     }
@@ -156,6 +333,25 @@ pub(crate) enum Pattern {
 }
 
 impl Pattern {
+    /// A name such as `[cache]` is a pattern for other names; whoever writes it down may mean the name itself.
+    fn literal(&self) -> Option<Self> {
+        let text = self.text();
+        if !text.contains('[') || text.contains('\\') {
+            return None;
+        }
+        let escaped: String = text
+            .chars()
+            .flat_map(|c| match c {
+                '[' | ']' => vec!['\\', c],
+                _ => vec![c],
+            })
+            .collect();
+        Some(match self {
+            Self::Name(_) => Self::Name(escaped),
+            Self::Path(_) => Self::Path(escaped),
+        })
+    }
+
     pub(crate) fn text(&self) -> &str {
         match self {
             Self::Name(text) | Self::Path(text) => text,
@@ -171,7 +367,22 @@ fn gnu_excludes(source: &FilesSource) -> Vec<String> {
     words.collect()
 }
 
-/// BSD's and BusyBox' patterns match whole paths, and their stars match slashes too.
+/// bsdtar's patterns begin at any level unless they are anchored, and its stars match slashes too. What would leave out
+/// more than was meant is not for it: `None`.
+fn bsd_excludes(source: &FilesSource) -> Option<Vec<String>> {
+    let has_wildcard = |text: &str| text.contains(['*', '?', '[', '\\']);
+    let words = patterns(source).into_iter().map(|pattern| match pattern {
+        Pattern::Path(path) => (!has_wildcard(&path)).then(|| format!("--exclude=^./{path}")),
+        Pattern::Name(name) => {
+            // A star at one of its ends matches no more with slashes than without.
+            let inner = name.strip_prefix('*').or_else(|| name.strip_suffix('*')).unwrap_or(&name);
+            (!has_wildcard(inner)).then(|| format!("--exclude={name}"))
+        }
+    });
+    words.collect()
+}
+
+/// BusyBox' patterns match whole paths, and its stars match slashes too.
 fn other_excludes(source: &FilesSource) -> Vec<String> {
     let words = patterns(source).into_iter().flat_map(|pattern| match pattern {
         Pattern::Name(name) => vec![format!("--exclude=./{name}"), format!("--exclude=*/{name}")],
@@ -180,15 +391,23 @@ fn other_excludes(source: &FilesSource) -> Vec<String> {
     words.collect()
 }
 
-/// The marker of our script, taken out of what tar said.
-fn take_marker(lines: &mut Vec<String>) -> Option<String> {
+/// Which tar spoke, taken out of what it said.
+fn take_flavour(lines: &mut Vec<String>) -> Option<Flavour> {
     let place = lines.iter().position(|line| line.starts_with(MARKER))?;
-    lines.remove(place).rsplit(' ').next().map(str::to_owned)
+    match lines.remove(place).strip_prefix(MARKER)? {
+        "gnu" => Some(Flavour::Gnu),
+        "bsd" => Some(Flavour::Bsd),
+        "other" => Some(Flavour::Other),
+        _ => None,
+    }
+}
+
+fn is_end_note(line: &str) -> bool {
+    line.contains("xit") && line.contains("previous errors")
 }
 
 /// Whether tar's end is a success, and what is to be said about it.
 fn judge(source: &FilesSource, exit: &Exit, lines: &[String], is_gnu: bool, context: &Context) -> Result<()> {
-    let is_end_note = |line: &&String| line.contains("xit") && line.contains("previous errors");
     let told: Vec<&String> = lines.iter().filter(|line| !is_end_note(line)).collect();
     match exit.status {
         Some(0) => {
@@ -206,6 +425,7 @@ fn judge(source: &FilesSource, exit: &Exit, lines: &[String], is_gnu: bool, cont
         }
         Some(EXIT_MISSING) => Err(missing(source)),
         Some(EXIT_CLOSED) => Err(closed(source)),
+        Some(EXIT_NO_MOUNTS) => Err(no_mounts()),
         Some(EXIT_NO_TOOL) => Err(EngineError::new(FailureCode::ToolMissing, "The server has no tar.")),
         _ => {
             for line in &told {
@@ -234,16 +454,15 @@ fn failure(exit: &Exit, lines: &[&String]) -> EngineError {
 /// Goes where tar will go, and tells the size of each thing there, and its path when that is asked for. Only GNU's find
 /// can.
 const COUNT: &str = r#"
-LC_ALL=C; export LC_ALL
 p=$1
 case $p in /*) ;; *) p=./$p ;; esac
 if [ -d "$p" ]; then m=.; cd -- "$p" || exit 97
 elif [ ! -e "$p" ]; then exit 96
 else d=${p%/*}; m=./${p##*/}; cd -- "${d:-/}" || exit 97; fi
 if [ "$m" = . ] && [ "$(pwd -P)" = / ]; then
-  exec find . \( -path ./proc -o -path ./sys -o -path ./dev -o -path ./run \) -prune -o -printf "$2" 2>/dev/null
+  exec find . $3 \( -path ./proc -o -path ./sys -o -path ./dev -o -path ./run \) -prune -o -printf "$2" 2>/dev/null
 fi
-exec find "$m" -printf "$2" 2>/dev/null
+exec find "$m" $3 -printf "$2" 2>/dev/null
 "#;
 
 /// About how much there is, in bytes of an archive and in files; `None` where the server cannot tell.
@@ -256,21 +475,14 @@ pub(crate) async fn estimate(
     let patterns = patterns(source);
     // Sizes alone are far less to send.
     let format = if patterns.is_empty() { "%s\\0" } else { "%s %P\\0" };
-    let Process { stdin, mut stdout, .. } = connection.exec(&remote::command(COUNT, &[&source.path, format])).await?;
+    let mount = if source.one_file_system { "-xdev" } else { "" };
+    let script = Script::new(COUNT, &[&source.path, format, mount]);
+    let Process { stdin, mut stdout, .. } = script.start(connection).await?;
     let _unwanted = stdin.close().await;
     let mut count = Count { patterns, ..Count::default() };
-    let mut line = Vec::new();
-    while let Some(chunk) = next_chunk(&mut stdout, settings.stall, &context.cancel).await? {
-        for part in chunk.split_inclusive(|byte| *byte == 0) {
-            line.extend_from_slice(part);
-            if line.pop_if(|byte| *byte == 0).is_some() {
-                count.add(&line);
-                line.clear();
-            } else if line.len() > LONGEST_LINE {
-                count.is_other = true;
-                line.clear();
-            }
-        }
+    let mut pace = Pace::new(settings.stall);
+    while let Some(chunk) = pace.next(&mut stdout, &context.cancel).await? {
+        count.feed(&chunk);
     }
     let exit = end_of(&mut stdout, settings.stall, &context.cancel).await?;
     match exit.status {
@@ -279,8 +491,14 @@ pub(crate) async fn estimate(
         _ => {}
     }
     // Some folders may be closed to us, which is status 1; the rest counts.
-    let has_counted = !count.is_other && line.is_empty() && count.files > 0 && matches!(exit.status, Some(0 | 1));
-    Ok(has_counted.then_some((count.bytes, count.files)))
+    Ok(count.total().filter(|_| matches!(exit.status, Some(0 | 1))))
+}
+
+/// A whole answer that came in pieces.
+pub(crate) fn count<'a>(chunks: impl IntoIterator<Item = &'a [u8]>, source: &FilesSource) -> Option<(u64, u64)> {
+    let mut count = Count { patterns: patterns(source), ..Count::default() };
+    chunks.into_iter().for_each(|chunk| count.feed(chunk));
+    count.total()
 }
 
 /// A size, a blank and the longest path that Linux knows.
@@ -289,23 +507,46 @@ const LONGEST_LINE: usize = 8 * 1024;
 #[derive(Default)]
 struct Count {
     patterns: Vec<Pattern>,
+    /// What came of a line that has not ended yet.
+    line: Vec<u8>,
     bytes: u64,
     files: u64,
     /// What is below this is left out with it.
-    left_out: Option<String>,
+    left_out: Option<Vec<u8>>,
     /// Whatever speaks here, it is no find.
     is_other: bool,
 }
 
 impl Count {
+    fn feed(&mut self, chunk: &[u8]) {
+        for part in chunk.split_inclusive(|byte| *byte == 0) {
+            self.line.extend_from_slice(part);
+            let is_whole = self.line.pop_if(|byte| *byte == 0).is_some();
+            if self.line.len() > LONGEST_LINE {
+                self.is_other = true;
+                self.line.clear();
+            } else if is_whole {
+                let line = std::mem::take(&mut self.line);
+                self.add(&line);
+                self.line = line;
+                self.line.clear();
+            }
+        }
+    }
+
+    /// Bytes and files, when a listing came, and came whole.
+    fn total(&self) -> Option<(u64, u64)> {
+        (!self.is_other && self.line.is_empty() && self.files > 0).then_some((self.bytes, self.files))
+    }
+
     fn add(&mut self, line: &[u8]) {
-        let text = String::from_utf8_lossy(line);
-        let (size, path) = text.split_once(' ').unwrap_or((&text, ""));
-        let Ok(size) = size.parse::<u64>() else {
+        let mut parts = line.splitn(2, |byte| *byte == b' ');
+        let (size, path) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let Some(size) = std::str::from_utf8(size).ok().and_then(|size| size.parse::<u64>().ok()) else {
             self.is_other = true;
             return;
         };
-        let is_below = |folder: &String| path.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/'));
+        let is_below = |folder: &Vec<u8>| path.strip_prefix(&folder[..]).is_some_and(|rest| rest.starts_with(b"/"));
         if self.left_out.as_ref().is_some_and(is_below) {
             return;
         }
@@ -317,6 +558,11 @@ impl Count {
         let archived = size.checked_next_multiple_of(512).unwrap_or(size).saturating_add(1536);
         (self.bytes, self.files) = (self.bytes.saturating_add(archived), self.files + 1);
     }
+}
+
+fn no_mounts() -> EngineError {
+    let message = "This server's tools cannot stay on one file system. Exclude the mounts by path instead.";
+    EngineError::new(FailureCode::NotSupported, message)
 }
 
 fn closed(source: &FilesSource) -> EngineError {
@@ -336,11 +582,13 @@ mod tests {
         let source = |path: &str, excluded: &[&str]| FilesSource {
             path: path.to_owned(),
             excluded: excluded.iter().map(|text| (*text).to_owned()).collect(),
+            one_file_system: false,
         };
         let name = |text: &str| Pattern::Name(text.to_owned());
         let path = |text: &str| Pattern::Path(text.to_owned());
         let found = patterns(&source("/var/www/", &["*.log", "cache/", "/var/www/tmp", "a/b", "/x", "./y", "/"]));
         assert_eq!(found, [name("*.log"), name("cache"), path("tmp"), path("a/b"), path("x"), path("y")]);
+        assert_eq!(patterns(&source("/a", &["[cache]"])), [name("[cache]"), name(r"\[cache\]")]);
         assert_eq!(patterns(&source("/", &[])), [path("proc"), path("sys"), path("dev"), path("run")]);
     }
 
@@ -354,5 +602,15 @@ mod tests {
         assert_eq!((count.files, count.bytes, count.is_other), (3, 4096 + 512 + 512 + 3 * 1536, false));
         count.add(b"sh: find: not found");
         assert!(count.is_other);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_no_listing_however_it_comes() {
+        let long = [b"1 ".as_slice(), &[b'n'; LONGEST_LINE], b"\0"].concat();
+        for piece in [1, 100, long.len()] {
+            let mut count = Count::default();
+            long.chunks(piece).for_each(|chunk| count.feed(chunk));
+            assert_eq!(count.total(), None, "in pieces of {piece}");
+        }
     }
 }

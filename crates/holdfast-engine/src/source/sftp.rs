@@ -1,64 +1,72 @@
 //! Files over SFTP, for accounts that may run no commands: we walk the tree and write the tar archive ourselves, and
 //! take one apart to put files back. Slower than tar, and the protocol tells neither hard links nor fractions of a
-//! second; everything else is kept.
+//! second; everything else is kept. Names are bytes, as on the server.
 
-use std::io::{self, Read};
-use std::time::Duration;
+mod target;
+
+use std::io;
 
 use bytes::Bytes;
 use holdfast_core::probe::FolderItem;
 use holdfast_core::run::FailureCode;
-use russh_sftp::client::SftpSession;
-use russh_sftp::client::error::Error as SftpError;
-use russh_sftp::protocol::{FileAttributes, OpenFlags, StatusCode};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::runtime::Handle;
 
 use super::Outlet;
 use super::files::{FilesSource, Pattern, patterns};
-use crate::archive::{Facts, Target, shown};
+use crate::archive::tar::{Kind, Member, Time, Writer};
+use crate::archive::{Occupant, shown};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::remote::{RemoteSettings, stalled};
-use crate::ssh::Connection;
+use crate::remote::{Pace, RemoteSettings};
+use crate::sftp::{Attributes, Client, FileKind, FileReader, Folder, FolderLimits, SftpError, StatusCode};
+use crate::ssh::{Connection, SshError};
 
-/// A file is read in pieces of this size, several of which are asked for at once.
+pub(crate) use target::{SftpTarget, prepare_target};
+
+/// What is sent or written at once where it is not a server that decides.
 const PIECE_BYTES: usize = 256 * 1024;
+/// Names of all folders that wait to be read; a walk holds no more than this in memory.
+const WAITING_BYTES: usize = 128 * 1024 * 1024;
+/// The longest path. Linux takes an eighth of it; a tree that goes on below has no end.
+const PATH_BYTES: usize = 32 * 1024;
+/// A file that lost more than this while it was read is not filled up with zeros.
+const PADDING_BYTES: u64 = 64 << 30;
 
-pub(crate) async fn open(connection: &Connection, settings: &RemoteSettings) -> Result<SftpSession> {
-    let channel = connection.sftp_channel().await.map_err(|_| {
-        EngineError::new(FailureCode::ToolMissing, "The server runs no commands for this user and offers no SFTP.")
-    })?;
-    let session = SftpSession::new(channel).await.map_err(|error| failed("SFTP", &error))?;
-    session.set_timeout(settings.stall.as_secs().max(1));
-    Ok(session)
-}
-
-fn failed(what: &str, error: &SftpError) -> EngineError {
-    let code = match error {
-        SftpError::Status(status) if status.status_code == StatusCode::NoSuchFile => FailureCode::SourceMissing,
-        SftpError::Status(status) if status.status_code == StatusCode::PermissionDenied => {
-            FailureCode::SourceUnreadable
-        }
-        SftpError::Timeout => FailureCode::Stalled,
-        SftpError::IO(_) => FailureCode::Lost,
-        _ => FailureCode::RemoteFailed,
+/// Opens SFTP on a connection.
+pub(crate) async fn open(connection: &Connection, settings: &RemoteSettings, context: &Context) -> Result<Client> {
+    let opened = tokio::select! {
+        () = context.cancel.cancelled() => return Err(EngineError::cancelled()),
+        opened = connection.sftp_channel() => opened,
     };
-    EngineError::new(code, format!("{what}: {error}"))
+    let channel = opened.map_err(|error| match error {
+        SshError::Timeout => error.into(),
+        error if connection.is_closed() => error.into(),
+        _ => {
+            EngineError::new(FailureCode::ToolMissing, "The server runs no commands for this user and offers no SFTP.")
+        }
+    })?;
+    let started = Client::start(channel, settings.answer.min(settings.stall), context.cancel.clone()).await;
+    let mut client = started.map_err(|error| failed(b"SFTP", &error))?;
+    client.set_reply_limit(settings.stall);
+    Ok(client)
 }
 
-/// The kind of a file in its mode; the library's own questions take a link for a file.
-const KIND: u32 = 0o170_000;
-const DIRECTORY: u32 = 0o040_000;
-const REGULAR: u32 = 0o100_000;
-const SYMLINK: u32 = 0o120_000;
-
-fn is(meta: &FileAttributes, kind: u32) -> bool {
-    meta.permissions.unwrap_or(0) & KIND == kind
+/// What an error means for a run; `what` is usually a path.
+fn failed(what: &[u8], error: &SftpError) -> EngineError {
+    let code = match error {
+        SftpError::Status { code: StatusCode::NoSuchFile, .. } => FailureCode::SourceMissing,
+        SftpError::Status { code: StatusCode::PermissionDenied, .. } => FailureCode::SourceUnreadable,
+        SftpError::Stalled(_) => FailureCode::Stalled,
+        SftpError::Lost(_) => FailureCode::Lost,
+        SftpError::Cancelled => return EngineError::cancelled(),
+        SftpError::Limit(sentence) => return EngineError::new(FailureCode::RemoteFailed, sentence),
+        SftpError::Status { .. } | SftpError::Protocol(_) | SftpError::NotOffered(_) => FailureCode::RemoteFailed,
+    };
+    EngineError::new(code, format!("{}: {error}", shown(what)))
 }
 
-fn is_status(error: &SftpError, code: StatusCode) -> bool {
-    matches!(error, SftpError::Status(status) if status.status_code == code)
+/// A path without the slashes at its end, but for the root itself.
+fn trimmed(path: &str) -> &[u8] {
+    if path.len() > 1 { path.trim_end_matches('/').as_bytes() } else { path.as_bytes() }
 }
 
 /// Sends a tar stream of the source to `outlet`.
@@ -69,159 +77,404 @@ pub(crate) async fn pump(
     context: &Context,
     outlet: &mut Outlet,
 ) -> Result<()> {
-    let session = open(connection, settings).await?;
+    let client = open(connection, settings, context).await?;
     context.log.line("The server runs no tar for this user; reading over SFTP.");
-    let root = if source.path.len() > 1 { source.path.trim_end_matches('/') } else { &source.path };
-    let meta = session.metadata(root).await.map_err(|error| failed(root, &error))?;
-    let mut walk = Walk { session, patterns: patterns(source), stall: settings.stall, context, outlet };
-    let mut unreadable = Vec::new();
-    if is(&meta, DIRECTORY) {
-        walk.send_header(".", &meta, "").await?;
-        walk.directory(root, &mut unreadable).await?;
-    } else {
-        let name = root.rsplit('/').next().unwrap_or(root);
-        walk.file(root, &format!("./{name}"), &meta, &mut unreadable).await?;
+    pump_within(Limits::default(), client, source, context, outlet).await
+}
+
+async fn pump_within(
+    limits: Limits,
+    mut client: Client,
+    source: &FilesSource,
+    context: &Context,
+    outlet: &mut Outlet,
+) -> Result<()> {
+    let root = trimmed(&source.path);
+    let meta = client.stat(root).await.map_err(|error| failed(root, &error))?;
+    let (unreadable, pace) = (Unreadable::default(), Pace::new(client.reply_limit()));
+    let mut walk = Walk { client, patterns: patterns(source), context, outlet, unreadable, limits, pace };
+    match meta.kind() {
+        Some(FileKind::Directory) => {
+            walk.send_header(b".", &meta, b"").await?;
+            walk.tree(root).await?;
+        }
+        Some(FileKind::Regular) => {
+            let name = root.rsplit(|byte| *byte == b'/').next().unwrap_or(root);
+            if !walk.file(root, &[b"./", name].concat(), &meta).await? {
+                return Err(EngineError::new(FailureCode::SourceMissing, format!("{}: No such file", shown(root))));
+            }
+        }
+        _ => {
+            let message = format!("{} is neither a file nor a folder.", shown(root));
+            return Err(EngineError::new(FailureCode::SourceUnreadable, message));
+        }
     }
     walk.outlet.send(Bytes::from_static(&[0; 1024])).await?;
-    if unreadable.is_empty() {
-        return Ok(());
+    walk.unreadable.judge()
+}
+
+/// Whether a folder is missing or has nothing in it.
+pub(crate) async fn is_empty(
+    connection: &Connection,
+    settings: &RemoteSettings,
+    path: &str,
+    context: &Context,
+) -> Result<bool> {
+    let mut client = open(connection, settings, context).await?;
+    let path = trimmed(path);
+    let mut folder = match Folder::open(&mut client, path, FolderLimits::default()).await {
+        Err(error) if error.is(StatusCode::NoSuchFile) => return Ok(true),
+        // No answer is not "empty".
+        Err(SftpError::Status { .. }) => return Ok(false),
+        folder => folder.map_err(|error| failed(path, &error))?,
+    };
+    loop {
+        match folder.next_page(&mut client).await.map_err(|error| failed(path, &error))? {
+            Some(page) if page.is_empty() => {}
+            page => return Ok(page.is_none()),
+        }
     }
-    for path in &unreadable {
-        context.log.line(path);
+}
+
+/// What is at each of these paths below `root`, which come in pieces, each ended by a zero.
+pub(crate) async fn occupants(
+    connection: &Connection,
+    settings: &RemoteSettings,
+    root: &str,
+    mut paths: tokio::sync::mpsc::Receiver<Vec<u8>>,
+    context: &Context,
+) -> Result<Vec<Occupant>> {
+    let mut client = open(connection, settings, context).await?;
+    let mut found = Vec::new();
+    while let Some(piece) = paths.recv().await {
+        for path in piece.split(|byte| *byte == 0).filter(|path| !path.is_empty()) {
+            let path = joined(trimmed(root), path);
+            found.push(match client.lstat(&path).await {
+                Err(error) if error.is(StatusCode::NoSuchFile) => Occupant::Nothing,
+                meta => match meta.map_err(|error| failed(&path, &error))?.kind() {
+                    Some(FileKind::Directory) => Occupant::Directory,
+                    Some(FileKind::Symlink) => Occupant::Symlink,
+                    _ => Occupant::File,
+                },
+            });
+        }
     }
-    let message = format!("{} files cannot be read, the first is {}.", unreadable.len(), unreadable[0]);
-    Err(EngineError::new(FailureCode::SourceUnreadable, message))
+    Ok(found)
 }
 
 /// Links of a folder that are followed: each costs a question.
 const LINKS: usize = 100;
+/// Names of a folder that are looked at; with more of them, what is shown is a part.
+const LISTED_NAMES: usize = 100_000;
 
 /// What is in a folder, folders first, and whether there is more.
-pub(crate) async fn list(session: &SftpSession, path: &str, limit: usize) -> Result<(Vec<FolderItem>, bool)> {
-    let listed = session.read_dir(path).await.map_err(|error| failed(path, &error))?;
+pub(crate) async fn list(client: &mut Client, path: &str, limit: usize) -> Result<(Vec<FolderItem>, bool)> {
+    list_names(client, path.as_bytes(), limit).await.map_err(|error| failed(path.as_bytes(), &error))
+}
+
+async fn list_names(
+    client: &mut Client,
+    path: &[u8],
+    limit: usize,
+) -> std::result::Result<(Vec<FolderItem>, bool), SftpError> {
+    let mut folder = Folder::open(client, path, FolderLimits::default()).await?;
+    let mut listed = Vec::new();
+    while let Some(page) = folder.next_page(client).await? {
+        listed.extend(page);
+        if listed.len() > LISTED_NAMES {
+            folder.close(client)?;
+            break;
+        }
+    }
+    let mut is_cut = listed.len() > LISTED_NAMES;
     let (mut items, mut looked): (Vec<FolderItem>, usize) = (Vec::new(), 0);
     for entry in listed {
-        let meta = entry.metadata();
-        let mut is_folder = is(&meta, DIRECTORY);
-        let name = entry.file_name();
-        if is(&meta, SYMLINK) && looked < LINKS {
+        let mut is_folder = entry.attributes.kind() == Some(FileKind::Directory);
+        if entry.attributes.kind() == Some(FileKind::Symlink) && looked < LINKS {
             looked += 1;
             // A link to a folder can be looked into like one.
-            let target = session.metadata(format!("{}/{name}", path.trim_end_matches('/'))).await;
-            is_folder = target.is_ok_and(|meta| is(&meta, DIRECTORY));
+            let target = match client.stat(&joined(path, &entry.name)).await {
+                Err(error @ SftpError::Status { .. }) => Err(error),
+                target => Ok(target?),
+            };
+            is_folder = target.is_ok_and(|target| target.kind() == Some(FileKind::Directory));
         }
-        items.push(FolderItem { name, is_folder, size: if is_folder { 0 } else { meta.len() } });
+        let size = if is_folder { 0 } else { entry.attributes.size.unwrap_or(0) };
+        items.push(FolderItem { name: String::from_utf8_lossy(&entry.name).into_owned(), is_folder, size });
     }
     items.sort_by(|a, b| b.is_folder.cmp(&a.is_folder).then_with(|| a.name.cmp(&b.name)));
-    let is_cut = items.len() > limit;
+    is_cut |= items.len() > limit;
     items.truncate(limit);
     Ok((items, is_cut))
 }
 
+fn joined(folder: &[u8], name: &[u8]) -> Vec<u8> {
+    let base = folder.strip_suffix(b"/").unwrap_or(folder);
+    [base, b"/", name].concat()
+}
+
+/// What could not be read; the log names it, and the run fails in the end.
+#[derive(Default)]
+struct Unreadable {
+    count: u64,
+    first: String,
+}
+
+impl Unreadable {
+    fn note(&mut self, member: &[u8], context: &Context) {
+        let name = shown(member);
+        context.log.line(format!("{name}: Permission denied"));
+        if self.count == 0 {
+            self.first = name;
+        }
+        self.count += 1;
+    }
+
+    fn judge(&self) -> Result<()> {
+        let message = match self.count {
+            0 => return Ok(()),
+            1 => format!("{} cannot be read.", self.first),
+            count => format!("{count} files cannot be read, the first is {}.", self.first),
+        };
+        Err(EngineError::new(FailureCode::SourceUnreadable, message))
+    }
+}
+
+/// How much of a tree is held at once.
+#[derive(Clone, Copy)]
+struct Limits {
+    folder: FolderLimits,
+    waiting_bytes: usize,
+    path_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { folder: FolderLimits::default(), waiting_bytes: WAITING_BYTES, path_bytes: PATH_BYTES }
+    }
+}
+
+/// The names of one folder that have not been read yet, packed together: there can be millions of them.
+#[derive(Default)]
+struct Names {
+    text: Vec<u8>,
+    /// Where each begins, and how long it is.
+    places: Vec<(u32, u32)>,
+}
+
+impl Names {
+    fn push(&mut self, name: &[u8]) {
+        let place = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        self.places.push((place(self.text.len()), place(name.len())));
+        self.text.extend_from_slice(name);
+    }
+
+    /// In order, so that the first is the next to be taken; a name that came twice is one.
+    fn sort(&mut self) {
+        let text = &self.text;
+        self.places.sort_unstable_by(|a, b| slice(text, *b).cmp(slice(text, *a)));
+        self.places.dedup_by(|a, b| slice(text, *a) == slice(text, *b));
+        self.places.shrink_to_fit();
+        self.text.shrink_to_fit();
+    }
+
+    fn pop(&mut self) -> Option<&[u8]> {
+        let place = self.places.pop()?;
+        Some(slice(&self.text, place))
+    }
+
+    /// What it takes of memory; the same from when it is sorted until it is empty.
+    fn bytes(&self) -> usize {
+        self.text.len() + self.places.capacity() * size_of::<(u32, u32)>()
+    }
+}
+
+fn slice(text: &[u8], (start, length): (u32, u32)) -> &[u8] {
+    text.get(start as usize..).and_then(|text| text.get(..length as usize)).unwrap_or_default()
+}
+
+/// A folder of the walk.
+struct Level {
+    names: Names,
+    bytes: usize,
+    /// The length of its path.
+    path_length: usize,
+}
+
 struct Walk<'a> {
-    session: SftpSession,
+    client: Client,
     patterns: Vec<Pattern>,
-    stall: Duration,
     context: &'a Context,
     outlet: &'a mut Outlet,
+    unreadable: Unreadable,
+    limits: Limits,
+    pace: Pace,
 }
 
 impl Walk<'_> {
     /// Everything below a folder, depth first, each folder in order of names.
-    async fn directory(&mut self, root: &str, unreadable: &mut Vec<String>) -> Result<()> {
-        let base = root.trim_end_matches('/');
-        let mut waiting = vec![String::new()];
-        while let Some(below) = waiting.pop() {
-            if self.context.cancel.is_cancelled() {
-                return Err(EngineError::cancelled());
-            }
-            let path = format!("{base}{below}");
-            if below.is_empty() {
-                waiting.extend(self.children(root, "", unreadable).await?);
+    async fn tree(&mut self, root: &[u8]) -> Result<()> {
+        let mut path = root.strip_suffix(b"/").unwrap_or(root).to_vec();
+        let base = path.len();
+        let names = self.names(root, b"", 0).await?;
+        let mut waiting = names.bytes();
+        let mut levels = vec![Level { bytes: waiting, names, path_length: base }];
+        while let Some(level) = levels.last_mut() {
+            path.truncate(level.path_length);
+            let Some(name) = level.names.pop() else {
+                waiting -= level.bytes;
+                levels.pop();
                 continue;
-            }
-            let member = format!(".{below}");
-            let meta = match self.session.symlink_metadata(&path).await {
-                Err(error) if is_status(&error, StatusCode::NoSuchFile) => {
-                    self.context.log.warn(format!("{member}: File removed before we read it"));
-                    continue;
-                }
-                meta => meta.map_err(|error| failed(&path, &error))?,
             };
-            if is(&meta, SYMLINK) {
-                let link = self.session.read_link(&path).await.map_err(|error| failed(&path, &error))?;
-                self.send_header(&member, &meta, &link).await?;
-            } else if is(&meta, DIRECTORY) {
-                self.send_header(&member, &meta, "").await?;
-                waiting.extend(self.children(&path, &below, unreadable).await?);
-            } else if is(&meta, REGULAR) {
-                self.file(&path, &member, &meta, unreadable).await?;
-            } else {
-                self.context.log.line(format!("{member}: neither file nor folder; left out"));
+            path.push(b'/');
+            path.extend_from_slice(name);
+            if path.len() > self.limits.path_bytes {
+                let start = shown(&path[..path.len().min(200)]);
+                let message = format!("Folders are nested too deep to be read over SFTP, below {start}.");
+                return Err(EngineError::new(FailureCode::RemoteFailed, message));
+            }
+            if self.member(&path, base).await? {
+                let names = self.names(&path, &path[base + 1..], waiting).await?;
+                let bytes = names.bytes();
+                waiting += bytes;
+                levels.push(Level { names, bytes, path_length: path.len() });
             }
         }
         Ok(())
     }
 
-    /// The names in a folder that are not excluded, the last one first, as a stack wants them.
-    async fn children(&self, path: &str, below: &str, unreadable: &mut Vec<String>) -> Result<Vec<String>> {
-        let listed = match self.session.read_dir(path).await {
-            Err(error) if is_status(&error, StatusCode::PermissionDenied) => {
-                unreadable.push(format!(".{below}"));
-                return Ok(Vec::new());
+    /// Sends one member; true for a folder, which is to be looked into.
+    async fn member(&mut self, path: &[u8], base: usize) -> Result<bool> {
+        let member = [b".", &path[base..]].concat();
+        let found = self.client.lstat(path).await;
+        let Some(meta) = self.readable(found, path, &member)? else { return Ok(false) };
+        match meta.kind() {
+            Some(FileKind::Directory) => {
+                self.send_header(&member, &meta, b"").await?;
+                return Ok(true);
             }
-            listed => listed.map_err(|error| failed(path, &error))?,
-        };
-        let mut names: Vec<String> = listed.map(|entry| format!("{below}/{}", entry.file_name())).collect();
-        names.retain(|name| !is_excluded(&self.patterns, name.trim_start_matches('/')));
-        names.sort_by(|a, b| b.cmp(a));
+            Some(FileKind::Symlink) => {
+                let target = self.client.readlink(path).await;
+                if let Some(target) = self.readable(target, path, &member)? {
+                    self.send_header(&member, &meta, &target).await?;
+                }
+            }
+            Some(FileKind::Regular) => {
+                self.file(path, &member, &meta).await?;
+            }
+            Some(FileKind::Socket) => self.context.log.line(format!("{}: a socket; left out", shown(&member))),
+            Some(FileKind::Special) => {
+                let text = format!("{}: a pipe or device, which SFTP cannot read; left out", shown(&member));
+                self.context.log.warn(text);
+            }
+            None => {
+                let message = format!("{}: the server does not tell what kind of file this is.", shown(&member));
+                return Err(EngineError::new(FailureCode::RemoteFailed, message));
+            }
+        }
+        Ok(false)
+    }
+
+    /// What was found; `None` when this name, exactly as the server gave it, is gone, or may not be read.
+    fn readable<T>(
+        &mut self,
+        found: std::result::Result<T, SftpError>,
+        path: &[u8],
+        member: &[u8],
+    ) -> Result<Option<T>> {
+        match found {
+            Err(error) if error.is(StatusCode::NoSuchFile) => {
+                self.context.log.warn(format!("{}: File removed before we read it", shown(member)));
+                Ok(None)
+            }
+            Err(error) if error.is(StatusCode::PermissionDenied) => {
+                self.unreadable.note(member, self.context);
+                Ok(None)
+            }
+            found => found.map(Some).map_err(|error| failed(path, &error)),
+        }
+    }
+
+    /// The names in a folder that are not excluded. `below` is its path from the source on.
+    async fn names(&mut self, path: &[u8], below: &[u8], waiting: usize) -> Result<Names> {
+        let member = if below.is_empty() { b".".to_vec() } else { [b"./", below].concat() };
+        let opened = Folder::open(&mut self.client, path, self.limits.folder).await;
+        let mut names = Names::default();
+        let Some(mut folder) = self.readable(opened, path, &member)? else { return Ok(names) };
+        let mut relative = below.to_vec();
+        if !below.is_empty() {
+            relative.push(b'/');
+        }
+        let prefix = relative.len();
+        loop {
+            let page = folder.next_page(&mut self.client).await;
+            let Some(Some(page)) = self.readable(page, path, &member)? else { break };
+            for entry in page {
+                relative.truncate(prefix);
+                relative.extend_from_slice(&entry.name);
+                if !is_excluded(&self.patterns, &relative) {
+                    names.push(&entry.name);
+                }
+            }
+            if waiting + names.bytes() > self.limits.waiting_bytes {
+                let message = format!(
+                    "{}: more names wait to be read than the {} bytes that there is room for.",
+                    shown(path),
+                    self.limits.waiting_bytes
+                );
+                return Err(EngineError::new(FailureCode::RemoteFailed, message));
+            }
+        }
+        names.sort();
         Ok(names)
     }
 
-    async fn file(
-        &mut self,
-        path: &str,
-        member: &str,
-        meta: &FileAttributes,
-        unreadable: &mut Vec<String>,
-    ) -> Result<()> {
-        let mut file = match self.session.open(path).await {
-            Err(error) if is_status(&error, StatusCode::PermissionDenied) => {
-                unreadable.push(member.to_owned());
-                return Ok(());
-            }
-            Err(error) if is_status(&error, StatusCode::NoSuchFile) => {
-                self.context.log.warn(format!("{member}: File removed before we read it"));
-                return Ok(());
-            }
-            file => file.map_err(|error| failed(path, &error))?,
+    /// Sends a file; false when it is gone.
+    async fn file(&mut self, path: &[u8], member: &[u8], meta: &Attributes) -> Result<bool> {
+        let opened = FileReader::open(&mut self.client, path, meta.size.unwrap_or(0)).await;
+        let is_gone = opened.as_ref().is_err_and(|error| error.is(StatusCode::NoSuchFile));
+        let Some((mut reader, meta)) = self.readable(opened, path, member)? else { return Ok(!is_gone) };
+        let (Some(FileKind::Regular), Some(size)) = (meta.kind(), meta.size) else {
+            let message = format!("{}: the server tells no size of this file.", shown(member));
+            return Err(EngineError::new(FailureCode::RemoteFailed, message));
         };
-        let size = meta.len();
-        self.send_header(member, meta, "").await?;
+        self.send_header(member, &meta, b"").await?;
         let mut left = size;
-        while left > 0 {
-            let wanted = usize::try_from(left).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
-            let mut piece = vec![0; wanted];
-            let reading = tokio::time::timeout(self.stall, file.read(&mut piece));
-            let read = tokio::select! {
-                () = self.context.cancel.cancelled() => return Err(EngineError::cancelled()),
-                read = reading => read.map_err(|_| stalled(self.stall))?,
-            };
-            let read = read.map_err(|error| EngineError::new(FailureCode::Lost, format!("{member}: {error}")))?;
-            if read == 0 {
-                self.context.log.warn(format!("{member}: File shrank by {left} bytes; padding with zeros"));
-                self.send_zeros(left).await?;
-                break;
-            }
-            piece.truncate(read);
-            left -= read as u64;
-            self.outlet.send(piece.into()).await?;
+        while let Some(data) = self.next_data(&mut reader).await?.map_err(|error| failed(path, &error))? {
+            left -= data.len() as u64;
+            self.outlet.send(data).await?;
         }
-        self.send_zeros(size.next_multiple_of(512) - size).await
+        if left > 0 {
+            let text = format!("{}: File shrank by {left} bytes; padding with zeros", shown(member));
+            if left > PADDING_BYTES {
+                return Err(EngineError::new(FailureCode::RemoteFailed, format!("{text} is not done for so many.")));
+            }
+            self.context.log.warn(text);
+            self.send_zeros(left).await?;
+        }
+        self.send_zeros((512 - size % 512) % 512).await?;
+        let after = reader.finish(&mut self.client).await.map_err(|error| failed(path, &error))?;
+        let changed = |meta: &Attributes| (meta.size, meta.times.map(|(_, changed)| changed));
+        if left == 0 && changed(&after) != changed(&meta) {
+            self.context.log.warn(format!("{}: file changed as we read it", shown(member)));
+        }
+        Ok(true)
+    }
+
+    /// The next piece of a file, unless too little has moved for too long.
+    async fn next_data(&mut self, reader: &mut FileReader) -> Result<std::result::Result<Option<Bytes>, SftpError>> {
+        let bytes = |piece: &std::result::Result<Option<Bytes>, SftpError>| match piece {
+            Ok(Some(data)) => data.len(),
+            _ => 0,
+        };
+        self.pace.wait(&self.context.cancel, bytes, reader.next(&mut self.client)).await
     }
 
     async fn send_zeros(&mut self, mut count: u64) -> Result<()> {
         while count > 0 {
+            if self.context.cancel.is_cancelled() {
+                return Err(EngineError::cancelled());
+            }
             let now = count.min(PIECE_BYTES as u64);
             self.outlet.send(vec![0; usize::try_from(now).unwrap_or(PIECE_BYTES)].into()).await?;
             count -= now;
@@ -229,57 +482,39 @@ impl Walk<'_> {
         Ok(())
     }
 
-    async fn send_header(&mut self, member: &str, meta: &FileAttributes, link: &str) -> Result<()> {
+    async fn send_header(&mut self, member: &[u8], meta: &Attributes, link: &[u8]) -> Result<()> {
         self.outlet.send(header(member, meta, link).map_err(EngineError::internal)?.into()).await
     }
 }
 
-/// A member's headers; names and sizes of any length go into a POSIX header before it.
-fn header(member: &str, meta: &FileAttributes, link: &str) -> io::Result<Vec<u8>> {
-    let mut builder = tar::Builder::new(Vec::new());
-    let name = if is(meta, DIRECTORY) { format!("{}/", member.trim_end_matches('/')) } else { member.to_owned() };
-    let size = if is(meta, REGULAR) { meta.len() } else { 0 };
-    let size_text = size.to_string();
-    let mut extensions: Vec<(&str, &[u8])> = Vec::new();
-    if name.len() > 99 || !name.is_ascii() {
-        extensions.push(("path", name.as_bytes()));
-    }
-    if link.len() > 99 || !link.is_ascii() {
-        extensions.push(("linkpath", link.as_bytes()));
-    }
-    if size >= 1 << 33 {
-        extensions.push(("size", size_text.as_bytes()));
-    }
-    builder.append_pax_extensions(extensions)?;
-    let mut header = tar::Header::new_ustar();
-    copy_text(&mut header.as_old_mut().name, &name);
-    copy_text(&mut header.as_old_mut().linkname, link);
-    header.set_entry_type(match (is(meta, DIRECTORY), is(meta, SYMLINK)) {
-        (true, _) => tar::EntryType::Directory,
-        (_, true) => tar::EntryType::Symlink,
-        _ => tar::EntryType::Regular,
-    });
-    header.set_mode(meta.permissions.unwrap_or(0o644) & 0o7777);
-    header.set_uid(meta.uid.unwrap_or(0).into());
-    header.set_gid(meta.gid.unwrap_or(0).into());
-    header.set_mtime(meta.mtime.unwrap_or(0).into());
-    header.set_size(if size >= 1 << 33 { 0 } else { size });
-    header.set_cksum();
-    builder.append(&header, io::empty())?;
-    Ok(builder.get_ref().clone())
-}
-
-fn copy_text(field: &mut [u8], text: &str) {
-    let length = text.len().min(field.len() - 1);
-    field[..length].copy_from_slice(&text.as_bytes()[..length]);
+/// A member's headers.
+fn header(member: &[u8], meta: &Attributes, link: &[u8]) -> io::Result<Vec<u8>> {
+    let kind = match meta.kind() {
+        Some(FileKind::Directory) => Kind::Directory,
+        Some(FileKind::Symlink) => Kind::Symlink,
+        _ => Kind::File,
+    };
+    let (uid, gid) = meta.owner.unwrap_or_default();
+    let member = Member {
+        link: link.to_vec(),
+        mode: meta.permissions.unwrap_or(0o644) & 0o7777,
+        uid: uid.into(),
+        gid: gid.into(),
+        modified: Time { seconds: meta.times.map_or(0, |(_, changed)| changed.into()), nanos: 0 },
+        size: if kind == Kind::File { meta.size.unwrap_or(0) } else { 0 },
+        ..Member::new(member, kind)
+    };
+    let mut headers = Vec::new();
+    Writer::new(&mut headers).begin(&member)?;
+    Ok(headers)
 }
 
 /// The same rules as for tar: a name anywhere, or a path from the source on.
-pub(crate) fn is_excluded(patterns: &[Pattern], path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
+pub(crate) fn is_excluded(patterns: &[Pattern], path: &[u8]) -> bool {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
     patterns.iter().any(|pattern| match pattern {
-        Pattern::Name(text) => matches(text.as_bytes(), name.as_bytes()),
-        Pattern::Path(text) => matches(text.as_bytes(), path.as_bytes()),
+        Pattern::Name(text) => matches(text.as_bytes(), name),
+        Pattern::Path(text) => matches(text.as_bytes(), path),
     })
 }
 
@@ -342,163 +577,5 @@ fn in_set(set: &[u8], byte: u8) -> bool {
     found != is_negated && byte != b'/'
 }
 
-/// Puts members back over SFTP. Used from a thread that may block.
-pub(crate) struct SftpTarget<'a> {
-    pub session: SftpSession,
-    pub root: String,
-    pub overwrite: bool,
-    pub runtime: Handle,
-    pub context: &'a Context,
-    /// Times and modes of folders wait until everything is in them.
-    pub folders: Vec<(String, FileAttributes)>,
-}
-
-impl SftpTarget<'_> {
-    fn path(&self, path: &[u8]) -> io::Result<String> {
-        let path = std::str::from_utf8(path).map_err(|_| io::Error::other("SFTP takes names in UTF-8 alone"))?;
-        Ok(if path.is_empty() { self.root.clone() } else { format!("{}/{path}", self.root.trim_end_matches('/')) })
-    }
-
-    fn run<T>(&self, work: impl Future<Output = std::result::Result<T, SftpError>>) -> io::Result<T> {
-        self.runtime.block_on(async {
-            tokio::select! {
-                () = self.context.cancel.cancelled() => Err(EngineError::cancelled().into()),
-                done = work => done.map_err(io::Error::other),
-            }
-        })
-    }
-
-    fn attributes(&self, facts: Facts) -> FileAttributes {
-        let mtime = u32::try_from(facts.modified_micros.div_euclid(1_000_000)).unwrap_or(0);
-        FileAttributes {
-            permissions: Some(facts.mode),
-            atime: Some(mtime),
-            mtime: Some(mtime),
-            ..FileAttributes::empty()
-        }
-    }
-
-    /// Ownership is given away where the account may; tar does the same.
-    fn give(&self, path: &str, facts: Facts) {
-        let owner = FileAttributes {
-            uid: u32::try_from(facts.uid).ok(),
-            gid: u32::try_from(facts.gid).ok(),
-            ..FileAttributes::empty()
-        };
-        if let Err(error) = self.run(self.session.set_metadata(path, owner)) {
-            tracing::debug!(path, %error, "the owner stays");
-        }
-    }
-
-    /// Whether something is in the way that must stay.
-    fn is_taken(&self, path: &str, is_dir: bool) -> io::Result<bool> {
-        let Ok(found) = self.run(self.session.symlink_metadata(path)) else { return Ok(false) };
-        if is(&found, DIRECTORY) {
-            return if is_dir { Ok(true) } else { Err(io::Error::other("a folder is in the way")) };
-        }
-        if !self.overwrite {
-            self.context.log.warn(format!("{path}: left as it is"));
-            return Ok(true);
-        }
-        self.run(self.session.remove_file(path)).map(|()| false)
-    }
-
-    fn make_parents(&self, path: &str) -> io::Result<()> {
-        let parents = path.match_indices('/').map(|(at, _)| &path[..at]).filter(|parent| !parent.is_empty());
-        for parent in parents.filter(|parent| parent.len() > self.root.len()) {
-            if !self.run(self.session.try_exists(parent))? {
-                self.run(self.session.create_dir(parent))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Target for SftpTarget<'_> {
-    fn directory(&mut self, path: &[u8], facts: Facts) -> io::Result<()> {
-        let path = self.path(path)?;
-        self.make_parents(&path)?;
-        if !self.is_taken(&path, true)? {
-            self.run(self.session.create_dir(&path))?;
-        } else if !self.overwrite {
-            return Ok(());
-        }
-        self.give(&path, facts);
-        self.folders.push((path, self.attributes(facts)));
-        Ok(())
-    }
-
-    fn file(&mut self, path: &[u8], facts: Facts, content: &mut dyn Read) -> io::Result<()> {
-        let path = self.path(path)?;
-        self.make_parents(&path)?;
-        if self.is_taken(&path, false)? {
-            return Ok(());
-        }
-        let flags = OpenFlags::CREATE | OpenFlags::WRITE | OpenFlags::TRUNCATE | OpenFlags::EXCLUDE;
-        let mut file = self.run(self.session.open_with_flags(&path, flags))?;
-        let mut piece = vec![0; PIECE_BYTES];
-        loop {
-            let read = content.read(&mut piece)?;
-            if read == 0 {
-                break;
-            }
-            self.runtime.block_on(file.write_all(&piece[..read]))?;
-        }
-        self.runtime.block_on(file.shutdown())?;
-        self.give(&path, facts);
-        self.run(self.session.set_metadata(&path, self.attributes(facts)))
-    }
-
-    fn symlink(&mut self, path: &[u8], link: &[u8], _facts: Facts) -> io::Result<()> {
-        let path = self.path(path)?;
-        let link = std::str::from_utf8(link).map_err(|_| io::Error::other("SFTP takes names in UTF-8 alone"))?;
-        self.make_parents(&path)?;
-        if self.is_taken(&path, false)? {
-            return Ok(());
-        }
-        // The other way round than the protocol's text has it: so OpenSSH does, and everybody after it.
-        self.run(self.session.symlink(link, &path))
-    }
-
-    fn hardlink(&mut self, path: &[u8], target: &[u8]) -> io::Result<()> {
-        let (path, target) = (self.path(path)?, self.path(target)?);
-        self.make_parents(&path)?;
-        if self.is_taken(&path, false)? {
-            return Ok(());
-        }
-        match self.run(self.session.hardlink(&target, &path))? {
-            true => Ok(()),
-            false => Err(io::Error::other("the server's SFTP knows no hard links")),
-        }
-    }
-
-    fn other(&mut self, path: &[u8]) -> io::Result<()> {
-        self.context.log.warn(format!("{}: neither file nor folder; left out", shown(path)));
-        Ok(())
-    }
-
-    fn finish(&mut self) -> io::Result<()> {
-        // Deepest first: setting the time of a folder's content changes nothing above it.
-        for (path, attributes) in std::mem::take(&mut self.folders).into_iter().rev() {
-            self.run(self.session.set_metadata(&path, attributes))?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shell_patterns_match_as_in_a_shell() {
-        let yes = [("*.log", "a.log"), ("a*b", "ab"), ("?x", "yx"), ("[a-c]1", "b1"), ("a/*/c", "a/b/c"), ("\\*", "*")];
-        for (pattern, text) in yes {
-            assert!(matches(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
-        }
-        let no = [("*.log", "a/b.log"), ("a*b", "abc"), ("?", "/"), ("[!a]x", "ax"), ("", "a"), ("a", "")];
-        for (pattern, text) in no {
-            assert!(!matches(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
-        }
-    }
-}
+mod tests;

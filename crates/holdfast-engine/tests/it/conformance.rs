@@ -1,11 +1,11 @@
 use bytes::Bytes;
-use holdfast_engine::destination::{self, BlobStore};
+use holdfast_engine::destination::{self, BlobStore, PartBody};
 
 /// Larger than the smallest part that S3 takes.
 const PART: usize = 5 * 1024 * 1024;
 
-fn part(number: u8) -> Vec<Bytes> {
-    vec![Bytes::from(vec![number; PART / 2]), Bytes::from(vec![number + 100; PART / 2])]
+fn part(number: u8) -> PartBody {
+    vec![Bytes::from(vec![number; PART / 2]), Bytes::from(vec![number + 100; PART / 2])].into()
 }
 
 /// Everything that the engine relies on.

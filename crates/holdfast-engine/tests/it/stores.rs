@@ -9,7 +9,8 @@ use bytes::Bytes;
 use holdfast_core::Secret;
 use holdfast_core::run::FailureCode;
 use holdfast_engine::destination::{
-    BlobStore, Local, Metered, RetryPolicy, Retrying, S3, S3Config, Shape, Stat, Throttle, Throttled,
+    BlobStore, Local, Metered, PartBody, PartLimits, RetryPolicy, Retrying, S3, S3Config, Shape, Stat, Throttle,
+    Throttled,
 };
 use holdfast_engine::{Egress, EngineError, Progress, Result};
 use holdfast_testkit::S3Server;
@@ -27,6 +28,7 @@ fn s3(endpoint: &str, bucket: &str, path_style: bool) -> S3 {
         ca_pem: None,
         egress: Egress { allow_private: true, allowed: Vec::new() },
         timeout: Duration::from_secs(60),
+        parts: PartLimits::default(),
     })
     .unwrap()
 }
@@ -79,7 +81,7 @@ impl<S: BlobStore> BlobStore for Faulty<S> {
         self.inner.begin(key).await
     }
 
-    async fn put_part(&self, key: &str, upload_id: &str, index: usize, body: Vec<Bytes>) -> Result<String> {
+    async fn put_part(&self, key: &str, upload_id: &str, index: usize, body: PartBody) -> Result<String> {
         self.stumble()?;
         self.inner.put_part(key, upload_id, index, body).await
     }
@@ -181,4 +183,52 @@ async fn moto_conforms() {
     let made = reqwest::Client::new().put(format!("{endpoint}/bucket")).send().await.unwrap();
     assert!(made.status().is_success());
     conforms(&s3(&endpoint, "bucket", true)).await;
+}
+
+/// Answers every request with a page of a listing that says there is another one.
+async fn endless_listing(keys: &'static str) -> (String, Arc<AtomicUsize>) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let pages = Arc::new(AtomicUsize::new(0));
+    let count = pages.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let count = count.clone();
+            tokio::spawn(async move {
+                let mut request = Vec::new();
+                let mut buffer = [0; 4096];
+                while !request.ends_with(b"\r\n\r\n") {
+                    match stream.read(&mut buffer).await {
+                        Ok(read @ 1..) => request.extend_from_slice(&buffer[..read]),
+                        _ => return,
+                    }
+                }
+                let number = count.fetch_add(1, Ordering::SeqCst);
+                let page = format!(
+                    "<ListBucketResult>{keys}<IsTruncated>true</IsTruncated>\
+                     <NextContinuationToken>{number}</NextContinuationToken></ListBucketResult>"
+                );
+                let answer = format!(
+                    "HTTP/1.1 200 OK\r\ncontent-type: application/xml\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{page}",
+                    page.len()
+                );
+                stream.write_all(answer.as_bytes()).await.ok();
+            });
+        }
+    });
+    (endpoint, pages)
+}
+
+#[tokio::test]
+async fn a_listing_without_an_end_is_given_up() {
+    let (endpoint, pages) = endless_listing("").await;
+    let error = s3(&endpoint, "bucket", true).list("prefix", 10).await.unwrap_err();
+    assert_eq!(error.code, FailureCode::DestinationFailed, "{error}");
+    assert!(error.message.contains("does not end"), "{error}");
+    assert!(pages.load(Ordering::SeqCst) <= 20);
+    let one = "<Contents><Key>prefix-a</Key><LastModified>2025-01-01T00:00:00.000Z</LastModified><ETag>\"x\"</ETag><Size>1</Size></Contents>";
+    let (endpoint, pages) = endless_listing(one).await;
+    let found = s3(&endpoint, "bucket", true).list("prefix", 10).await.unwrap();
+    assert_eq!((found.len(), pages.load(Ordering::SeqCst)), (10, 10), "what was asked for, and no page more");
 }

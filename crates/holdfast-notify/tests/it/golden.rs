@@ -80,8 +80,18 @@ fn messages(zone: &Zone) -> Vec<(&'static str, Message)> {
             ),
         ),
         ("missed", holdfast_notify::missed(about, &task, 44, at("2025-03-01T02:00:00Z"), 2)),
-        ("overdue", holdfast_notify::overdue(about, &task, Some(at("2025-03-01T02:09:00Z")), None)),
+        ("overdue", holdfast_notify::overdue(about, &task, 7, Some(at("2025-03-01T02:09:00Z")), None)),
         ("damaged", damaged.message(about)),
+        (
+            "suspicious",
+            holdfast_notify::backup_suspicious(
+                about,
+                &task,
+                48,
+                7,
+                "The newest backup looks wrong: it is empty, where the last normal backup had 20000 entries.",
+            ),
+        ),
         ("host-key", holdfast_notify::host_key_changed(about, "web-1", 45)),
         (
             "server",
@@ -105,6 +115,9 @@ fn messages(zone: &Zone) -> Vec<(&'static str, Message)> {
         ),
         ("empty", holdfast_notify::test_message(about, "\u{200e}\u{200f}")),
     ];
+    let overdue: Vec<Message> = all.iter().filter(|(name, _)| *name == "overdue").map(|(_, one)| one.clone()).collect();
+    let digest = holdfast_notify::digest(&[&overdue[..], &overdue[..]].concat()).unwrap();
+    assert_eq!(digest.link.as_deref(), Some("https://backup.example.org/account"));
     let some: Vec<Message> = all.iter().take(3).map(|(_, message)| message.clone()).collect();
     let digest = holdfast_notify::digest(&some).unwrap();
     all.into_iter().chain([("digest", digest)]).collect()

@@ -85,6 +85,107 @@ async fn every_column_is_carried_to_other_installations_or_left_behind_on_purpos
     assert!(known.is_empty(), "{known:?}");
 }
 
+/// Columns that are carried, but whose change alone is no reason to write a catalogue: what is found out again, what follows
+/// from another column, and what never changes.
+const QUIET: &[(&str, &str)] = &[
+    ("users", "totp_last_step summary_at"),
+    ("api_tokens", "last_used_at expiry_told_at"),
+    (
+        "remote_servers",
+        "offered_host_key connectivity last_connected_at last_checked_at last_error last_error_code latency_micros tools",
+    ),
+    ("backup_destinations", "status last_checked_at last_error last_error_code"),
+    (
+        "notification_streams",
+        "last_test_succeeded last_test_message last_tested_at last_delivery_succeeded last_delivery_message \
+         last_delivery_at",
+    ),
+    (
+        "backup_tasks",
+        "next_run_at last_run_at losses told_code told_at overdue_at last_status last_error_code last_warnings \
+         last_success_at overdue_since proven_at held_signs held_reason held_told_at",
+    ),
+];
+const QUIET_EVERYWHERE: &[&str] = &["user_id", "search_label", "created_at", "updated_at"];
+/// Tables without triggers. A change of a link also writes the count in its task, which is watched; figures of a day go along
+/// with the next catalogue; settings of the installation stand in no user's catalogue.
+const UNWATCHED: &[&str] = &["task_streams", "task_tags", "user_days", "settings"];
+/// What a backup is never changes; what became of it is watched, which also decides whether it is carried at all.
+const BACKUPS_WATCHED: &str = "verification deleted_at removed_at password_sealed";
+
+/// For each table the columns whose change its triggers note, and `*` for all; INSERT and DELETE as such.
+type Watched = BTreeMap<String, BTreeSet<String>>;
+
+async fn sqlite_watched(url: &str) -> Watched {
+    let mut connection = SqliteConnection::connect(url).await.unwrap();
+    let triggers =
+        sqlx::query("SELECT tbl_name, sql FROM sqlite_master WHERE type = 'trigger' AND name LIKE '%_wish%'");
+    let mut watched = Watched::new();
+    for row in triggers.fetch_all(&mut connection).await.unwrap() {
+        let (table, sql): (String, String) = (row.get("tbl_name"), row.get("sql"));
+        let events = sql.split_once(" AFTER ").unwrap().1;
+        let events = events.split(&format!("ON {table}")).next().unwrap();
+        let columns = watched.entry(table).or_default();
+        match events.split_once("UPDATE") {
+            None => drop(columns.insert(events.trim().to_owned())),
+            Some((_, rest)) => match rest.trim().strip_prefix("OF") {
+                None => drop(columns.insert("*".to_owned())),
+                Some(names) => columns.extend(names.split(',').map(|name| name.trim().to_owned())),
+            },
+        }
+    }
+    watched
+}
+
+async fn postgres_watched(url: &str) -> Watched {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    let triggers = sqlx::query(
+        "SELECT t.event_object_table::text AS t, t.event_manipulation::text AS e, c.event_object_column::text AS c
+         FROM information_schema.triggers t
+         LEFT JOIN information_schema.triggered_update_columns c
+             ON c.trigger_name = t.trigger_name AND c.event_object_table = t.event_object_table
+             AND t.event_manipulation = 'UPDATE'
+         WHERE t.trigger_name LIKE '%_wish%'",
+    );
+    let mut watched = Watched::new();
+    for row in triggers.fetch_all(&mut connection).await.unwrap() {
+        let (table, event, column): (String, String, Option<String>) = (row.get("t"), row.get("e"), row.get("c"));
+        let all = if event == "UPDATE" { "*".to_owned() } else { event };
+        watched.entry(table).or_default().insert(column.unwrap_or(all));
+    }
+    watched
+}
+
+/// The triggers name columns one by one, in two dialects. Whoever adds a column that is carried adds it to both, in a
+/// migration that makes the trigger anew, or says here why its change need not be noted.
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_a_catalogue_carries_is_watched_by_triggers_on_both_engines() {
+    let sqlite = sqlite_watched(&TestApp::start(Engine::Sqlite).await.options.url).await;
+    let postgres = postgres_watched(&TestApp::start(Engine::Postgres).await.options.url).await;
+    assert_eq!(sqlite, postgres);
+    for (table, columns) in holdfast_store::portable::carried_columns() {
+        let Some(watched) = sqlite.get(table) else {
+            assert!(UNWATCHED.contains(&table), "{table} has no triggers");
+            continue;
+        };
+        if table != "users" {
+            assert!(watched.contains("INSERT") && watched.contains("DELETE"), "{table}: {watched:?}");
+        }
+        let named: BTreeSet<&str> =
+            watched.iter().map(String::as_str).filter(|name| !["INSERT", "DELETE"].contains(name)).collect();
+        if named.contains("*") {
+            continue;
+        }
+        let quiet = QUIET.iter().find(|(of, _)| *of == table).map_or("", |(_, columns)| columns);
+        let quiet: Vec<&str> = quiet.split_whitespace().chain(QUIET_EVERYWHERE.iter().copied()).collect();
+        let expected: BTreeSet<&str> = match table {
+            "backups" => BACKUPS_WATCHED.split_whitespace().collect(),
+            _ => columns.iter().copied().filter(|column| !quiet.contains(column)).collect(),
+        };
+        assert_eq!(named, expected, "{table}");
+    }
+}
+
 on_both_engines! {
     async fn a_newer_database_is_refused(app: TestApp) {
         let insert = "INSERT INTO schema_migrations (version, applied_at) VALUES (99, 0)";

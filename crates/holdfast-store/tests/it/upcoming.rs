@@ -17,6 +17,7 @@ fn draft(server: i64, destination: i64) -> TaskDraft {
         database_engine: None,
         excluded_tables: None,
         excluded_paths: Vec::new(),
+        one_file_system: false,
     };
     let time = TimeOfDay::parse("03:00");
     let schedule = Schedule { frequency: Frequency::Daily, time, day_of_week: 0, day_of_month: 1, cron: None };

@@ -59,6 +59,7 @@ struct DestinationPage {
     checked: Option<Markup>,
     catalogue: Option<Markup>,
     catalogue_error: Option<String>,
+    keeps_versions: bool,
 }
 
 fn reach(t: Words, row: &DestinationRow) -> Markup {
@@ -119,6 +120,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
         checked: row.last_checked_at.map(|at| person.reader.when(at.0)),
         catalogue: written.map(|at| person.reader.when(at.0)),
         catalogue_error,
+        keeps_versions: row.keeps_versions,
         label: row.label,
     };
     Ok(render(StatusCode::OK, &page))
@@ -287,6 +289,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         checked: Some(Markup("<time>now</time>".into())),
         catalogue: Some(Markup("<time>now</time>".into())),
         catalogue_error: Some(hostile.into()),
+        keeps_versions: true,
     };
     vec![list(vec![line]).render().unwrap(), list(Vec::new()).render().unwrap(), one.render().unwrap()]
 }

@@ -43,6 +43,11 @@ pub(crate) trait Kept: Sized + 'static {
     fn id(row: &Self::Row) -> i64;
     fn label(row: &Self::Row) -> &str;
 
+    /// What is said after one was changed.
+    fn changed(_before: &Self::Row, _after: &Self::Row, _form: &Form) -> &'static str {
+        "saved"
+    }
+
     /// Where one is shown: on its own page, or with the others.
     fn address(id: i64) -> String {
         if Self::HAS_PAGES { format!("{}/{id}", Self::HOME) } else { Self::HOME.to_owned() }
@@ -156,12 +161,10 @@ async fn update<K: Kept>(
     form: Form,
 ) -> PageResult {
     let id = parse::<K>(&id)?;
+    let row = K::find(&ui.app, &person.caller, id).await?;
     match K::update(&ui.app, &person.caller, id, &form).await {
-        Ok(_) => Ok(done(&K::address(id), "saved")),
-        Err(AppError::Invalid(errors)) => {
-            let row = K::find(&ui.app, &person.caller, id).await?;
-            again::<K>(&ui, &person, Some(&row), &form, &errors).await
-        }
+        Ok(after) => Ok(done(&K::address(id), K::changed(&row, &after, &form))),
+        Err(AppError::Invalid(errors)) => again::<K>(&ui, &person, Some(&row), &form, &errors).await,
         Err(error) => Err(error.into()),
     }
 }

@@ -35,6 +35,8 @@ struct OverviewPage {
     proven: String,
     proven_at: Option<Markup>,
     needs: Vec<Need>,
+    /// Tasks whose old backups are not removed: number, label and why.
+    held: Vec<(i64, String, String)>,
     counts: Vec<(Markup, String, String)>,
     next: Option<(i64, String, Markup)>,
     stored: Markup,
@@ -141,7 +143,8 @@ fn answer(reader: &Reader, overview: &Overview) -> (String, &'static str) {
         overview.counts.iter().filter(|count| wanted(count.standing)).map(|count| count.tasks).sum()
     };
     let wanting = count(Standing::needs_somebody);
-    let other = overview.needs.damaged_backups + overview.needs.unreachable_destinations;
+    let held = i64::try_from(overview.held.len()).unwrap_or(i64::MAX);
+    let other = overview.needs.damaged_backups + overview.needs.unreachable_destinations + held;
     if overview.tasks == 0 {
         (t.say("overview-nothing"), "attention")
     } else if wanting > 0 {
@@ -259,6 +262,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
         },
         proven_at: overview.proven_at.map(|at| reader.when(at)),
         needs: needs(reader, &overview),
+        held: overview.held.iter().map(|row| (row.id, row.label.clone(), tasks::held_words(t, row))).collect(),
         counts: counts.collect(),
         next: upcoming.first().cloned(),
         stored: reader.bytes(overview.stored_bytes),
@@ -309,6 +313,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         answer_class: "failed",
         proven: "1 of 1".into(),
         proven_at: time(),
+        held: vec![(1, hostile.into(), "On hold.".into())],
         needs: vec![Need { text: "1 server".into(), address: "/servers".into() }],
         counts: vec![(state("failed", "failed"), "1".into(), "/tasks?state=failed".into())],
         next: Some((1, hostile.into(), Markup("<time>now</time>".into()))),

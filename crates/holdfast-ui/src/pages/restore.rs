@@ -32,6 +32,10 @@ fn input(form: &Form, content: Content) -> RestoreInput {
         entries: if is_files && !entries.is_empty() { Field::Value(entries) } else { Field::Absent },
         overwrite: Field::Value(form.is_on("overwrite")),
         database_name: if is_files { Field::Absent } else { form.optional("database_name") },
+        no_owner: Field::Value(form.is_on("no_owner")),
+        numeric_owner: Field::Value(is_files && form.is_on("numeric_owner")),
+        restore_devices: Field::Value(is_files && form.is_on("restore_devices")),
+        dry_run: Field::Value(form.is_on("dry_run")),
     }
 }
 
@@ -81,6 +85,18 @@ async fn form_page(
         _ => t.say("restore-overwrite-database"),
     };
     asked.push(fields.switch("overwrite", t.say("restore-overwrite")).hint(hint));
+    let hint = match content {
+        Content::Files => t.say("restore-no-owner-files"),
+        _ => t.say("restore-no-owner-database"),
+    };
+    asked.push(fields.switch("no_owner", t.say("restore-no-owner")).hint(hint));
+    if content == Content::Files {
+        asked.push(
+            fields.switch("numeric_owner", t.say("restore-numeric-owner")).hint(t.say("restore-numeric-owner-hint")),
+        );
+        asked.push(fields.switch("restore_devices", t.say("restore-devices")).hint(t.say("restore-devices-hint")));
+    }
+    asked.push(fields.switch("dry_run", t.say("restore-dry-run")).hint(t.say("restore-dry-run-hint")));
     let count = form.texts("entry").count();
     let intro = if count == 0 { t.say("restore-everything") } else { t.with("restore-some", "n", count) };
     let problems = errors.iter().filter(|(field, _)| *field == "entries").flat_map(|(_, texts)| texts);
@@ -171,6 +187,7 @@ async fn summary(ui: &Ui, person: &SignedIn, row: &BackupRow, form: &Form) -> Re
     let chosen: Vec<String> = form.texts("entry").map(str::to_owned).collect();
     let overwrites = form.is_on("overwrite");
     let means = match (content, overwrites) {
+        _ if form.is_on("dry_run") => t.say("restore-means-dry-run"),
         (Content::Files, true) => t.say("restore-means-replace"),
         (Content::Files, false) => t.say("restore-means-keep"),
         (_, true) => t.say("restore-means-database-replace"),
@@ -181,7 +198,16 @@ async fn summary(ui: &Ui, person: &SignedIn, row: &BackupRow, form: &Form) -> Re
         _ if content.is_whole_server() => t.say("task-all-databases"),
         _ => t.with("task-one-database", "name", form.text("database_name")),
     };
-    let hidden = ["remote_server_id", "path", "database_name", "overwrite"];
+    let hidden = [
+        "remote_server_id",
+        "path",
+        "database_name",
+        "overwrite",
+        "no_owner",
+        "numeric_owner",
+        "restore_devices",
+        "dry_run",
+    ];
     let hidden = hidden.iter().map(|name| ((*name).to_owned(), form.text(name))).filter(|(_, value)| !value.is_empty());
     let entries = chosen.iter().map(|path| ("entry".to_owned(), path.clone()));
     Ok(SummaryPage {

@@ -87,10 +87,9 @@ fn device_words(agent: &str) -> String {
     }
 }
 
-async fn page(ui: &Ui, person: &SignedIn, errors: &Errors, status: StatusCode) -> PageResult {
+async fn page(ui: &Ui, person: &SignedIn, values: &Values, errors: &Errors, status: StatusCode) -> PageResult {
     let t = person.t();
-    let values = Values::default();
-    let fields = Fields { t, values: &values, errors };
+    let fields = Fields { t, values, errors };
     let line = |session: sessions::Session| SessionLine {
         id: session.row.id,
         device: device_words(&session.row.device),
@@ -107,6 +106,8 @@ async fn page(ui: &Ui, person: &SignedIn, errors: &Errors, status: StatusCode) -
                 .hint(t.say("sign-in-password-hint"))
                 .required()
                 .limit(limits::SECRET_CHARS),
+            fields.switch("keep_tokens", t.say("security-keep-tokens")),
+            fields.switch("keep_identities", t.say("security-keep-identities")),
         ],
         has_two_factor: person.user.totp_sealed.is_some(),
         codes_left: two_factor::count_codes(&ui.app, &person.caller).await?,
@@ -128,16 +129,24 @@ async fn list_identities(ui: &Ui, person: &SignedIn) -> Result<Vec<IdentityLine>
 }
 
 pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
-    page(&ui, &person, &Errors::default(), StatusCode::OK).await
+    page(&ui, &person, &Values::default(), &Errors::default(), StatusCode::OK).await
 }
 
 pub(crate) async fn change_password(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
     let (current, password) = (form.text("current_password"), Secret::new(form.text("password")));
-    match accounts::change_password(&ui.app, &person.caller, &person.secret, &current, &password).await {
+    let keep = keep(&form);
+    match accounts::change_password(&ui.app, &person.caller, &person.secret, &current, &password, keep).await {
         Ok(()) => Ok(done("/account/security", "password-changed")),
-        Err(AppError::Invalid(errors)) => page(&ui, &person, &errors, StatusCode::UNPROCESSABLE_ENTITY).await,
+        Err(AppError::Invalid(errors)) => {
+            page(&ui, &person, &Values::of(&form), &errors, StatusCode::UNPROCESSABLE_ENTITY).await
+        }
         Err(error) => Err(error.into()),
     }
+}
+
+/// What somebody wants to keep beside a new password.
+pub(crate) fn keep(form: &Form) -> accounts::Keep {
+    accounts::Keep { tokens: form.is_on("keep_tokens"), identities: form.is_on("keep_identities") }
 }
 
 pub(crate) async fn revoke_session(
@@ -206,7 +215,9 @@ pub(crate) async fn confirmed(
     let password = form.text("confirm_password");
     match accounts::confirm_password(&ui.app, &person.caller, &password, "confirm_password").await {
         Ok(_) => Ok(Ok(())),
-        Err(AppError::Invalid(errors)) => Ok(Err(page(ui, person, &errors, StatusCode::UNPROCESSABLE_ENTITY).await?)),
+        Err(AppError::Invalid(errors)) => {
+            Ok(Err(page(ui, person, &Values::default(), &errors, StatusCode::UNPROCESSABLE_ENTITY).await?))
+        }
         Err(error) => Err(error.into()),
     }
 }

@@ -169,6 +169,17 @@ impl Kept for Server {
             .set("jump_server_id", row.jump_server_id.map(|id| id.to_string()).unwrap_or_default())
     }
 
+    fn changed(before: &ServerRow, after: &ServerRow, form: &Form) -> &'static str {
+        let was_removed = before.has_database_password && !after.has_database_password;
+        let was_asked_for = form.is_on("remove_database_password");
+        match (was_removed && !was_asked_for, before.host_key.is_some() && after.host_key.is_none()) {
+            (true, true) => "server-moved",
+            (true, false) => "server-password-removed",
+            (false, true) => "server-key-forgotten",
+            (false, false) => "saved",
+        }
+    }
+
     fn id(row: &ServerRow) -> i64 {
         row.id
     }

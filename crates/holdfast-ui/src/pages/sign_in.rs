@@ -20,6 +20,7 @@ use crate::form::{Form, csrf_token};
 use crate::frame::Frame;
 use crate::human::Markup;
 use crate::page::{self, PageResult, done, render};
+use crate::pages::security::keep;
 use crate::session::{self, SignedIn, Theme};
 use crate::words::Words;
 
@@ -167,7 +168,12 @@ fn link_page(visitor: &Visitor<'_>, link: &str, purpose: LinkPurpose, values: &V
             (t.say("invited-title"), t.say("invited-intro"), person_fields(&fields, true), t.say("set-up-do"))
         }
         LinkPurpose::Reset => {
-            (t.say("reset-title"), t.say("reset-intro"), vec![password_field(&fields).focus()], t.say("reset-do"))
+            let fields = vec![
+                password_field(&fields).focus(),
+                fields.switch("keep_tokens", t.say("security-keep-tokens")),
+                fields.switch("keep_identities", t.say("security-keep-identities")),
+            ];
+            (t.say("reset-title"), t.say("reset-intro"), fields, t.say("reset-do"))
         }
     };
     let after = Markup::default();
@@ -199,7 +205,7 @@ pub(crate) async fn submit_link(
     let (_, purpose) = accounts::find_link(&ui.app, &link).await?.ok_or_else(used_up)?;
     let (password, origin) = (Secret::new(form.text("password")), context.origin("session"));
     let taken = if purpose == LinkPurpose::Reset {
-        accounts::reset_by_link(&ui.app, &link, &password, &origin).await.map(|()| None)
+        accounts::reset_by_link(&ui.app, &link, &password, keep(&form), &origin).await.map(|()| None)
     } else {
         match drafted(&form, &password) {
             Ok(draft) => {

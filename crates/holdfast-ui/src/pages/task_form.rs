@@ -92,6 +92,7 @@ fn input(form: &Form) -> TaskInput {
         database_engine: if is_files { Field::Null } else { form.optional("database_engine") },
         excluded_tables: if is_files { Field::Null } else { form.optional("excluded_tables") },
         excluded_paths: if is_files { lines(form, "excluded_paths") } else { Field::Null },
+        one_file_system: Field::Value(is_files && form.is_on("one_file_system")),
         // An expression stands for itself; what it stands in front of stays.
         frequency: if is_custom { Field::Absent } else { form.required("frequency") },
         time_to_run_at: if is_custom { Field::Absent } else { form.optional("time_to_run_at") },
@@ -143,6 +144,7 @@ fn values(task: &Task) -> Values {
         .set("database_engine", text(&row.database_engine))
         .set("excluded_tables", text(&row.excluded_tables))
         .set("excluded_paths", &row.excluded_paths)
+        .set("one_file_system", if row.one_file_system { "on" } else { "" })
         .set("frequency", frequency)
         .set("time_to_run_at", text(&row.time_to_run_at))
         .set("day_of_week", row.day_of_week.to_string())
@@ -297,6 +299,7 @@ fn files_group(fields: &Fields<'_>) -> Group {
                 .limit(limits::PATH_CHARS)
                 .aside(t.say("task-browse"), "browse"),
             fields.area("excluded_paths", t.say("task-excluded")).hint(t.say("task-excluded-hint")),
+            fields.switch("one_file_system", t.say("task-one-file-system")).hint(t.say("task-one-file-system-hint")),
         ],
     )
     .when("type=files")

@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect};
 use holdfast_app::tasks::{self, Task};
 use holdfast_app::{AppError, Resource, backups, destinations, logs, overview, servers, streams, tags};
+use holdfast_core::anomaly;
 use holdfast_core::ids::{DestinationId, ServerId, TaskId};
 use holdfast_core::input::Errors;
 use holdfast_core::page::PageRequest;
@@ -174,6 +175,8 @@ struct TaskPage {
     /// What the state means, and what to do.
     reason: String,
     overdue: Option<Markup>,
+    /// Why old backups are not removed; empty when they are.
+    held: String,
     is_paused: bool,
     is_running: bool,
     live: Option<Live>,
@@ -205,6 +208,7 @@ pub(crate) struct BackupLine {
     pub entries: String,
     pub proof: Markup,
     pub is_encrypted: bool,
+    pub is_suspicious: bool,
 }
 
 pub(crate) fn backup_line(reader: &Reader, row: &holdfast_store::backups::BackupRow) -> BackupLine {
@@ -216,6 +220,7 @@ pub(crate) fn backup_line(reader: &Reader, row: &holdfast_store::backups::Backup
         entries: reader.number(row.entries),
         proof: proof(reader.t, &row.verification),
         is_encrypted: row.is_encrypted,
+        is_suspicious: row.suspicion.is_some(),
     }
 }
 
@@ -253,6 +258,7 @@ async fn task_page(ui: &Ui, person: &SignedIn, task: Task) -> Result<TaskPage, P
         state: standing(t, now),
         reason: if now == Standing::Failed { advice(t, &code) } else { String::new() },
         overdue: stand.as_ref().and_then(|row| row.overdue_since).map(|at| reader.when(at.0)),
+        held: held_words(t, row),
         is_paused: row.paused_at.is_some(),
         is_running: now == Standing::Running,
         live,
@@ -275,6 +281,16 @@ async fn task_page(ui: &Ui, person: &SignedIn, task: Task) -> Result<TaskPage, P
         streams: streams.map(|row| row.label).collect(),
         tags: tags.map(|row| row.label).collect(),
     })
+}
+
+/// Why old backups of a task are not removed; empty when they are.
+pub(crate) fn held_words(t: crate::words::Words, row: &TaskRow) -> String {
+    if row.retention_held_at.is_none() {
+        return String::new();
+    }
+    let signs = anomaly::read_signs(row.held_signs.as_deref().unwrap_or_default());
+    let words: Vec<String> = signs.iter().map(|sign| t.say(&format!("sign-{}", sign.as_str()))).collect();
+    t.with("task-held", "reason", words.join(" "))
 }
 
 fn excluded(row: &TaskRow) -> Vec<String> {
@@ -304,6 +320,40 @@ pub(crate) async fn resume(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id)
     let id = parse(&id)?;
     tasks::resume(&ui.app, &person.caller, id).await?;
     Ok(done(&format!("/tasks/{id}"), "resumed"))
+}
+
+async fn release_page(ui: &Ui, person: &SignedIn, row: &TaskRow) -> Result<FormPage, PageError> {
+    let t = person.t();
+    let address = format!("/tasks/{}", row.id);
+    Ok(FormPage {
+        title: t.say("task-release-title"),
+        intro: format!("{} {}", held_words(t, row), t.say("task-release-means")),
+        action: format!("{address}/release"),
+        submit: t.say("task-release"),
+        up: Some((address, row.label.clone())),
+        is_dangerous: true,
+        frame: person.frame(ui, Place::Tasks).await?,
+        ..FormPage::default()
+    })
+}
+
+pub(crate) async fn show_release(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
+    let task = tasks::show(&ui.app, &person.caller, parse(&id)?).await?;
+    if task.row.retention_held_at.is_none() {
+        return Ok(Redirect::to(&format!("/tasks/{}", task.row.id)).into_response());
+    }
+    Ok(release_page(&ui, &person, &task.row).await?.show(StatusCode::OK))
+}
+
+pub(crate) async fn release(
+    State(ui): State<Arc<Ui>>,
+    person: SignedIn,
+    Path(id): Path<String>,
+    _: Form,
+) -> PageResult {
+    let id = parse(&id)?;
+    tasks::release_retention(&ui.app, &person.caller, id).await?;
+    Ok(done(&format!("/tasks/{id}"), "retention-released"))
 }
 
 #[derive(Template)]
@@ -409,6 +459,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         state: state("failed", "failed"),
         reason: "Do this.".into(),
         overdue: time(),
+        held: "On hold.".into(),
         is_paused,
         is_running: false,
         live,
@@ -468,5 +519,6 @@ pub(crate) fn backup_sample(hostile: &str) -> BackupLine {
         entries: "3".into(),
         proof: crate::view::state("good", "proven"),
         is_encrypted: true,
+        is_suspicious: true,
     }
 }

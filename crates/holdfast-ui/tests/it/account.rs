@@ -1,5 +1,5 @@
 use holdfast_app::accounts::{self, FirstStart};
-use holdfast_testkit::{PASSWORD, TestApp, on_both_engines};
+use holdfast_testkit::{Engine, PASSWORD, TestApp, on_both_engines};
 use reqwest::Method;
 use serde_json::json;
 
@@ -141,5 +141,89 @@ on_both_engines! {
         browser.get("/sign-in").await;
         browser.submit("/sign-in", &[("email", "ada@example.org"), ("password", PASSWORD)]).await;
         browser.get("/api/user").await.expect(401);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_two_factor_secret_that_is_none_of_ours_is_refused() {
+    let app = TestApp::start(Engine::Sqlite).await;
+    app.user("ada").await;
+    let mut browser = signed_in(&app, "ada").await;
+    for secret in ["", "A", "AAAAAAAA", "\0", "ünï", &"A".repeat(10_000)] {
+        browser.get("/account/two-factor").await;
+        for code in ["000000", "", "\0", "٠٠٠٠٠٠"] {
+            let reply = browser.submit("/account/two-factor", &[("secret", secret), ("code", code)]).await;
+            assert_eq!(reply.status, 422, "{secret:?} {code:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn zero_characters_are_no_error_of_ours_on_any_database() {
+    for engine in [Engine::Sqlite, Engine::Postgres] {
+        let app = TestApp::start(engine).await;
+        app.admin("ada").await;
+        let mut browser = signed_in(&app, "ada").await;
+        let mut visitor = Browser::new(app.client());
+        let pages = ["/search", "/tasks", "/runs", "/backups", "/servers", "/destinations", "/notifications", "/tags"];
+        let others = ["/notices", "/audit", "/administration", "/account", "/tasks/new", "/sign-in", "/live"];
+        for page in pages.into_iter().chain(others).filter(|page| *page != "/live") {
+            let names =
+                ["search", "text", "q", "tag", "server", "task", "status", "page", "action", "user", "from", "said"];
+            for name in names {
+                let reply = browser.get(&format!("{page}?{name}=a%00b")).await;
+                assert!(reply.status < 500, "{page} {name}: {}", reply.status);
+            }
+            let reply = browser.get(&format!("{page}/%00")).await;
+            assert!(reply.status < 500, "{page}/%00: {}", reply.status);
+        }
+        for path in ["/set-up/%00", "/sign-in/%00", "/sign-in/%00/back?state=%00&code=%00"] {
+            assert!(visitor.get(path).await.status < 500, "{path}");
+        }
+        let zero = "a\0b";
+        visitor.get("/sign-in").await;
+        for path in ["/sign-in", "/forgotten", "/register"] {
+            let fields = [("email", zero), ("password", zero), ("name", zero), ("otp", zero), ("timezone", zero)];
+            assert!(visitor.submit(path, &fields).await.status < 500, "{path}");
+        }
+        browser.get("/account").await;
+        let forms = [
+            "/account/profile",
+            "/account/tokens",
+            "/account/password",
+            "/account/messages",
+            "/tags/new",
+            "/tags",
+            "/servers/new",
+            "/destinations/new",
+            "/notifications/new",
+            "/tasks/new",
+            "/tasks/bulk",
+            "/administration/invite",
+        ];
+        for path in forms {
+            let names = [
+                "name",
+                "label",
+                "email",
+                "token_name",
+                "description",
+                "colour",
+                "timezone",
+                "language",
+                "host",
+                "username",
+                "type",
+                "value",
+                "current_password",
+                "password",
+                "source_path",
+                "task",
+                "quiet_from",
+            ];
+            let fields: Vec<(&str, &str)> = names.iter().map(|name| (*name, zero)).collect();
+            let reply = browser.submit(path, &fields).await;
+            assert!(reply.status < 500, "{path}: {} {}", reply.status, reply.text);
+        }
     }
 }

@@ -1,3 +1,5 @@
+use holdfast_core::ids::TaskId;
+use holdfast_store::tasks;
 use holdfast_testkit::{PASSWORD, TestApp, TestUser, on_both_engines};
 use serde_json::{Map, Value, json};
 
@@ -206,6 +208,34 @@ on_both_engines! {
         ada.client.get(&format!("/api/backup-tasks/{task}")).await.expect(404);
     }
 
+    async fn a_hold_on_old_backups_is_shown_and_released_after_confirmation(app: TestApp) {
+        let ada = app.user("ada").await;
+        let task = ada.task().await;
+        let mut browser = signed_in(&app, "ada").await;
+        let (page, on_hold) = (format!("/tasks/{task}"), "Removal of old backups is on hold: The newest backup is empty.");
+        let hold = async || {
+            let mut tx = app.app.store.begin().await.unwrap();
+            let why = "The newest backup looks wrong: it is empty.";
+            tasks::update_hold(&mut tx, TaskId(task), "empty smaller", why, app.app.now()).await.unwrap();
+            tx.commit().await.unwrap();
+        };
+        assert!(!browser.get(&page).await.text.contains("on hold"));
+        assert_eq!(browser.get(&format!("{page}/release")).await.header("location"), Some(&*page), "nothing to release");
+        hold().await;
+        for address in [&*page, "/"] {
+            let shown = browser.get(address).await.text;
+            assert!(shown.contains(on_hold) && shown.contains(&format!("{page}/release")), "{shown}");
+        }
+        let asked = browser.get(&format!("{page}/release")).await;
+        assert!(asked.text.contains(on_hold) && asked.text.contains("Look at the newest backup first"), "{}", asked.text);
+        assert_eq!(browser.submit(&format!("{page}/release"), &[]).await.status, 303);
+        assert!(!browser.get(&page).await.text.contains("on hold"));
+        assert_eq!(browser.submit(&format!("{page}/release"), &[]).await.status, 409, "as the API says");
+        let shown = ada.client.get(&format!("/api/backup-tasks/{task}")).await.data(200);
+        assert_eq!(shown["protection"]["retention_held"], false);
+        assert!(browser.get("/audit").await.text.contains("Hold on old backups released"));
+    }
+
     async fn the_same_things_belong_to_somebody_else(app: TestApp) {
         let ada = app.user("ada").await;
         let task = ada.task().await;
@@ -215,7 +245,7 @@ on_both_engines! {
         let mut eve = signed_in(&app, "eve").await;
         let paths = [
             format!("/tasks/{task}"), format!("/tasks/{task}/edit"), format!("/tasks/{task}/copy"),
-            format!("/tasks/{task}/trigger"), format!("/tasks/{task}/delete"), "/servers/1".into(), "/servers/1/edit".into(),
+            format!("/tasks/{task}/trigger"), format!("/tasks/{task}/delete"), format!("/tasks/{task}/release"), "/servers/1".into(), "/servers/1/edit".into(),
             "/servers/1/browse".into(), "/destinations/1".into(), "/notifications/1/edit".into(), "/tags/1/edit".into(),
             "/administration".into(), "/audit?all=true".into(), format!("/runs?task={task}"), format!("/backups?task={task}"),
         ];
@@ -223,7 +253,7 @@ on_both_engines! {
             assert_eq!(eve.get(&path).await.status, 403, "{path}");
         }
         eve.get("/tasks").await;
-        for path in ["run", "pause", "resume", "cancel", "trigger", "delete", "edit"] {
+        for path in ["run", "pause", "resume", "release", "cancel", "trigger", "delete", "edit"] {
             let reply = eve.submit(&format!("/tasks/{task}/{path}"), &[("name", "web files")]).await;
             assert_eq!(reply.status, 403, "{path}");
         }

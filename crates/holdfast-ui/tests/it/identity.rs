@@ -6,13 +6,17 @@ use reqwest::Method;
 use crate::browser::{Browser, signed_in};
 
 async fn start() -> (IdentityServer, TestApp) {
+    start_with(Settings::default()).await
+}
+
+async fn start_with(settings: Settings) -> (IdentityServer, TestApp) {
     let server = IdentityServer::start().await;
     let url = server.base_url().to_owned();
     let client = || Client { id: CLIENT_ID.into(), secret: Secret::new(CLIENT_SECRET) };
     let github = Some(GitHubSettings { client: client(), url: url.clone(), api_url: url.clone() });
     let oidc = Some(OidcSettings { client: client(), issuer: url, name: "Company".into() });
     let identity = holdfast_identity::Settings { github, oidc, ..Default::default() };
-    let settings = Settings { identity, ..Settings::default() };
+    let settings = Settings { identity, ..settings };
     (server, TestApp::start_with(Engine::Sqlite, settings).await)
 }
 
@@ -94,4 +98,63 @@ async fn a_way_back_is_good_for_the_browser_that_left_alone() {
     for path in ["/sign-in/oidc/back", "/sign-in/nobody", "/sign-in/nobody/back?code=x&state=y"] {
         assert!(matches!(victim.get(path).await.status, 404 | 409), "{path}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_address_that_tries_too_often_keeps_nobody_else_from_signing_in() {
+    let mut settings = Settings::default();
+    settings.limits.sign_ins = holdfast_core::rate::Quota::per_minute(1);
+    let (_server, app) = start_with(settings).await;
+    let leave = async |from: [u8; 4]| {
+        let client = reqwest::Client::builder()
+            .local_address(std::net::IpAddr::from(from))
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .build()
+            .unwrap();
+        client.get(format!("{}/sign-in/github", app.base_url)).send().await.unwrap().status().as_u16()
+    };
+    let mut answers = Vec::new();
+    while answers.last() != Some(&429) {
+        assert!(answers.len() < 100, "one address may try for ever");
+        answers.push(leave([127, 0, 0, 1]).await);
+    }
+    assert_eq!(leave([127, 0, 0, 2]).await, 303);
+}
+
+/// Whoever got in before may have left a token or a linked account behind; a new password must lock those out, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_password_revokes_tokens_and_unlinks_accounts_unless_they_are_kept() {
+    let (_server, app) = start().await;
+    let (ada, eve) = (app.user("ada").await, app.user("eve").await);
+    let mut browser = signed_in(&app, "ada").await;
+    link(&mut browser, "github", PASSWORD).await;
+    visit(&mut browser, "github").await;
+
+    browser.get("/account/security").await;
+    let keep = [("keep_tokens", "on"), ("keep_identities", "on")];
+    let wrong = [&[("current_password", "wrong"), ("password", "the second password")], &keep[..]].concat();
+    let refused = browser.submit("/account/password", &wrong).await;
+    assert_eq!(refused.status, 422);
+    assert_eq!(refused.text.matches(" checked").count(), 2, "what was chosen stays chosen: {}", refused.text);
+    let kept = [&[("current_password", PASSWORD), ("password", "the second password")], &keep[..]].concat();
+    assert_eq!(browser.submit("/account/password", &kept).await.status, 303);
+    ada.client.get("/api/user").await.expect(200);
+    assert_eq!(visit(&mut Browser::new(app.client()), "github").await.header("location"), Some("/"));
+
+    let mut elsewhere = Browser::new(app.client());
+    visit(&mut elsewhere, "github").await;
+    browser.get("/account/security").await;
+    let plain = [("current_password", "the second password"), ("password", "the third password")];
+    let changed = browser.submit("/account/password", &plain).await;
+    assert_eq!(changed.header("location"), Some("/account/security?said=password-changed"));
+    ada.client.get("/api/user").await.expect(401);
+    assert_eq!(visit(&mut Browser::new(app.client()), "github").await.status, 409, "unlinked");
+    assert_eq!(elsewhere.get("/account").await.status, 303, "signed out");
+    let page = browser.get("/account/security?said=password-changed").await;
+    assert!(page.status == 200 && page.text.contains("API tokens that you did not keep"), "{}", page.text);
+    let audit = browser.get("/audit").await.text;
+    assert!(audit.contains("linked accounts removed: 1, API tokens revoked: 1"), "{audit}");
+    assert!(audit.contains("linked accounts kept, API tokens kept"), "{audit}");
+    eve.client.get("/api/user").await.expect(200);
 }

@@ -9,3 +9,5 @@ mod browser;
 mod identity;
 /// Two-factor, sessions, invitations, registration, passwords by mail.
 mod people;
+/// What people are told about servers that move or show other keys.
+mod servers;

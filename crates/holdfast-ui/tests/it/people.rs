@@ -158,7 +158,7 @@ async fn a_forgotten_password_is_set_anew_by_mail() {
     let mut settings = Settings::default();
     settings.notify.smtp = holdfast_notify::Smtp::parse(&format!("smtp://127.0.0.1:{}?tls=none", mail.port()));
     let app = TestApp::start_with(Engine::Sqlite, settings).await;
-    app.user("ada").await;
+    let ada = app.user("ada").await;
     let mut signed = signed_in(&app, "ada").await;
     let mut browser = Browser::new(app.client());
     browser.get("/forgotten").await;
@@ -185,6 +185,7 @@ async fn a_forgotten_password_is_set_anew_by_mail() {
     assert_eq!(browser.submit(&path, &[("password", "short")]).await.status, 422);
     assert_eq!(browser.submit(&path, &[("password", "another long one")]).await.status, 303);
     assert_eq!(signed.get("/account").await.status, 303, "signed out everywhere");
+    ada.client.get("/api/user").await.expect(401);
     assert_eq!(browser.get(&path).await.status, 404, "once");
     browser.get("/sign-in").await;
     let fields = [("email", "ada@example.org"), ("password", "another long one")];

@@ -29,7 +29,7 @@ fn ssh(shims: &Path) -> SshServer {
 }
 
 /// Debian's own configuration names a socket, so the account's must.
-fn mysql_home(folder: &Path, mariadb: &MariaDbServer) -> String {
+pub fn mysql_home(folder: &Path, mariadb: &MariaDbServer) -> String {
     let text = format!("[client]\nsocket={}\n", mariadb.socket().display());
     std::fs::write(folder.join(".my.cnf"), text).unwrap();
     folder.display().to_string()
@@ -70,12 +70,12 @@ async fn postgres_database(sql: &str) -> String {
     name
 }
 
-async fn login(bench: &Bench, username: &str, password: Option<&str>) {
+pub async fn login(bench: &Bench, username: &str, password: Option<&str>) {
     let body = json!({"database_username": username, "database_password": password});
     bench.user.client.put(&format!("/api/remote-servers/{}", bench.server), body).await.expect(200);
 }
 
-async fn task(bench: &Bench, changes: Value) -> i64 {
+pub async fn task(bench: &Bench, changes: Value) -> i64 {
     let mut body = json!({"type": "database", "source_path": null});
     body.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
     bench.task(body).await
@@ -330,8 +330,8 @@ async fn all_databases_of_a_server_come_back() {
     ask(&url, PG_SAMPLE);
     ask(&url, "CREATE ROLE reader LOGIN; GRANT SELECT ON people TO reader");
     let backup = bench.back_up(task(&bench, json!({"database_engine": "postgresql"})).await).await;
-    assert_eq!(backup["content"], "postgresql-all");
-    assert!(backup["key"].as_str().unwrap().ends_with(".sql.zst"));
+    assert_eq!(backup["content"], "postgresql-server");
+    assert!(backup["key"].as_str().unwrap().ends_with(".tar.zst"));
     let before = ask(&url, PG_SUM);
     ask(&url, "DROP TABLE people CASCADE; REVOKE ALL ON scratch FROM reader; DROP ROLE reader");
     bench.ask_restore(&backup, json!({"remote_server_id": bench.server})).await.error_of("overwrite");

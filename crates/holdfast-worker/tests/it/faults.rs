@@ -65,7 +65,7 @@ async fn a_network_that_is_cut_silent_or_gone_fails_the_run_and_nothing_else() {
     proxy.heal();
     assert_untouched(&bench, task, &good).await;
     proxy.silence_after(0);
-    assert_failed(&bench.run(task).await, "timeout");
+    assert_failed(&bench.run(task).await, "connect");
     proxy.heal();
     proxy.refuse();
     assert_failed(&bench.run(task).await, "connect");
@@ -256,9 +256,15 @@ async fn what_a_hostile_server_sent_is_not_written_outside_of_the_target() {
         "exec /usr/bin/tar -cPf - --transform='s,./file,/tmp/holdfast-evil,' ./file",
         "exec /usr/bin/tar -cPf - --transform='flags=r;s,./file,way-out/evil,' ./way-out ./file",
     ];
-    for script in hostile {
+    for (number, script) in hostile.iter().enumerate() {
         shim(&shims, &format!("{version}; {script}"));
-        let backup = bench.back_up(bench.task(json!({})).await).await;
+        let task = bench.task(json!({})).await;
+        if number < 2 {
+            // No tar that reads a folder writes such names, so they are not even stored.
+            assert_failed(&bench.run(task).await, "incomplete");
+            continue;
+        }
+        let backup = bench.back_up(task).await;
         std::fs::remove_file(shims.path().join("tar")).unwrap();
         let target = bench.folder.path().join("deep/target");
         let run = bench.restore(&backup, json!({"path": target, "overwrite": true})).await;

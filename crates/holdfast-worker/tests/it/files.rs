@@ -105,29 +105,77 @@ async fn source_paths_that_look_like_options_are_paths() {
 async fn accounts_that_may_only_use_sftp_are_backed_up_and_restored() {
     let bench = bench(SshServer::builder().sftp_only().start()).await;
     SampleTree::create(&bench.source());
-    // The protocol knows text alone, and no pipes.
-    remove_what_sftp_cannot_name(&bench.source());
+    remove_what_sftp_cannot_tell(&bench.source());
     std::fs::write(bench.source().join("skip.log"), "x").unwrap();
     let task = bench.task(json!({"excluded_paths": ["*.log"]})).await;
     let backup = bench.back_up(task).await;
     std::fs::remove_file(bench.source().join("skip.log")).unwrap();
     let target = bench.restore_all(&backup).await;
-    let ignore =
-        Ignore { hard_links: true, nanoseconds: true, holes: true, link_times: true, owners: true, folder_times: true };
+    let ignore = Ignore { hard_links: true, nanoseconds: true, holes: true, folder_times: true, ..Ignore::default() };
     assert_same_but(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target), ignore);
 }
 
-fn remove_what_sftp_cannot_name(folder: &Path) {
+/// Names are bytes: whatever a server has, and whatever is below it, comes back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_that_are_no_text_are_backed_up_and_restored_over_sftp() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let bench = bench(SshServer::builder().sftp_only().start()).await;
+    let name = |bytes: &[u8]| bench.source().join(std::ffi::OsStr::from_bytes(bytes));
+    let long = [&b"long \xff\n"[..], &[0xe9; 248]].concat();
+    let longer = [&long[..], b"/", &long, b"/", &long].concat();
+    std::fs::create_dir_all(name(&longer).parent().unwrap()).unwrap();
+    std::fs::create_dir(name(b"caf\xe9 folder")).unwrap();
+    for path in [&b"caf\xe9"[..], b"caf\xe9 folder/plain", b"caf\xe9 folder/\x80\x81", b"a\nb", b"a\n\xff\nb", &longer]
+    {
+        std::fs::write(name(path), path).unwrap();
+    }
+    std::os::unix::fs::symlink(std::ffi::OsStr::from_bytes(b"caf\xe9 folder/\x80\x81"), name(b"link \xfe")).unwrap();
+    std::fs::write(name(b"left out \xff.log"), "x").unwrap();
+    let task = bench.task(json!({"excluded_paths": ["*.log"]})).await;
+    let log = bench.run(task).await;
+    assert_eq!(log["status"], "successful", "{log}");
+    // The one that says what SFTP does not tell.
+    assert_eq!(log["output"].as_str().unwrap().matches("Warning").count(), 1, "{log}");
+    std::fs::remove_file(name(b"left out \xff.log")).unwrap();
+    let target = bench.restore_all(&bench.backups(task).await[0]).await;
+    let ignore = Ignore { nanoseconds: true, folder_times: true, ..Ignore::default() };
+    assert_same_but(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target), ignore);
+}
+
+/// A link that stands where a folder should be stays, and nothing is written to where it points.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_over_sftp_writes_nothing_through_a_link() {
+    let bench = bench(SshServer::builder().sftp_only().start()).await;
+    for path in ["folder/inner/file", "folder/file", "other"] {
+        std::fs::create_dir_all(bench.source().join(path).parent().unwrap()).unwrap();
+        std::fs::write(bench.source().join(path), path).unwrap();
+    }
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let (target, outside) = (bench.target(), bench.folder.path().join("outside"));
+    std::fs::create_dir(&target).unwrap();
+    std::fs::create_dir(&outside).unwrap();
+    std::os::unix::fs::symlink(&outside, target.join("folder")).unwrap();
+    for overwrite in [false, true] {
+        let run = bench.restore(&backup, json!({"path": target, "overwrite": overwrite})).await;
+        assert_eq!(run["status"], "successful", "{run}");
+        assert!(run["output"].as_str().unwrap().contains("folder/inner/file: skipped"), "what stayed is told: {run}");
+        assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+        assert!(std::fs::symlink_metadata(target.join("folder")).unwrap().is_symlink());
+        assert_eq!(std::fs::read(target.join("other")).unwrap(), b"other");
+    }
+}
+
+/// Removes pipes, sockets, and what is older or younger than small headers can tell.
+fn remove_what_sftp_cannot_tell(folder: &Path) {
     use std::os::unix::fs::FileTypeExt as _;
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
         let (path, kind) = (entry.path(), entry.file_type().unwrap());
         let meta = std::fs::symlink_metadata(&path).unwrap();
         let is_odd_time = !(0..=i64::from(u32::MAX)).contains(&std::os::unix::fs::MetadataExt::mtime(&meta));
-        if entry.file_name().to_str().is_none() || kind.is_fifo() || kind.is_socket() || (is_odd_time && !kind.is_dir())
-        {
+        if kind.is_fifo() || kind.is_socket() || (is_odd_time && !kind.is_dir()) {
             std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir_all(&path)).unwrap();
         } else if kind.is_dir() {
-            remove_what_sftp_cannot_name(&path);
+            remove_what_sftp_cannot_tell(&path);
         }
     }
 }
@@ -147,7 +195,7 @@ async fn busybox_tar_is_enough() {
     let shims = tempfile::tempdir().unwrap();
     let bench = bench(with_tar(shims.path(), BUSYBOX)).await;
     SampleTree::create(&bench.source());
-    remove_what_sftp_cannot_name(&bench.source());
+    remove_what_sftp_cannot_tell(&bench.source());
     let backup = bench.back_up(bench.task(json!({})).await).await;
     let target = bench.restore_all(&backup).await;
     let ignore = Ignore {
@@ -189,6 +237,28 @@ async fn the_tar_of_bsd_is_enough() {
     assert_same_but(&expected, &found, Ignore { holes: true, ..Ignore::default() });
 }
 
+/// Its patterns begin at any level and its stars match slashes; neither may leave out more than was meant.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_tar_of_bsd_leaves_out_no_more_than_was_meant() {
+    let shims = tempfile::tempdir().unwrap();
+    let bench = bench(with_tar(shims.path(), r#"exec bsdtar "$@""#)).await;
+    let files = ["cache/1", "sub/cache/2", "logs/y.gz", "logs/keep/z.gz", "sub/logs/x.gz", "a.tmp", "sub/b.tmp"];
+    for path in files {
+        std::fs::create_dir_all(bench.source().join(path).parent().unwrap()).unwrap();
+        std::fs::write(bench.source().join(path), path).unwrap();
+    }
+    let logs = bench.source().join("logs/*.gz");
+    for (excluded, gone) in [(json!(["./cache", "*.tmp"]), &[0, 5, 6][..]), (json!(["./cache", logs]), &[0, 2][..])] {
+        let backup = bench.back_up(bench.task(json!({"excluded_paths": excluded})).await).await;
+        let target = bench.folder.path().join(format!("back-{}", backup["id"]));
+        let run = bench.restore(&backup, json!({"path": target})).await;
+        assert_eq!(run["status"], "successful", "{run}");
+        for (number, path) in files.iter().enumerate() {
+            assert_eq!(target.join(path).exists(), !gone.contains(&number), "{path} with {excluded}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn existing_files_stay_unless_overwriting_is_asked_for() {
     let bench = bench(SshServer::start()).await;
@@ -201,7 +271,7 @@ async fn existing_files_stay_unless_overwriting_is_asked_for() {
     std::fs::write(target.join("a"), "was there").unwrap();
     let run = bench.restore(&backup, json!({"path": target})).await;
     assert_eq!(run["status"], "successful", "{run}");
-    assert!(run["output"].as_str().unwrap().contains("./a"), "what stayed is told: {run}");
+    assert!(run["output"].as_str().unwrap().contains("a: exists already and was kept"), "what stayed is told: {run}");
     let read = |name: &str| std::fs::read_to_string(target.join(name)).unwrap();
     assert_eq!((read("a").as_str(), read("b").as_str()), ("was there", "from the backup"));
     assert_eq!(std::fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o751, "the folder keeps its mode");

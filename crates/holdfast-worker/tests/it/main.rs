@@ -5,6 +5,8 @@
 mod bench;
 // Databases: dumps that come back, and dumps that must not count.
 mod databases;
+// Dumps into servers that hold something, have other roles, or are in use.
+mod dumps;
 // What goes wrong on the way, each with the outcome it must have.
 mod faults;
 // Files of every kind, over tar and over SFTP.
@@ -15,6 +17,8 @@ mod looks;
 mod notices;
 // Slots, turns, second tries, lost workers, and what happens by itself.
 mod queue;
+// Restores into places that hold something, of trees and archives that are out of the ordinary.
+mod restores;
 // What is kept and what goes.
 mod retention;
 // S3 in place of a folder.

@@ -556,7 +556,7 @@ async fn ten_thousand_ends_are_told_of_though_workers_die() {
 async fn all_ends_arrive(engine: Engine, ends: usize, crashes: usize) {
     let mut settings = Settings::default();
     settings.work.runs_at_once = 64;
-    settings.work.at_once = AtOnce { per_server: 64, per_user: 64 };
+    settings.work.at_once = AtOnce { per_server: 64, per_user: 64, checks_per_user: 100 };
     let app = TestApp::start_with(engine, settings).await;
     let user = app.admin("ada").await;
     let hook = Receiver::start().await;
@@ -644,6 +644,7 @@ async fn make_tasks(app: &TestApp, user: &TestUser, streams: &[i64], count: usiz
                 database_engine: None,
                 excluded_tables: None,
                 excluded_paths: Vec::new(),
+                one_file_system: false,
             },
             schedule,
             storage: Storage { max_backups: 1, appended_filename: None, path: "/".to_owned() },

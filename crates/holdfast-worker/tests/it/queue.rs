@@ -1,10 +1,12 @@
 use std::time::Duration;
 
-use holdfast_core::ids::{BackupId, RunId, UserId};
+use holdfast_core::Timestamp;
+use holdfast_core::ids::{BackupId, RunId, TaskId, UserId};
 use holdfast_core::queue::AtOnce;
 use holdfast_core::run::{RunStatus, Trigger};
 use holdfast_store::queue::{self, Room};
 use holdfast_store::runs::{self, NewRun, RunRow, Subject};
+use holdfast_store::{due, notices, tasks, users, workers};
 use holdfast_testkit::{Engine, FaultProxy, Settings, TestApp, TestUser, on_both_engines};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -12,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::bench::{Bench, assert_failed};
 use crate::faults::wait_for;
 
-const PLENTY: AtOnce = AtOnce { per_server: 100, per_user: 100 };
+const PLENTY: AtOnce = AtOnce { per_server: 100, per_user: 100, checks_per_user: 100 };
 
 /// Takes runs as a worker of another process would, and does nothing with them.
 async fn claim(app: &TestApp, room: usize, limits: AtOnce) -> Vec<RunRow> {
@@ -65,6 +67,120 @@ on_both_engines! {
         assert_eq!(logs(&user, task).await.len(), 3, "the next slot runs again");
     }
 
+    async fn schedules_go_on_after_a_clock_that_ran_ahead_is_set_right(app: TestApp) {
+        let user = app.user("ada").await;
+        let task = user.task().await;
+        let body = json!({"label": "by cron", "custom_cron": "30 4 * * *"});
+        let mut by_cron = user.task_body().await;
+        by_cron.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
+        let by_cron = user.client.post("/api/backup-tasks", by_cron).await.id(201);
+        let worker = app.worker();
+        let next = async || {
+            let upcoming = user.client.get("/api/backup-tasks/upcoming").await.data(200);
+            let of = |task: i64| {
+                let (task, mut rows) = (task.to_string(), upcoming.as_array().unwrap().iter());
+                rows.find(|row| row["backup_task_id"].as_str() == Some(&*task)).unwrap()["next_run"].clone()
+            };
+            (of(task), of(by_cron))
+        };
+        let started = app.app.now();
+        worker.tidy().await.unwrap();
+        let right = next().await;
+        assert_eq!(right, (json!("2025-03-04T03:00:00.000000Z"), json!("2025-03-04T04:30:00.000000Z")));
+        for days in [1, 5, 400] {
+            app.clock.advance_secs(days * 86_400);
+            app.run_until_idle().await;
+            worker.tidy().await.unwrap();
+            assert_ne!(next().await, right);
+            app.clock.set(&started.to_string());
+            app.run_until_idle().await;
+            worker.tidy().await.unwrap();
+            assert_eq!(next().await, right, "after {days} days");
+        }
+        // Slots that were taken for missed or run while the clock was wrong run when they come.
+        let before = logs(&user, task).await.len();
+        for day in 4..=9 {
+            app.clock.set(&format!("2025-03-{day:02}T03:00:01Z"));
+            app.run_until_idle().await;
+            worker.tidy().await.unwrap();
+        }
+        let after = logs(&user, task).await;
+        let run = |log: &Value| log["trigger"] == "schedule" && log["error_code"] != "missed" && log["error_code"] != "skipped";
+        assert_eq!(after[before..].iter().filter(|log| run(log)).count(), 6, "{after:?}");
+        assert_eq!(next().await.0, "2025-03-10T03:00:00.000000Z");
+    }
+
+    async fn a_task_without_success_is_told_of_after_a_clock_that_ran_ahead(app: TestApp) {
+        let user = app.user("ada").await;
+        let stream = user.stream().await;
+        let mut body = user.task_body().await;
+        body["notification_stream_ids"] = json!([stream]);
+        let task = TaskId(user.client.post("/api/backup-tasks", body).await.id(201));
+        let started = app.app.now();
+        let worker = app.worker();
+        // A success while the clock was a year ahead.
+        app.clock.advance_secs(365 * 86_400);
+        app.run_until_idle().await;
+        let mut tx = app.app.store.begin().await.unwrap();
+        let schedule = tasks::find(&mut tx, task).await.unwrap().unwrap().schedule().unwrap();
+        let late = holdfast_core::notice::overdue_at(&schedule, app.app.now());
+        notices::note_success(&mut tx, task, late).await.unwrap();
+        tx.commit().await.unwrap();
+        app.clock.set(&started.to_string());
+        worker.tidy().await.unwrap();
+        // Nobody works until the task is overdue.
+        app.clock.set("2025-03-04T15:00:01Z");
+        let waiting = queue::find_waiting(&mut app.app.store.read().await.unwrap(), app.app.now()).await.unwrap();
+        assert!(waiting.has_overdue, "half a period after its slot");
+    }
+
+    async fn waits_do_not_outlast_a_clock_that_ran_ahead(app: TestApp) {
+        let user = app.user("ada").await;
+        let task = TaskId(user.task().await);
+        let (worker, started) = (app.worker(), app.app.now());
+        app.clock.advance_secs(365 * 86_400);
+        let weekly = json!({"weekly_summary_enabled": true});
+        user.client.put("/api/notification-settings", weekly).await.expect(200);
+        let mut tx = app.app.store.begin().await.unwrap();
+        assert!(due::plan_retry(&mut tx, task, RunId(1), app.app.now()).await.unwrap());
+        tx.commit().await.unwrap();
+        app.clock.set(&started.to_string());
+        worker.tidy().await.unwrap();
+        let mut tx = app.app.store.read().await.unwrap();
+        assert_eq!(due::list_retries(&mut tx, app.app.now(), 10).await.unwrap().len(), 1);
+        // The next Monday at eight.
+        let monday: Timestamp = "2025-03-10T08:00:00Z".parse().unwrap();
+        assert_eq!(users::list_summaries(&mut tx, monday, 10).await.unwrap().len(), 1);
+    }
+
+    async fn workers_that_disagree_about_the_time_do_not_fight_over_it(app: TestApp) {
+        let user = app.user("ada").await;
+        let task = user.task().await;
+        let (worker, started) = (app.worker(), app.app.now());
+        let next = async || user.client.get("/api/backup-tasks/upcoming").await.data(200)[0]["next_run"].clone();
+        app.clock.advance_secs(30 * 86_400);
+        app.run_until_idle().await;
+        let (far, ahead) = (next().await, app.app.now());
+        app.clock.set(&started.to_string());
+        // Another worker goes on giving signs that are a month ahead.
+        for beat in 0..5 {
+            let mut tx = app.app.store.begin().await.unwrap();
+            let seen = Timestamp::from_second(ahead.as_second() + beat * 60).unwrap();
+            workers::beat(&mut tx, "elsewhere", "1", ahead, seen).await.unwrap();
+            tx.commit().await.unwrap();
+            worker.tidy().await.unwrap();
+            assert_eq!(next().await, far);
+        }
+        // It ends without a word; its last sign does not count for long.
+        for _ in 0..3 {
+            app.clock.advance_secs(60);
+            worker.tidy().await.unwrap();
+        }
+        assert_eq!(next().await, "2025-03-04T03:00:00.000000Z");
+        let rows = workers::list(&mut app.app.store.read().await.unwrap()).await.unwrap();
+        assert!(rows.iter().all(|row| row.name != "elsewhere"), "{rows:?} {task}");
+    }
+
     async fn slots_that_passed_while_nobody_worked_are_shown_as_missed(app: TestApp) {
         let user = app.user("ada").await;
         let mut body = user.task_body().await;
@@ -100,12 +216,35 @@ on_both_engines! {
         run(&calm, calm_task).await;
         let order: Vec<i64> = claim(&app, 3, PLENTY).await.iter().map(|run| run.task_id.unwrap()).collect();
         assert_eq!(order, [busy_tasks[0], calm_task, busy_tasks[1]], "everybody's first before anybody's second");
-        let limits = AtOnce { per_server: 2, per_user: 3 };
+        let limits = AtOnce { per_server: 2, per_user: 3, checks_per_user: 100 };
         assert_eq!(claim(&app, 10, limits).await.len(), 1, "the busy one has two, and may have three");
         // A check waits for nobody.
         busy.client.act(&format!("/api/remote-servers/{}/check", busy.server().await)).await.expect(202);
         let claimed = claim(&app, 10, limits).await;
         assert_eq!(claimed.iter().map(|run| run.kind.as_str()).collect::<Vec<_>>(), ["check-server"]);
+    }
+
+    async fn checks_of_one_user_leave_places_for_everybody_else(app: TestApp) {
+        let limits = holdfast_worker::Settings::default().at_once;
+        let check = async |user: &TestUser, count: usize| {
+            for _ in 0..count {
+                user.client.act(&format!("/api/remote-servers/{}/check", user.server().await)).await.expect(202);
+            }
+        };
+        let users = [app.user("ada").await, app.user("bob").await, app.user("cyd").await, app.user("dan").await];
+        let of = |claimed: &[RunRow], user: &TestUser| claimed.iter().filter(|run| run.user_id == user.id.0).count();
+        check(&users[0], 12).await;
+        let first = claim(&app, 8, limits).await;
+        assert_eq!(of(&first, &users[0]), 4, "half of the places, and no more");
+        check(&users[1], 12).await;
+        let second = claim(&app, 4, limits).await;
+        assert_eq!((of(&second, &users[0]), of(&second, &users[1])), (0, 2), "the last places are for others");
+        check(&users[2], 3).await;
+        check(&users[3], 3).await;
+        let third = claim(&app, 2, limits).await;
+        assert_eq!((of(&third, &users[2]), of(&third, &users[3])), (1, 1));
+        end(&app, &first[0], RunStatus::Failed).await;
+        assert_eq!(claim(&app, 3, limits).await.len(), 1, "one ended, so one may start");
     }
 
     async fn a_server_has_no_more_runs_than_it_may(app: TestApp) {
@@ -118,7 +257,7 @@ on_both_engines! {
         }
         let other = user.task().await;
         run(&user, other).await;
-        let limits = AtOnce { per_server: 2, per_user: 10 };
+        let limits = AtOnce { per_server: 2, per_user: 10, checks_per_user: 100 };
         let claimed = claim(&app, 10, limits).await;
         assert_eq!(claimed.len(), 3, "two of the one server, one of the other");
         assert!(claimed.iter().any(|run| run.task_id == Some(other)), "those behind do not wait for those that must");
@@ -348,7 +487,7 @@ async fn reading_back_shares_its_users_part() {
         assert!(runs::insert(&mut tx, &new, bench.app.app.now()).await.unwrap().is_some());
     }
     tx.commit().await.unwrap();
-    assert_eq!(claim(&bench.app, 10, AtOnce { per_server: 2, per_user: 3 }).await.len(), 3);
+    assert_eq!(claim(&bench.app, 10, AtOnce { per_server: 2, per_user: 3, checks_per_user: 100 }).await.len(), 3);
 }
 
 /// A destination that cannot be read is no verdict about the backup, and no reason to ask again every minute.
@@ -405,4 +544,18 @@ async fn checks_have_places_of_their_own() {
     let now = app.app.now();
     let claimed = queue::claim(&mut tx, "full", Room { long: 0, short: 1 }, PLENTY, now, now).await.unwrap();
     assert_eq!(claimed.iter().map(|run| run.kind.as_str()).collect::<Vec<_>>(), ["check-server"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_that_lost_its_worker_says_what_may_be_written() {
+    let bench = Bench::new(retrying(Engine::Sqlite).await).await;
+    std::fs::write(bench.source().join("a"), "text").unwrap();
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let body = json!({"remote_server_id": bench.server, "path": "/srv/back"});
+    let asked = bench.ask_restore(&backup, body).await.data(202);
+    assert_eq!(claim(&bench.app, 1, PLENTY).await.len(), 1);
+    bench.app.pass_secs(61).await;
+    let run = bench.show_run(&asked).await;
+    assert_failed(&run, "worker_lost");
+    assert!(run["output"].as_str().unwrap().contains("Files may have been written to /srv/back"), "{run}");
 }

@@ -303,3 +303,82 @@ async fn a_catalogue_follows_every_change_and_its_failure_is_no_failure_of_a_bac
     let second = catalogues(&s3);
     assert!(second.len() == 1 && second != first, "the newer one stands in for the older: {second:?}");
 }
+
+/// Accepts every connection and says nothing.
+async fn silent_endpoint() -> (String, tokio::task::JoinHandle<()>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let task = tokio::spawn(async move {
+        let mut kept = Vec::new();
+        while let Ok(accepted) = listener.accept().await {
+            kept.push(accepted);
+        }
+    });
+    (endpoint, task)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checks_and_tests_of_a_silent_endpoint_end_in_time() {
+    let mut settings = holdfast_testkit::Settings::default();
+    settings.work.short_limit = std::time::Duration::from_secs(1);
+    settings.notify.limit = std::time::Duration::from_secs(600);
+    settings.engine.remote.ssh.connect = std::time::Duration::from_secs(600);
+    let app = TestApp::start_with(holdfast_testkit::Engine::Sqlite, settings).await;
+    let user = app.admin("ada").await;
+    let (endpoint, silence) = silent_endpoint().await;
+    let destination = destination_of(&user, &endpoint, true, json!({})).await;
+    let shown = checked_by(&user, &app, destination).await;
+    assert_eq!((&shown["status"], &shown["error_code"]), (&json!("unreachable"), &json!("destination_unavailable")));
+
+    let port: u16 = endpoint.rsplit(':').next().unwrap().parse().unwrap();
+    let body = json!({"label": "silent", "ip_address": "127.0.0.1", "port": port, "username": "backup"});
+    let server = user.client.post("/api/remote-servers", body).await.id(201);
+    user.client.act(&format!("/api/remote-servers/{server}/check")).await.expect(202);
+    app.run_until_idle().await;
+    let shown = user.client.get(&format!("/api/remote-servers/{server}")).await.data(200);
+    assert_eq!(shown["status"]["error_code"], "timeout", "{shown}");
+
+    let body = json!({"label": "hook", "type": "slack_webhook", "value": format!("{endpoint}/hook")});
+    let stream = user.client.post("/api/notification-streams", body).await.id(201);
+    user.client.act(&format!("/api/notification-streams/{stream}/test")).await.expect(202);
+    app.run_until_idle().await;
+    let shown = user.client.get(&format!("/api/notification-streams/{stream}")).await.data(200);
+    assert!(shown.to_string().contains("no result after 1 seconds"), "{shown}");
+    silence.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_that_was_stopped_leaves_no_probe_behind() {
+    let mut settings = holdfast_testkit::Settings::default();
+    settings.work.short_limit = std::time::Duration::from_secs(2);
+    let app = TestApp::start_with(holdfast_testkit::Engine::Sqlite, settings).await;
+    let user = app.admin("ada").await;
+    let s3 = S3Server::start(&[BUCKET]).await.unwrap();
+    let destination = destination_of(&user, &s3.endpoint(), true, json!({})).await;
+    let is_probe = |path: &str| path.contains("holdfast-check-");
+    let stored = Arc::new(AtomicUsize::new(0));
+    let count = stored.clone();
+    s3.set_hook(move |method, path, _| {
+        count.fetch_add(usize::from(method == "PUT" && is_probe(path)), Ordering::SeqCst);
+        (method == "HEAD" && is_probe(path)).then_some(Fault::DelayThenApply)
+    });
+    let shown = checked_by(&user, &app, destination).await;
+    assert_eq!(shown["error_code"], "destination_unavailable", "{shown}");
+    assert_eq!(stored.load(Ordering::SeqCst), 1, "the probe was written");
+    crate::faults::wait_for(async || objects(&s3).is_empty().then_some(())).await;
+}
+
+/// Deleting only hides an object of such a bucket; that costs money for as long as nobody knows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bucket_that_keeps_versions_is_told_of() {
+    let (bench, s3) = bench(sqlite().await, true).await;
+    std::fs::write(bench.source().join("file"), "content").unwrap();
+    let task = bench.task(json!({})).await;
+    for (version, is_kept) in [(Some("3sL4kqtJlcpXroDTDmJ"), true), (Some("null"), false), (None, false)] {
+        s3.set_hook(move |method, _, _| version.filter(|_| method == "HEAD" || method == "PUT").map(Fault::Version));
+        assert_eq!(checked(&bench, bench.destination).await["keeps_versions"], is_kept, "{version:?}");
+        let log = bench.run(task).await;
+        assert_eq!(log["status"], "successful", "{log}");
+        assert_eq!(log["output"].as_str().unwrap().contains("The bucket keeps versions"), is_kept, "{log}");
+    }
+}

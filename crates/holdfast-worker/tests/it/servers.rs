@@ -1,4 +1,4 @@
-use holdfast_testkit::{SshServer, TestApp, on_both_engines};
+use holdfast_testkit::{Engine, Settings, SshServer, TestApp, TestUser, free_port, on_both_engines};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, assert_failed};
@@ -48,7 +48,7 @@ on_both_engines! {
 }
 
 async fn bench() -> Bench {
-    Bench::new(TestApp::start(holdfast_testkit::Engine::Sqlite).await).await
+    Bench::new(TestApp::start(Engine::Sqlite).await).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -94,4 +94,81 @@ async fn what_keeps_us_out_has_its_class() {
     let body = json!({"label": "x", "ip_address": "no-such-host.invalid", "username": "x"});
     let server = bench.user.client.post("/api/remote-servers", body).await.id(201);
     assert_eq!(checked(&bench, server).await["status"]["error_code"], "dns");
+}
+
+/// What a check of this address tells.
+async fn checked_at(app: &TestApp, user: &TestUser, host: &str, port: u16) -> Value {
+    let server = json!({"label": "x", "ip_address": host, "port": port, "username": "u"});
+    let id = user.client.post("/api/remote-servers", server).await.id(201);
+    let path = format!("/api/remote-servers/{id}");
+    user.client.act(&format!("{path}/check")).await.expect(202);
+    app.run_until_idle().await;
+    user.client.get(&path).await.data(200)["status"].clone()
+}
+
+/// Whoever can have addresses checked must not find out by it which ports are open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_does_not_tell_closed_silent_and_other_ports_apart() {
+    use std::io::Write as _;
+    let mut settings = Settings::default();
+    settings.engine.remote.ssh.connect = std::time::Duration::from_millis(500);
+    let app = TestApp::start_with(Engine::Sqlite, settings).await;
+    let user = app.user("ada").await;
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (web, closing) = (std::net::TcpListener::bind("127.0.0.1:0"), std::net::TcpListener::bind("127.0.0.1:0"));
+    let (web, closing) = (web.unwrap(), closing.unwrap());
+    let ports = [&silent, &web, &closing].map(|listener| listener.local_addr().unwrap().port());
+    std::thread::spawn(move || {
+        for stream in web.incoming().flatten() {
+            let mut stream = stream;
+            let _gone = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n");
+        }
+    });
+    std::thread::spawn(move || closing.incoming().flatten().for_each(drop));
+    for port in [free_port(), ports[0], ports[1], ports[2]] {
+        let status = checked_at(&app, &user, "127.0.0.1", port).await;
+        assert_eq!(status["error_code"], "connect", "{status}");
+        let text = "Cannot connect to the server: no SSH server answers at this address and port.";
+        assert_eq!(status["last_error"], text);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn addresses_of_the_cloud_are_not_reached_over_ssh() {
+    let app = TestApp::start(Engine::Sqlite).await;
+    let (user, admin) = (app.user("ada").await, app.admin("root").await);
+    for host in ["169.254.169.254", "fe80::1", "fd00:ec2::254", "::ffff:169.254.169.254"] {
+        for user in [&user, &admin] {
+            let status = checked_at(&app, user, host, 22).await;
+            assert_eq!(status["error_code"], "connect", "{host}: {status}");
+            assert!(status["last_error"].as_str().unwrap().contains("is not allowed"), "{host}: {status}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_can_close_private_networks_to_ordinary_users() {
+    let ssh = SshServer::start();
+    for (open, code) in [("192.0.2.0/24", "connect"), ("127.0.0.0/8", "auth")] {
+        let mut settings = Settings::default();
+        settings.engine.remote.guards_private = true;
+        settings.engine.remote.egress_allow = vec![open.parse().unwrap()];
+        let app = TestApp::start_with(Engine::Sqlite, settings).await;
+        let (user, admin) = (app.user("ada").await, app.admin("root").await);
+        for host in ["127.0.0.1", "localhost"] {
+            let status = checked_at(&app, &user, host, ssh.port()).await;
+            assert_eq!(status["error_code"], code, "{host} with {open}");
+            let is_refused = status["last_error"].as_str().unwrap().contains("is not allowed");
+            assert_eq!(is_refused, code == "connect", "{status}");
+        }
+        assert_eq!(checked_at(&app, &admin, "127.0.0.1", ssh.port()).await["error_code"], "auth");
+        // A jump host is what is dialled.
+        let jump = json!({"label": "jump", "ip_address": "127.0.0.1", "port": ssh.port(), "username": "u"});
+        let jump = user.client.post("/api/remote-servers", jump).await.id(201);
+        let behind = json!({"label": "behind", "ip_address": "192.0.2.1", "username": "u", "jump_server_id": jump});
+        let path = format!("/api/remote-servers/{}", user.client.post("/api/remote-servers", behind).await.id(201));
+        user.client.act(&format!("{path}/check")).await.expect(202);
+        app.run_until_idle().await;
+        assert_eq!(user.client.get(&path).await.data(200)["status"]["error_code"], code);
+    }
 }

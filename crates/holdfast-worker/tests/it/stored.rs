@@ -152,3 +152,48 @@ on_both_engines! {
         assert_eq!(listed["meta"]["total"], 1);
     }
 }
+
+/// A file system in memory keeps times that others round to what they can hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn times_that_no_calendar_has_are_shown_as_the_nearest() {
+    use std::time::{Duration, SystemTime};
+    let bench = Bench::new(TestApp::start(holdfast_testkit::Engine::Sqlite).await).await;
+    let memory = std::path::Path::new("/dev/shm");
+    let source = tempfile::tempdir_in(if memory.is_dir() { memory } else { bench.folder.path() }).unwrap();
+    let far = Duration::from_secs(9_000_000_000_000);
+    for (name, at) in
+        [("future", SystemTime::UNIX_EPOCH.checked_add(far)), ("past", SystemTime::UNIX_EPOCH.checked_sub(far))]
+    {
+        let file = std::fs::File::create(source.path().join(name)).unwrap();
+        file.set_times(std::fs::FileTimes::new().set_modified(at.unwrap())).unwrap();
+    }
+    let backup = bench.back_up(bench.task(json!({"source_path": source.path()})).await).await;
+    let entries = bench.user.client.get(&format!("/api/backups/{}/entries", backup["id"])).await.expect(200);
+    let time = |at: usize| entries["data"][at]["modified_at"].as_str().unwrap().to_owned();
+    assert_eq!((&entries["data"][0]["name"], &entries["data"][1]["name"]), (&json!("future"), &json!("past")));
+    if memory.is_dir() {
+        assert!(time(0).starts_with("9999-12-30T") && time(1).starts_with("0001-01-01T"), "{entries}");
+    }
+    let found = bench.user.client.get(&format!("/api/backups/{}/entries?search=fut", backup["id"])).await;
+    assert!(found.status < 500, "{}", found.text);
+}
+
+/// A folder of mails or sessions: its listing used to end at 100,000, and called that the total.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_with_very_many_files_is_listed_to_its_end() {
+    const FILES: usize = 100_020;
+    let bench = Bench::new(TestApp::start(holdfast_testkit::Engine::Sqlite).await).await;
+    let folder = bench.source().join("many");
+    std::fs::create_dir(&folder).unwrap();
+    for number in 0..FILES {
+        std::fs::File::create(folder.join(format!("{number:06}"))).unwrap();
+    }
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let last = FILES.div_ceil(50);
+    let path = format!("/api/backups/{}/entries?path=many&per_page=50&page={last}", backup["id"]);
+    let page = bench.user.client.get(&path).await.expect(200);
+    assert_eq!((&page["meta"]["total"], &page["meta"]["last_page"]), (&json!(FILES), &json!(last)));
+    let names: Vec<&str> =
+        page["data"].as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
+    assert_eq!((names.len(), names[0], names[19]), (20, "100000", "100019"));
+}

@@ -1,6 +1,7 @@
 //! `holdfast backup decrypt|extract`: opening a backup file by hand. Needs no database, no service and no settings.
 
 use std::io::{IsTerminal as _, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::Secret;
@@ -47,7 +48,8 @@ fn write_plain(file: &Path, password: Option<&Secret>, output: Option<&Path>) ->
     let mut name = output.as_os_str().to_owned();
     name.push(".part");
     let part = PathBuf::from(name);
-    let mut writer = std::fs::File::create_new(&part).map_err(failed)?;
+    let mut options = std::fs::OpenOptions::new();
+    let mut writer = options.write(true).create_new(true).mode(0o600).open(&part).map_err(failed)?;
     let written = decrypt(file, password, &mut writer).map_err(explain);
     let written = written.and_then(|_| writer.sync_all().and_then(|()| std::fs::rename(&part, output)).map_err(failed));
     if written.is_err()

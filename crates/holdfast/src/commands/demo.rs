@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
-use crate::serve::{Service, stop_on_signal};
+use crate::serve::{Opened, Service, stop_on_signal};
 use crate::settings::Settings;
 
 const EMAIL: &str = "demo@localhost";
@@ -34,7 +34,7 @@ pub async fn demo(settings: Settings, stay: bool) -> Result<(), Failure> {
     let folder = Folder::create()?;
     let stop = stop_on_signal()?;
     let settings = throw_away(settings, &folder.0, stay);
-    let service = Service::start(&settings, &stop).await?;
+    let service = Opened::open(&settings, &stop).await?.start(&settings, &stop).await?;
     println!("Holdfast demo: everything is in {} and goes with it.\n", folder.0.display());
     let (user, password, token) = account(&service).await?;
     let demo = Demo { url: service.base_url.clone(), token, folder: folder.0.clone(), stop: stop.clone() };

@@ -1,7 +1,6 @@
 //! `holdfast doctor`: what is wrong, and what to do. It changes nothing but a probe at each destination, which it takes
 //! away again.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use holdfast_app::{App, health, portable};
@@ -12,7 +11,7 @@ use holdfast_worker::{Parts, examine};
 
 use crate::failure::Failure;
 use crate::settings::Settings;
-use crate::wiring::open_parts;
+use crate::wiring::{is_open_to_others, open_parts};
 
 /// Below this a local destination or the database is about to stop.
 const LEAST_FREE_BYTES: u64 = 1 << 30;
@@ -46,6 +45,9 @@ pub async fn run(settings: &Settings, is_offline: bool) -> Result<(), Failure> {
     match &settings.master_key {
         MasterKeySource::File(path) => report.tell("master key", check_private(path, "chmod 600")),
         MasterKeySource::Given(_) => report.tell("master key", Ok("from HOLDFAST_MASTER_KEY".to_owned())),
+    }
+    if let Some(path) = holdfast_store::sqlite_path(settings.database_url.reveal()).filter(|path| path.exists()) {
+        report.tell("database files", check_database_files(&path));
     }
     let exists = settings.database_url.reveal().starts_with("postgres") || settings.data_dir.exists();
     if exists {
@@ -99,10 +101,20 @@ fn check_private(path: &Path, remedy: &str) -> Result<String, String> {
         std::io::ErrorKind::NotFound => format!("{shown} is not there yet; `holdfast serve` creates it"),
         _ => format!("cannot look at {shown}: {error}"),
     })?;
-    if meta.permissions().mode() & 0o077 != 0 {
+    if is_open_to_others(&meta) {
         return Err(format!("others can read {shown}; run {remedy} {shown}"));
     }
     Ok(shown.to_string())
+}
+
+fn check_database_files(path: &Path) -> Result<String, String> {
+    let exposed: Vec<String> =
+        holdfast_store::exposed_files(path).iter().map(|path| path.display().to_string()).collect();
+    if exposed.is_empty() {
+        return Ok(path.display().to_string());
+    }
+    let exposed = exposed.join(" ");
+    Err(format!("others can read {exposed}; run chmod 600 {exposed}, or start `holdfast serve`, which does it"))
 }
 
 fn check_space(folder: &Path) -> Result<String, String> {

@@ -1,6 +1,7 @@
 //! `holdfast task|backup|run|server …` against a service elsewhere, by its URL and a token.
 
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use futures_util::StreamExt as _;
@@ -334,7 +335,9 @@ async fn download(client: &Client, path: &str, output: &Path) -> Result<u64, Fai
     let response = client.download(path).await?;
     let total = response.content_length();
     // What an earlier try left is of no use.
-    let mut file = std::fs::File::create(&part).map_err(|error| Failure::io(&error, &part))?;
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(&part);
+    let mut file = file.map_err(|error| Failure::io(&error, &part))?;
     let bar = watch::Bar::new("Downloading");
     let (mut pieces, mut size) = (response.bytes_stream(), 0);
     let copied: Result<(), Failure> = async {

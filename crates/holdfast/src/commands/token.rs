@@ -18,7 +18,7 @@ pub async fn run(settings: &Settings, command: TokenCommand) -> Result<(), Failu
         TokenCommand::Create { user, name, scopes, all_scopes, expires_in } => {
             let scopes = if all_scopes { ScopeSet::all() } else { parse_scopes(&scopes)? };
             let micros = expires_in.as_deref().map(parse_duration).transpose()?;
-            let expires_at = micros.map(|micros| clock::from_micros(app.now().as_microsecond() + micros));
+            let expires_at = micros.map(|micros| clock::from_micros(app.now().as_microsecond().saturating_add(micros)));
             let user = tokens::user_by_email(&app, &user).await?;
             let request = TokenRequest { name, scopes, expires_at };
             let token = tokens::create(&app, user.user_id(), &origin(), &request).await?;

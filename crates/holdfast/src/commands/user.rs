@@ -26,10 +26,10 @@ pub async fn run(settings: &Settings, command: UserCommand) -> Result<(), Failur
                 println!("{}\t{}\t{}\t{role}\t{otp}\t{}", user.id, user.email, user.name, user.timezone);
             }
         }
-        UserCommand::ResetPassword { email } => {
+        UserCommand::ResetPassword { email, keep } => {
             let user = tokens::user_by_email(&app, &email).await?;
-            accounts::reset_password(&app, &origin(), user.user_id(), &read_password()?).await?;
-            println!("The password of {} is new; all their sessions have ended.", user.email);
+            let ended = accounts::reset_password(&app, &origin(), user.user_id(), &read_password()?, keep).await?;
+            println!("Password of {} changed; {ended}.", user.email);
         }
         UserCommand::EnableOtp { email } => {
             let user = tokens::user_by_email(&app, &email).await?;

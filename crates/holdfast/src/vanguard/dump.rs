@@ -1,11 +1,7 @@
 //! A dump in SQL, as `pg_dump` and `mysqldump` write it: rows of the tables that are wanted, and nothing else of it.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{BufRead as _, BufReader};
-use std::path::Path;
-
-use crate::failure::Failure;
+use std::io::{self, BufRead};
 
 const WANTED: &[&str] = &[
     "users",
@@ -17,6 +13,8 @@ const WANTED: &[&str] = &[
     "tags",
     "taggables",
 ];
+/// Columns that rows are looked for by.
+const LOOKED_UP: &[&str] = &["user_id", "backup_task_id", "taggable_id"];
 /// A single statement that is longer was not written by a person or their tools.
 const STATEMENT_BYTES: usize = 256 << 20;
 
@@ -41,29 +39,17 @@ impl Row {
 #[derive(Debug, Default)]
 pub struct Dump {
     tables: HashMap<String, Vec<Row>>,
+    /// Rows by table, column and value: looking through all of a table for each row of another would take for ever.
+    found: HashMap<(String, &'static str, String), Vec<usize>>,
     /// Of statements that name none.
     columns: HashMap<String, Vec<String>>,
 }
 
 impl Dump {
-    pub fn read(path: &Path) -> Result<Self, Failure> {
-        let file = File::open(path).map_err(|error| Failure::io(&error, path))?;
-        let mut reader = BufReader::new(file);
-        let start = reader.fill_buf().map_err(|error| Failure::io(&error, path))?;
-        if start.starts_with(b"PGDMP") {
-            return Err(Failure::settings(format!(
-                "{0} is in pg_dump's own format; run `pg_restore --file=dump.sql {0}` first",
-                path.display()
-            )));
-        }
+    /// Reads a dump to its end; one that breaks off is an error.
+    pub fn read(reader: &mut impl BufRead) -> io::Result<Self> {
         let mut dump = Self::default();
-        dump.take(&mut reader).map_err(|error| Failure::io(&error, path))?;
-        if dump.tables.get("users").is_none_or(Vec::is_empty) {
-            return Err(Failure::settings(format!(
-                "{} is no dump of Vanguard's database: it has no users",
-                path.display()
-            )));
-        }
+        dump.take(reader)?;
         Ok(dump)
     }
 
@@ -71,16 +57,33 @@ impl Dump {
         self.tables.get(table).into_iter().flatten()
     }
 
-    fn take(&mut self, reader: &mut impl std::io::BufRead) -> std::io::Result<()> {
+    /// Rows of a table with this value in one of the columns that are looked for by.
+    pub fn rows_with(&self, table: &str, column: &'static str, value: &str) -> impl Iterator<Item = &Row> {
+        let found = self.found.get(&(table.to_owned(), column, value.to_owned()));
+        let rows = self.tables.get(table);
+        found.into_iter().flatten().filter_map(move |at| rows?.get(*at))
+    }
+
+    fn push(&mut self, table: &str, row: Row) {
+        let rows = self.tables.entry(table.to_owned()).or_default();
+        for column in LOOKED_UP {
+            if let Some(value) = row.0.get(*column) {
+                self.found.entry((table.to_owned(), column, value.clone())).or_default().push(rows.len());
+            }
+        }
+        rows.push(row);
+    }
+
+    fn take(&mut self, reader: &mut impl BufRead) -> io::Result<()> {
         let mut line = Vec::new();
-        let mut statement = String::new();
+        let mut statement = Statement::default();
         let mut copying: Option<(String, Vec<String>)> = None;
         loop {
             line.clear();
             if reader.read_until(b'\n', &mut line)? == 0 {
                 // A dump that broke off would be taken for all there is.
-                let is_whole = copying.is_none() && statement.is_empty();
-                let broken = || std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "the dump breaks off");
+                let is_whole = copying.is_none() && statement.text.is_empty();
+                let broken = || io::Error::new(io::ErrorKind::UnexpectedEof, "the dump breaks off");
                 return if is_whole { Ok(()) } else { Err(broken()) };
             }
             let text = String::from_utf8_lossy(&line);
@@ -90,11 +93,11 @@ impl Dump {
                     copying = None;
                 } else if WANTED.contains(&table.as_str()) {
                     let row = copied(columns, text);
-                    self.tables.entry(table.clone()).or_default().push(row);
+                    self.push(table, row);
                 }
                 continue;
             }
-            if statement.is_empty() {
+            if statement.text.is_empty() {
                 if let Some(header) = text.strip_prefix("COPY ").and_then(|rest| rest.strip_suffix(" FROM stdin;")) {
                     copying = header.split_once('(').map(|(name, columns)| {
                         (bare(name), columns.trim_end_matches(')').split(',').map(bare).collect())
@@ -105,11 +108,10 @@ impl Dump {
                     continue;
                 }
             }
-            statement.push_str(text);
-            statement.push('\n');
-            if is_whole(&statement) || statement.len() > STATEMENT_BYTES {
-                self.understand(&statement);
-                statement.clear();
+            let is_whole = statement.add_line(text);
+            if is_whole || statement.text.len() > STATEMENT_BYTES {
+                self.understand(&statement.text);
+                statement = Statement::default();
             }
         }
     }
@@ -139,7 +141,7 @@ impl Dump {
         }
         for values in tuples(&values["VALUES".len()..], head.contains('`')) {
             let pairs = columns.iter().cloned().zip(values).filter_map(|(name, value)| Some((name, value?)));
-            self.tables.entry(name.clone()).or_default().push(Row(pairs.collect()));
+            self.push(&name, Row(pairs.collect()));
         }
     }
 }
@@ -172,22 +174,35 @@ fn unescape(text: &str) -> String {
     out
 }
 
-/// Whether a statement ends here, and not inside of a text.
-fn is_whole(statement: &str) -> bool {
-    if !statement.trim_end().ends_with(';') {
-        return false;
-    }
-    let mut is_inside = false;
-    let mut chars = statement.chars();
-    let has_backslashes = statement.contains('`');
-    while let Some(c) = chars.next() {
-        match c {
-            '\\' if is_inside && has_backslashes => drop(chars.next()),
-            '\'' => is_inside = !is_inside,
-            _ => {}
+/// A statement as far as it was read, with where its end stands: each character is looked at once.
+#[derive(Default)]
+struct Statement {
+    text: String,
+    /// MySQL, which quotes names like this, also escapes with backslashes.
+    has_backslashes: bool,
+    is_inside_text: bool,
+    is_escaped: bool,
+}
+
+impl Statement {
+    /// Whether the statement ends with this line, and not inside of a text.
+    fn add_line(&mut self, line: &str) -> bool {
+        if self.text.is_empty() {
+            let head = line.split('\'').next().unwrap_or_default();
+            self.has_backslashes = head.contains('`');
         }
+        for c in line.chars().chain(['\n']) {
+            match c {
+                _ if self.is_escaped => self.is_escaped = false,
+                '\\' if self.is_inside_text && self.has_backslashes => self.is_escaped = true,
+                '\'' => self.is_inside_text = !self.is_inside_text,
+                _ => {}
+            }
+        }
+        self.text.push_str(line);
+        self.text.push('\n');
+        !self.is_inside_text && line.trim_end().ends_with(';')
     }
-    !is_inside
 }
 
 /// `(1, 'a', NULL), (2, …)`: each tuple's values.
@@ -243,9 +258,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Dump {
-        let mut dump = Dump::default();
-        dump.take(&mut text.as_bytes()).unwrap();
-        dump
+        Dump::read(&mut text.as_bytes()).unwrap()
     }
 
     fn labels(dump: &Dump) -> Vec<String> {
@@ -277,13 +290,24 @@ mod tests {
         assert_eq!(labels(&dump), ["a'b;\n", "c"]);
     }
 
+    /// Looked through again for each of its lines, this one would take minutes.
     #[test]
-    fn other_files_are_told_apart() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        for (text, expected) in [("PGDMP\u{1}", "pg_restore"), ("hello", "no dump of Vanguard's")] {
-            std::fs::write(file.path(), text).unwrap();
-            let failure = Dump::read(file.path()).unwrap_err();
-            assert!(failure.message.contains(expected), "{}", failure.message);
-        }
+    fn a_statement_of_many_lines_is_looked_through_once() {
+        let rows: Vec<String> = (0..100_000).map(|number| format!("({number}, 'a''b;\n;', NULL)")).collect();
+        let dump = read(&format!("INSERT INTO tags (id, label, colour) VALUES\n{};\n", rows.join(",\n")));
+        assert_eq!(labels(&dump).len(), 100_000);
+        assert_eq!(labels(&dump)[99_999], "a'b;\n;");
+    }
+
+    #[test]
+    fn rows_are_found_by_the_columns_that_name_others() {
+        let dump = read(
+            "INSERT INTO tags (id, user_id, label) VALUES (1, 7, 'a'), (2, 8, 'b'), (3, 7, 'c');\n\
+             INSERT INTO taggables (tag_id, taggable_id) VALUES (1, 5);\n",
+        );
+        let found: Vec<String> = dump.rows_with("tags", "user_id", "7").map(|row| row.text("label")).collect();
+        assert_eq!(found, ["a", "c"]);
+        assert_eq!(dump.rows_with("taggables", "taggable_id", "5").count(), 1);
+        assert_eq!(dump.rows_with("tags", "user_id", "9").count(), 0);
     }
 }

@@ -54,7 +54,18 @@ async fn accounts_and_tokens_are_managed_beside_a_running_service() {
             assert!(revoked.elapsed() < Duration::from_secs(30), "the revoked token still works");
         }
 
-        installation.succeed(&["user", "reset-password", "--email", "ada@example.org"], "another horse\n");
+        let other = installation.succeed(&make, "");
+        let other = service.client().with_token(&other);
+        let reset = ["user", "reset-password", "--email", "ada@example.org"];
+        let told = installation.succeed(&[&reset[..], &["--keep-tokens", "--keep-identities"]].concat(), "new horse\n");
+        assert!(told.contains("API tokens kept") && told.contains("linked accounts kept"), "{told}");
+        other.get("/api/tags").await.expect(200);
+        let told = installation.succeed(&reset, "another horse\n");
+        assert!(told.contains("API tokens revoked: 1"), "{told}");
+        let revoked = Instant::now();
+        while other.get("/api/tags").await.status != 401 {
+            assert!(revoked.elapsed() < Duration::from_secs(30), "a token outlives the password");
+        }
         let url = installation.succeed(&["user", "enable-otp", "--email", "ada@example.org"], "");
         assert!(url.starts_with("otpauth://totp/"));
         assert!(installation.succeed(&["user", "list"], "").contains("two-factor"));

@@ -3,6 +3,8 @@
 
 /// Accounts and tokens from the command line, beside a running service.
 mod commands;
+/// Slow and many clients beside ordinary ones.
+mod connections;
 /// What the files for containers start.
 mod containers;
 /// What an operator who asks is told.

@@ -81,7 +81,7 @@ impl Service {
         Self::launch(command.envs(environment.iter().copied()), free_port())
     }
 
-    fn launch(command: &mut Command, port: u16) -> Self {
+    pub fn launch(command: &mut Command, port: u16) -> Self {
         let address = format!("127.0.0.1:{port}");
         command.env("HOLDFAST_LISTEN", &address);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -35,6 +35,47 @@ async fn the_first_start_prints_a_link_and_has_no_password() {
 }
 
 #[tokio::test]
+async fn database_files_are_private_in_a_folder_that_is_not() {
+    let installation = Installation::new(Engine::Sqlite).await;
+    let folder = installation.data_dir();
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let modes = || -> Vec<(String, u32)> {
+        let entries = std::fs::read_dir(&folder).unwrap().flatten();
+        let files = entries.filter(|entry| entry.path().is_file());
+        let mut modes: Vec<(String, u32)> = files
+            .map(|file| {
+                let mode = file.metadata().unwrap().permissions().mode() & 0o777;
+                (file.file_name().into_string().unwrap(), mode)
+            })
+            .collect();
+        modes.sort();
+        modes
+    };
+    let service = installation.serve(&[]);
+    let found = modes();
+    for name in ["holdfast.db", "holdfast.db-wal", "holdfast.db-shm", "master.key"] {
+        assert!(found.contains(&(name.to_owned(), 0o600)), "{found:?}");
+    }
+    assert!(found.iter().all(|(_, mode)| *mode == 0o600), "{found:?}");
+    let log = service.log.lock().unwrap().clone();
+    assert!(log.contains("others can read the data folder"), "{log}");
+    service.signal("KILL");
+    service.wait();
+
+    // As an older version left them.
+    for (name, _) in modes().iter().filter(|(name, _)| name.starts_with("holdfast.db")) {
+        std::fs::set_permissions(folder.join(name), std::fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    let said = String::from_utf8(installation.run(&["doctor", "--offline"], "").stdout).unwrap();
+    assert!(said.contains("PROBLEM  database files: others can read"), "{said}");
+    assert!(said.contains("PROBLEM  data folder: others can read"), "{said}");
+    let service = installation.serve(&[]);
+    assert!(modes().iter().all(|(_, mode)| *mode == 0o600), "{:?}", modes());
+    drop(service);
+}
+
+#[tokio::test]
 async fn an_administrator_can_be_made_unattended() {
     for engine in [Engine::Sqlite, Engine::Postgres] {
         let installation = Installation::new(engine).await;

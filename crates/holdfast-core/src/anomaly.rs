@@ -1,0 +1,225 @@
+//! Whether a finished backup looks wrong beside an earlier one of the same source, and whether the removal of old backups
+//! has to wait because of it.
+//!
+//! An unmounted disk, a dropped database or an attacker who encrypts files all give backups that succeed. With a small
+//! number of backups to keep, a few of them would push out every good one.
+
+use crate::figures::size;
+
+words! {
+    /// What looks wrong about a backup.
+    Sign {
+        Empty = "empty",
+        Smaller = "smaller",
+        Fewer = "fewer",
+        Incompressible = "incompressible",
+    }
+}
+
+/// What remains of size or entries at most, in percent of the baseline, for a backup to count as much smaller.
+const SHRUNK_PERCENT: i128 = 20;
+/// Below these a baseline says nothing about size and number: a single change would look like a loss.
+const LEAST_BYTES: i64 = 64 * 1024;
+const LEAST_ENTRIES: i64 = 5;
+/// A source that compressed at least this well, in percent of its plain size …
+const COMPRESSIBLE_PERCENT: i128 = 70;
+/// … and now hardly at all.
+const INCOMPRESSIBLE_PERCENT: i128 = 95;
+/// Less says nothing about how well it compresses: a small archive is mostly padding.
+const LEAST_INCOMPRESSIBLE_BYTES: i64 = 1024 * 1024;
+
+/// A backup in figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Measure {
+    pub plain_bytes: i64,
+    pub stored_bytes: i64,
+    pub entries: i64,
+}
+
+fn is_at_most(part: i64, percent: i128, whole: i64) -> bool {
+    i128::from(part) * 100 <= i128::from(whole) * percent
+}
+
+/// What looks wrong about a backup beside its baseline. `is_empty` says that it holds no data at all.
+fn signs(now: Measure, is_empty: bool, baseline: Measure) -> Vec<Sign> {
+    let is_less = now.entries < baseline.entries || now.plain_bytes < baseline.plain_bytes;
+    let has_shrunk =
+        baseline.plain_bytes >= LEAST_BYTES && is_at_most(now.plain_bytes, SHRUNK_PERCENT, baseline.plain_bytes);
+    let is_sparse = baseline.entries >= LEAST_ENTRIES && is_at_most(now.entries, SHRUNK_PERCENT, baseline.entries);
+    let is_incompressible = now.plain_bytes >= LEAST_INCOMPRESSIBLE_BYTES
+        && baseline.plain_bytes >= LEAST_INCOMPRESSIBLE_BYTES
+        && is_at_most(baseline.stored_bytes, COMPRESSIBLE_PERCENT, baseline.plain_bytes)
+        && i128::from(now.stored_bytes) * 100 >= i128::from(now.plain_bytes) * INCOMPRESSIBLE_PERCENT;
+    let found = [
+        (is_empty && is_less, Sign::Empty),
+        (has_shrunk, Sign::Smaller),
+        (is_sparse, Sign::Fewer),
+        (is_incompressible, Sign::Incompressible),
+    ];
+    found.into_iter().filter(|(is_there, _)| *is_there).map(|(_, sign)| sign).collect()
+}
+
+/// What becomes of the hold on a task's retention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// There is none.
+    Off,
+    Begins,
+    Stays,
+    /// The first normal backup after a suspicious one.
+    Ends,
+}
+
+impl Hold {
+    pub fn is_on(self) -> bool {
+        matches!(self, Self::Begins | Self::Stays)
+    }
+}
+
+/// What a finished backup means for the ones before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judgement {
+    /// Empty for a backup that is normal, or has nothing to be compared with.
+    pub signs: Vec<Sign>,
+    pub hold: Hold,
+}
+
+/// Judges a finished backup. The baseline is the newest good backup of the same source that was not suspicious itself:
+/// so a series of empty backups never becomes normal by repetition. Without a baseline there is nothing to protect,
+/// and nothing that would prove a hold needless.
+pub fn judge(now: Measure, is_empty: bool, baseline: Option<Measure>, is_held: bool) -> Judgement {
+    let signs = baseline.map_or_else(Vec::new, |baseline| signs(now, is_empty, baseline));
+    let hold = match (signs.is_empty(), is_held) {
+        (false, false) => Hold::Begins,
+        (false, true) => Hold::Stays,
+        (true, true) if baseline.is_none() => Hold::Stays,
+        (true, true) => Hold::Ends,
+        (true, false) => Hold::Off,
+    };
+    Judgement { signs, hold }
+}
+
+/// Why a backup is suspicious, as the end of a sentence that begins with the backup.
+pub fn reason(signs: &[Sign], now: Measure, baseline: Measure) -> String {
+    let part = |sign: &Sign| match sign {
+        Sign::Empty => format!("it is empty, where the last normal backup had {} entries", baseline.entries),
+        Sign::Smaller => {
+            format!(
+                "it holds {}, where the last normal backup held {}",
+                size(now.plain_bytes),
+                size(baseline.plain_bytes)
+            )
+        }
+        Sign::Fewer => {
+            format!("it has {} entries, where the last normal backup had {}", now.entries, baseline.entries)
+        }
+        Sign::Incompressible => {
+            "its content can hardly be compressed any more, as after an attack by ransomware".to_owned()
+        }
+    };
+    // An empty backup is small and has few entries; that need not be said as well.
+    let all: &[Sign] = if signs.contains(&Sign::Empty) { &[Sign::Empty] } else { signs };
+    all.iter().map(part).collect::<Vec<_>>().join("; ")
+}
+
+/// Signs as they are stored: words with blanks between them.
+pub fn signs_text(signs: &[Sign]) -> String {
+    signs.iter().map(|sign| sign.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+/// The signs of a stored text; words that are unknown here are left out.
+pub fn read_signs(text: &str) -> Vec<Sign> {
+    text.split(' ').filter_map(Sign::parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MIB: i64 = 1024 * 1024;
+
+    fn measure(plain_bytes: i64, stored_bytes: i64, entries: i64) -> Measure {
+        Measure { plain_bytes, stored_bytes, entries }
+    }
+
+    fn found(now: Measure, is_empty: bool, baseline: Measure) -> String {
+        signs_text(&judge(now, is_empty, Some(baseline), false).signs)
+    }
+
+    #[test]
+    fn a_source_that_became_empty_or_shrank_is_suspicious() {
+        let baseline = measure(10 * MIB, 4 * MIB, 1000);
+        assert_eq!(found(measure(10_240, 300, 1), true, baseline), "empty smaller fewer");
+        assert_eq!(found(measure(2 * MIB, MIB, 900), false, baseline), "smaller");
+        assert_eq!(found(measure(9 * MIB, 4 * MIB, 200), false, baseline), "fewer");
+        assert_eq!(found(measure(2 * MIB + 1, MIB, 201), false, baseline), "");
+        assert_eq!(found(measure(50 * MIB, 20 * MIB, 5000), false, baseline), "");
+    }
+
+    #[test]
+    fn content_that_no_longer_compresses_is_suspicious() {
+        let baseline = measure(10 * MIB, 7 * MIB, 1000);
+        assert_eq!(found(measure(10 * MIB, 10 * MIB, 1000), false, baseline), "incompressible");
+        assert_eq!(found(measure(10 * MIB, 9 * MIB, 1000), false, baseline), "");
+        let photos = measure(10 * MIB, 9 * MIB, 1000);
+        assert_eq!(found(measure(10 * MIB, 10 * MIB, 1000), false, photos), "", "it never compressed well");
+        assert_eq!(
+            found(measure(MIB / 2, MIB / 2, 1000), false, measure(MIB, MIB / 10, 1000)),
+            "",
+            "too little to tell"
+        );
+    }
+
+    #[test]
+    fn the_first_large_file_after_nearly_nothing_is_no_attack() {
+        assert_eq!(found(measure(20 * MIB, 20 * MIB, 2), false, measure(64 * 1024, 462, 1)), "");
+    }
+
+    #[test]
+    fn small_sources_are_judged_by_being_empty_alone() {
+        let baseline = measure(10_240, 900, 4);
+        assert_eq!(found(measure(10_240, 300, 2), false, baseline), "");
+        assert_eq!(found(measure(10_240, 200, 1), true, baseline), "empty");
+        assert_eq!(found(measure(10_240, 200, 1), true, measure(10_240, 200, 1)), "", "it always was");
+    }
+
+    #[test]
+    fn a_hold_lasts_until_a_backup_is_normal() {
+        let (normal, empty) = (measure(MIB, MIB / 2, 100), measure(10_240, 200, 1));
+        assert_eq!(judge(empty, true, Some(normal), false).hold, Hold::Begins);
+        assert_eq!(judge(empty, true, Some(normal), true).hold, Hold::Stays);
+        assert_eq!(judge(normal, false, Some(normal), true).hold, Hold::Ends);
+        assert_eq!(judge(normal, false, Some(normal), false).hold, Hold::Off);
+        assert_eq!(judge(empty, true, None, false).hold, Hold::Off, "there is nothing to protect yet");
+        assert_eq!(judge(normal, false, None, true).hold, Hold::Stays, "there is nothing that it is normal beside");
+    }
+
+    #[test]
+    fn reasons_name_the_figures() {
+        let (now, baseline) = (measure(2 * MIB, MIB, 20), measure(10 * MIB, 4 * MIB, 1000));
+        let reason = |signs: &[Sign]| reason(signs, now, baseline);
+        assert_eq!(
+            reason(&[Sign::Smaller, Sign::Fewer]),
+            format!(
+                "it holds {}, where the last normal backup held {}; it has 20 entries, where the last normal backup had 1000",
+                size(2 * MIB),
+                size(10 * MIB)
+            )
+        );
+        assert_eq!(reason(&[Sign::Empty, Sign::Smaller]), "it is empty, where the last normal backup had 1000 entries");
+        assert_eq!(read_signs("empty fewer unknown"), [Sign::Empty, Sign::Fewer]);
+        assert!(read_signs("").is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn the_same_again_is_normal_and_nothing_overflows(
+            plain in any::<i64>(), stored in any::<i64>(), entries in any::<i64>(), is_empty: bool,
+        ) {
+            let one = measure(plain, stored, entries);
+            prop_assert_eq!(found(one, is_empty, one), "");
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! Which members of an archive a restore writes, and under which name. Decided from names and from what is in the
+//! target, so that a dry run and a restore say the same.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
+use std::io;
+
+use holdfast_core::backup::name_text;
+use holdfast_core::run::FailureCode;
+
+use super::index::{Entry, EntryKind, tidy_path};
+use super::tar::{Kind, Member};
+use crate::error::EngineError;
+
+/// More links than any honest tree; they are remembered to keep anything from being written through one.
+const MAX_LINKS: usize = 2_000_000;
+
+/// Which entries of a backup were asked for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Choice {
+    /// Paths as the index has them; empty means everything.
+    wanted: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chosen {
+    /// It was asked for, or lies below something that was.
+    Yes,
+    /// A folder on the way to something that was asked for.
+    Above,
+    No,
+}
+
+impl Choice {
+    pub(crate) fn new(entries: &[String]) -> Self {
+        Self { wanted: entries.iter().map(|path| path.trim_matches('/').to_owned()).collect() }
+    }
+
+    pub(crate) fn is_everything(&self) -> bool {
+        self.wanted.is_empty()
+    }
+
+    /// The chosen path that this entry is, or lies below.
+    pub(crate) fn covering(&self, path: &str) -> Option<&str> {
+        self.wanted.iter().find(|wanted| covers(wanted, path)).map(String::as_str)
+    }
+
+    pub(crate) fn first_missing(&self, found: &HashSet<String>) -> Option<&str> {
+        self.wanted.iter().find(|wanted| !found.contains(*wanted)).map(String::as_str)
+    }
+
+    fn of(&self, path: &str, is_dir: bool) -> Chosen {
+        if self.is_everything() || self.covering(path).is_some() {
+            Chosen::Yes
+        } else if is_dir && self.wanted.iter().any(|wanted| covers(path, wanted)) {
+            Chosen::Above
+        } else {
+            Chosen::No
+        }
+    }
+}
+
+/// The path itself, or anything below it.
+fn covers(path: &str, other: &str) -> bool {
+    path.is_empty() || other.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// What is at a path of the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Occupant {
+    Nothing,
+    Directory,
+    Symlink,
+    /// A file, or anything else that is neither folder nor link.
+    File,
+}
+
+/// What a target holds at the paths that a restore will touch. Only a keyed hash of each path is kept: a tree of a
+/// million files takes 16 MB, and nobody can make two paths meet on purpose.
+#[derive(Debug, Default)]
+pub(crate) struct Existing {
+    hasher: RandomState,
+    occupants: HashMap<u64, Occupant>,
+}
+
+impl Existing {
+    pub(crate) fn key(&self, path: &str) -> u64 {
+        self.hasher.hash_one(path)
+    }
+
+    pub(crate) fn set(&mut self, key: u64, occupant: Occupant) {
+        self.occupants.insert(key, occupant);
+    }
+
+    fn at(&self, path: &str) -> Option<Occupant> {
+        self.occupants.get(&self.key(path)).copied()
+    }
+}
+
+/// The folders above a path, the highest first.
+pub(crate) fn ancestors(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').map(|(at, _)| &path[..at])
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Options {
+    /// Replace what is there; otherwise it stays.
+    pub overwrite: bool,
+    pub restore_devices: bool,
+    /// Owners are restored. Without them a setuid bit would give away the rights of somebody else.
+    pub with_owners: bool,
+    /// The target was made for this restore, so it gets mode and owner of the source folder.
+    pub with_root: bool,
+}
+
+/// Why a chosen member is not written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Something is there already, and was to stay.
+    Kept,
+    ThroughLink,
+    LinkInTheWay,
+    FileInTheWay,
+    FolderInTheWay,
+    Device,
+}
+
+impl Left {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Kept => "exists already and was kept",
+            Self::ThroughLink => "skipped: a folder on its path is a link in the target",
+            Self::LinkInTheWay => "skipped: the target has a link where the backup has a folder",
+            Self::FileInTheWay => "skipped: the target has a file where the backup has a folder",
+            Self::FolderInTheWay => "skipped: the target has a folder where the backup has a file",
+            Self::Device => "skipped: device nodes are only restored on request and by root",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Unchosen,
+    Write,
+    Leave(Left),
+}
+
+/// What became of the chosen members.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Written, or to be written in a dry run.
+    pub restored: u64,
+    pub kept: u64,
+    pub skipped: u64,
+}
+
+/// A file with further names.
+#[derive(Debug, Default)]
+struct Links {
+    wanted: Vec<String>,
+    /// The name that its content was written under.
+    written: Option<String>,
+}
+
+/// Hears of every chosen member that is not written.
+type OnLeft = Box<dyn FnMut(&str, Left) + Send>;
+
+pub(crate) struct Selection {
+    choice: Choice,
+    options: Options,
+    /// `None` when the target was empty.
+    existing: Option<Existing>,
+    links: HashMap<String, Links>,
+    promoted: HashSet<String>,
+    symlinks: HashSet<String>,
+    counted: Counted,
+    on_left: OnLeft,
+}
+
+impl Selection {
+    pub(crate) fn new(
+        choice: Choice,
+        options: Options,
+        existing: Option<Existing>,
+        on_left: impl FnMut(&str, Left) + Send + 'static,
+    ) -> Self {
+        Self {
+            choice,
+            options,
+            existing,
+            links: HashMap::new(),
+            promoted: HashSet::new(),
+            symlinks: HashSet::new(),
+            counted: Counted::default(),
+            on_left: Box::new(on_left),
+        }
+    }
+
+    pub(crate) fn overwrites(&self) -> bool {
+        self.options.overwrite
+    }
+
+    pub(crate) fn counted(&self) -> Counted {
+        self.counted
+    }
+
+    /// Notes a further name of a file before anything is written: the file itself may not be chosen, or may have to
+    /// stay as it is, and then its content goes under this name.
+    pub(crate) fn expect(&mut self, entry: &Entry) -> Result<(), EngineError> {
+        if entry.kind != EntryKind::Hardlink {
+            return Ok(());
+        }
+        // An index is the archive's own word: it may spell a path so that its text hides where it leads.
+        let Some(path) = plain_text(&entry.path) else {
+            return Err(hostile("a name that leads out of the target", &entry.path));
+        };
+        if self.choice.of(&path, false) != Chosen::Yes {
+            return Ok(());
+        }
+        let target = entry.link.as_deref().unwrap_or_default();
+        let target = plain_text(target).unwrap_or_else(|| tidy_text(target).to_owned());
+        self.links.entry(target).or_default().wanted.push(path);
+        if self.links.len() > MAX_LINKS { Err(hostile("too many links", &entry.path)) } else { Ok(()) }
+    }
+
+    /// Whether an entry would be written, for a dry run.
+    pub(crate) fn foresee(&mut self, entry: &Entry) {
+        let is_dir = entry.kind == EntryKind::Directory;
+        let verdict = self.verdict(&entry.path, is_dir, false);
+        self.count(&entry.path, verdict);
+    }
+
+    /// What to write for this member: the member itself, the same content under another name, or nothing.
+    pub(crate) fn decide(&mut self, member: &Member) -> io::Result<Option<Member>> {
+        let text = name_text(tidy_path(&member.path));
+        let is_dir = member.kind == Kind::Directory;
+        if self.choice.of(&text, is_dir) == Chosen::No {
+            return self.promote(member, &text);
+        }
+        let Some(plain) = relative(&member.path) else {
+            return Err(hostile("a name that leads out of the target", &text).into());
+        };
+        let path = name_text(&plain);
+        self.check_links(&path, member.kind == Kind::Symlink)?;
+        if member.kind == Kind::Symlink {
+            self.remember_symlink(&path)?;
+        }
+        let verdict = self.verdict(&path, is_dir, member.kind.is_device());
+        self.count(&path, verdict);
+        match (verdict, member.kind) {
+            (Verdict::Write, Kind::Hardlink) => self.link(member, &path, &plain),
+            (Verdict::Write, _) => {
+                if let Some(links) = self.links.get_mut(&path) {
+                    links.written = Some(path);
+                }
+                Ok(Some(self.named(member, &plain)))
+            }
+            (Verdict::Leave(_) | Verdict::Unchosen, _) => self.promote(member, &path),
+        }
+    }
+
+    /// A file that is not written itself, under the first of its further names that is.
+    fn promote(&mut self, member: &Member, path: &str) -> io::Result<Option<Member>> {
+        let Some(links) = self.links.get(path) else { return Ok(None) };
+        let can_be_linked = !matches!(member.kind, Kind::Directory | Kind::Hardlink);
+        if !can_be_linked || links.written.is_some() || (member.kind.is_device() && !self.options.restore_devices) {
+            return Ok(None);
+        }
+        let first = links.wanted.iter().find(|wanted| self.verdict(wanted, false, false) == Verdict::Write).cloned();
+        let Some(first) = first else { return Ok(None) };
+        let bytes = holdfast_core::backup::name_bytes(&first);
+        let Some(plain) = relative(&bytes) else {
+            return Err(hostile("a name that leads out of the target", &first).into());
+        };
+        self.check_links(&first, member.kind == Kind::Symlink)?;
+        if let Some(links) = self.links.get_mut(path) {
+            links.written = Some(first.clone());
+        }
+        if member.kind == Kind::Symlink {
+            self.remember_symlink(&first)?;
+        }
+        self.promoted.insert(first);
+        Ok(Some(self.named(member, &plain)))
+    }
+
+    fn link(&mut self, member: &Member, path: &str, plain: &[u8]) -> io::Result<Option<Member>> {
+        if self.promoted.contains(path) {
+            return Ok(None);
+        }
+        let Some(target) = relative(&member.link) else {
+            return Err(hostile("a link that leads out of the target", path).into());
+        };
+        let target = name_text(&target);
+        // A link can have further names too.
+        self.check_links(&target, true)?;
+        let written = match (self.links.get(&target), &self.existing) {
+            (Some(links), _) => links.written.clone(),
+            // Everything goes into an empty folder, so the file was written under its own name.
+            (None, None) if self.choice.is_everything() => Some(target),
+            (None, _) => None,
+        };
+        let Some(written) = written else {
+            return Err(hostile("a link to a file that is not in it", path).into());
+        };
+        self.check_links(&written, true)?;
+        if self.symlinks.contains(&written) {
+            self.remember_symlink(path)?;
+        }
+        let mut linked = self.named(member, plain);
+        linked.link = [b"./".as_slice(), &holdfast_core::backup::name_bytes(&written)].concat();
+        Ok(Some(linked))
+    }
+
+    /// Every path at which the archive brings a symbolic link, also as a further name of one.
+    fn remember_symlink(&mut self, path: &str) -> io::Result<()> {
+        if self.symlinks.insert(path.to_owned()) && self.symlinks.len() > MAX_LINKS {
+            return Err(hostile("too many links", path).into());
+        }
+        Ok(())
+    }
+
+    /// A link that the archive itself brought is never written through.
+    fn check_links(&self, path: &str, may_be_link: bool) -> io::Result<()> {
+        if self.symlinks.is_empty() {
+            return Ok(());
+        }
+        let is_link = |path: &str| self.symlinks.contains(path);
+        if ancestors(path).any(is_link) || (!may_be_link && is_link(path)) {
+            return Err(hostile("a name that leads through a link", path).into());
+        }
+        Ok(())
+    }
+
+    fn named(&self, member: &Member, plain: &[u8]) -> Member {
+        const SPECIAL: u32 = 0o6000;
+        let path = if plain.is_empty() { b".".to_vec() } else { [b"./".as_slice(), plain].concat() };
+        let is_plain = self.options.with_owners || member.kind == Kind::Directory;
+        let mode = if is_plain { member.mode } else { member.mode & !SPECIAL };
+        Member { path, mode, ..member.clone() }
+    }
+
+    fn verdict(&self, path: &str, is_dir: bool, is_device: bool) -> Verdict {
+        let chosen = self.choice.of(path, is_dir);
+        if chosen == Chosen::No || (path.is_empty() && !self.options.with_root) {
+            return Verdict::Unchosen;
+        }
+        if is_device && !self.options.restore_devices {
+            return Verdict::Leave(Left::Device);
+        }
+        let Some(existing) = &self.existing else { return Verdict::Write };
+        let mut above = ancestors(path).map(|above| existing.at(above));
+        if above.any(|occupant| matches!(occupant, Some(Occupant::Symlink | Occupant::File))) {
+            return Verdict::Leave(Left::ThroughLink);
+        }
+        match (existing.at(path), is_dir) {
+            (Some(Occupant::Nothing), _) => Verdict::Write,
+            // A folder that is only on the way to what was chosen stays as it is.
+            (Some(Occupant::Directory), true) if chosen == Chosen::Above => Verdict::Unchosen,
+            (Some(Occupant::Directory), true) if self.options.overwrite => Verdict::Write,
+            (Some(Occupant::Directory), true) => Verdict::Leave(Left::Kept),
+            (Some(Occupant::Directory), false) => Verdict::Leave(Left::FolderInTheWay),
+            (Some(Occupant::Symlink), true) => Verdict::Leave(Left::LinkInTheWay),
+            (Some(Occupant::File), true) => Verdict::Leave(Left::FileInTheWay),
+            (Some(Occupant::Symlink | Occupant::File), false) if self.options.overwrite => Verdict::Write,
+            (Some(Occupant::Symlink | Occupant::File), false) => Verdict::Leave(Left::Kept),
+            // Nobody asked what is there, so nothing is written there.
+            (None, _) => Verdict::Leave(Left::Kept),
+        }
+    }
+
+    fn count(&mut self, path: &str, verdict: Verdict) {
+        match verdict {
+            Verdict::Unchosen => {}
+            Verdict::Write => self.counted.restored += 1,
+            Verdict::Leave(Left::Kept) => self.counted.kept += 1,
+            Verdict::Leave(_) => self.counted.skipped += 1,
+        }
+        if let Verdict::Leave(left) = verdict {
+            (self.on_left)(path, left);
+        }
+    }
+}
+
+fn hostile(what: &str, path: &str) -> EngineError {
+    EngineError::new(FailureCode::HostileArchive, format!("The archive holds {what}: {path}"))
+}
+
+fn tidy_text(mut path: &str) -> &str {
+    while let Some(rest) = path.strip_prefix("./") {
+        path = rest;
+    }
+    path.trim_end_matches('/')
+}
+
+/// The text of the path that a text stands for; `None` when that is absolute or climbs.
+fn plain_text(text: &str) -> Option<String> {
+    relative(&holdfast_core::backup::name_bytes(text)).map(|plain| name_text(&plain))
+}
+
+/// A relative path without `.` and empty parts; `None` when it is absolute or climbs.
+pub(crate) fn relative(path: &[u8]) -> Option<Vec<u8>> {
+    if path.starts_with(b"/") || path.contains(&0) {
+        return None;
+    }
+    let parts = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".");
+    let parts: Vec<&[u8]> = parts.collect();
+    (!parts.contains(&b"..".as_slice())).then(|| parts.join(&b'/'))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,232 @@
+//! What a restore writes, given what it was asked and what is there.
+
+use std::sync::{Arc, Mutex};
+
+use super::super::forward::forward;
+use super::super::tar::{Place, Reader, Writer};
+use super::*;
+use crate::error::carried;
+
+fn archive(members: &[(Kind, &str, &str, &str)]) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new());
+    for (kind, path, link, text) in members {
+        let size = text.len() as u64;
+        let member = Member { link: link.as_bytes().to_vec(), size, ..Member::new(path.as_bytes(), *kind) };
+        writer.append(&member, &mut text.as_bytes()).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+type Noted = Arc<Mutex<Vec<(String, Left)>>>;
+
+fn select(wanted: &[&str], options: Options, existing: Option<&[(&str, Occupant)]>) -> (Selection, Noted) {
+    let wanted: Vec<String> = wanted.iter().map(|path| (*path).to_owned()).collect();
+    let existing = existing.map(|known| {
+        let mut existing = Existing::default();
+        for (path, occupant) in known {
+            existing.set(existing.key(path), *occupant);
+        }
+        existing
+    });
+    let left = Noted::default();
+    let noting = left.clone();
+    let on_left = move |path: &str, why| noting.lock().unwrap().push((path.to_owned(), why));
+    (Selection::new(Choice::new(&wanted), options, existing, on_left), left)
+}
+
+/// Name, content and link of everything that a selection lets through.
+fn passed(selection: &mut Selection, archive: &[u8]) -> Result<Vec<(String, String)>, EngineError> {
+    let place = Place { start: 0, end: 0 };
+    let mut reader = Reader::new(archive);
+    while let Some((member, _)) = reader.next().unwrap() {
+        selection.expect(&Entry::of(&member, place))?;
+    }
+    let mut out = Vec::new();
+    forward(&mut &archive[..], selection, &mut |_| {}, &mut out)?;
+    let mut reader = Reader::new(out.as_slice());
+    let mut found = Vec::new();
+    while let Some((member, _)) = reader.next().unwrap() {
+        let mut text = String::new();
+        io::Read::read_to_string(&mut reader, &mut text).unwrap();
+        let link = String::from_utf8(member.link).unwrap();
+        found.push((String::from_utf8(member.path).unwrap(), format!("{text}{link}")));
+    }
+    Ok(found)
+}
+
+fn names(found: &[(String, String)]) -> Vec<&str> {
+    found.iter().map(|(name, _)| name.as_str()).collect()
+}
+
+const FILE: Kind = Kind::File;
+const DIR: Kind = Kind::Directory;
+const LINK: Kind = Kind::Symlink;
+const HARD: Kind = Kind::Hardlink;
+
+#[test]
+fn hostile_members_are_refused_when_they_are_chosen() {
+    let hostile: [&[(Kind, &str, &str, &str)]; 8] = [
+        &[(FILE, "../evil", "", "x")],
+        &[(FILE, "/etc/evil", "", "x")],
+        &[(FILE, "a/../../evil", "", "x")],
+        &[(LINK, "a", "/etc", ""), (FILE, "a/evil", "", "x")],
+        &[(LINK, "./a", "/etc/passwd", ""), (FILE, "a", "", "x")],
+        &[(HARD, "a", "../../etc/shadow", "")],
+        &[(HARD, "a", "/etc/shadow", "")],
+        &[(HARD, "a", "elsewhere", "")],
+    ];
+    for members in hostile {
+        let (mut selection, _) = select(&[], Options::default(), Some(&[("a", Occupant::Nothing)]));
+        let error = passed(&mut selection, &archive(members)).unwrap_err();
+        assert_eq!(error.code, FailureCode::HostileArchive, "{members:?}");
+        let others = [members, &[(FILE, "fine", "", "x")]].concat();
+        let (mut selection, _) = select(&["fine"], Options::default(), None);
+        assert_eq!(names(&passed(&mut selection, &archive(&others)).unwrap()), ["./fine"], "{members:?}");
+    }
+    let error: io::Error = hostile_error().into();
+    assert!(carried(&error).is_some());
+}
+
+fn hostile_error() -> EngineError {
+    hostile("x", "y")
+}
+
+#[test]
+fn a_device_is_named_and_left_unless_it_is_asked_for() {
+    let device = Kind::CharDevice { major: 0, minor: 0 };
+    let members = archive(&[(device, "./null", "", ""), (FILE, "./a", "", "x"), (Kind::Fifo, "./pipe", "", "")]);
+    let (mut selection, left) = select(&[], Options::default(), None);
+    assert_eq!(names(&passed(&mut selection, &members).unwrap()), ["./a", "./pipe"]);
+    assert_eq!(*left.lock().unwrap(), [("null".to_owned(), Left::Device)]);
+    assert_eq!(selection.counted(), Counted { restored: 2, kept: 0, skipped: 1 });
+    let (mut selection, _) = select(&[], Options { restore_devices: true, ..Options::default() }, None);
+    assert_eq!(names(&passed(&mut selection, &members).unwrap()), ["./null", "./a", "./pipe"]);
+}
+
+#[test]
+fn a_chosen_further_name_brings_its_content_and_no_sibling() {
+    let members =
+        archive(&[(FILE, "./first", "", "text"), (HARD, "./second", "./first", ""), (HARD, "./third", "./first", "")]);
+    let (mut selection, _) = select(&["second", "third"], Options::default(), None);
+    let found = passed(&mut selection, &members).unwrap();
+    let pair = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+    assert_eq!(found, [pair("./second", "text"), pair("./third", "./second")]);
+    assert_eq!(selection.counted().restored, 2);
+    // The file itself stays as it is in the target: its name there holds something else.
+    let existing = [("first", Occupant::File), ("second", Occupant::Nothing), ("third", Occupant::Nothing)];
+    let (mut selection, _) = select(&[], Options::default(), Some(&existing));
+    assert_eq!(passed(&mut selection, &members).unwrap(), found);
+    assert_eq!(selection.counted(), Counted { restored: 2, kept: 1, skipped: 0 });
+}
+
+#[test]
+fn nothing_is_written_through_links_of_the_target_nor_over_folders() {
+    let members = archive(&[
+        (DIR, "./conf", "", ""),
+        (FILE, "./conf/a", "", "x"),
+        (FILE, "./data", "", "x"),
+        (DIR, "./logs", "", ""),
+        (FILE, "./new", "", "x"),
+    ]);
+    let existing = [
+        ("conf", Occupant::Symlink),
+        ("conf/a", Occupant::File),
+        ("data", Occupant::Directory),
+        ("logs", Occupant::File),
+        ("new", Occupant::Symlink),
+    ];
+    for overwrite in [true, false] {
+        let options = Options { overwrite, ..Options::default() };
+        let (mut selection, left) = select(&[], options, Some(&existing));
+        let found = passed(&mut selection, &members).unwrap();
+        // A link in the place of a file is replaced by the file, never followed.
+        assert_eq!(names(&found), if overwrite { vec!["./new"] } else { vec![] });
+        let left = left.lock().unwrap().clone();
+        let why = |path: &str| left.iter().find(|(found, _)| found == path).map(|(_, why)| *why);
+        assert_eq!(why("conf"), Some(Left::LinkInTheWay));
+        assert_eq!(why("conf/a"), Some(Left::ThroughLink));
+        assert_eq!(why("data"), Some(Left::FolderInTheWay));
+        assert_eq!(why("logs"), Some(Left::FileInTheWay));
+        assert_eq!(why("new"), (!overwrite).then_some(Left::Kept));
+    }
+}
+
+#[test]
+fn folders_on_the_way_stay_as_they_are_and_missing_ones_are_made() {
+    let members =
+        archive(&[(DIR, ".", "", ""), (DIR, "./a", "", ""), (DIR, "./a/b", "", ""), (FILE, "./a/b/c", "", "x")]);
+    let options = Options { overwrite: true, ..Options::default() };
+    let there = [("a", Occupant::Directory), ("a/b", Occupant::Nothing), ("a/b/c", Occupant::Nothing)];
+    let (mut selection, _) = select(&["a/b/c"], options, Some(&there));
+    assert_eq!(names(&passed(&mut selection, &members).unwrap()), ["./a/b", "./a/b/c"]);
+    // What nobody asked the target about is not touched.
+    let (mut selection, _) = select(&[], options, Some(&there[..1]));
+    assert_eq!(names(&passed(&mut selection, &members).unwrap()), ["./a"]);
+    assert_eq!(selection.counted(), Counted { restored: 1, kept: 2, skipped: 0 });
+}
+
+#[test]
+fn a_dry_run_counts_what_a_restore_does() {
+    let members = archive(&[(DIR, "./d", "", ""), (FILE, "./d/a", "", "x"), (FILE, "./d/b", "", "x")]);
+    let existing = [("d", Occupant::Directory), ("d/a", Occupant::File), ("d/b", Occupant::Nothing)];
+    let (mut selection, _) = select(&[], Options::default(), Some(&existing));
+    passed(&mut selection, &members).unwrap();
+    let (mut foreseen, _) = select(&[], Options::default(), Some(&existing));
+    let mut reader = Reader::new(members.as_slice());
+    while let Some((member, place)) = reader.next().unwrap() {
+        foreseen.foresee(&Entry::of(&member, place));
+    }
+    assert_eq!(foreseen.counted(), selection.counted());
+    assert_eq!(foreseen.counted(), Counted { restored: 1, kept: 2, skipped: 0 });
+}
+
+#[test]
+fn a_further_name_of_a_link_is_a_link_too() {
+    let members = [
+        (Kind::Symlink, "./s", "/etc", ""),
+        (Kind::Hardlink, "./h", "./s", ""),
+        (Kind::File, "./h/passwd", "", "root"),
+    ];
+    let (mut selection, _) = select(&[], Options::default(), None);
+    let error = passed(&mut selection, &archive(&members)).unwrap_err();
+    assert_eq!(error.code, FailureCode::HostileArchive);
+}
+
+#[test]
+fn content_is_not_put_through_a_link_under_a_further_name() {
+    // Only `a` is asked for. The file `x` would take its further name, which leads through the link.
+    let members = [(Kind::Symlink, "./a", "/etc", ""), (Kind::File, "./x", "", "root")];
+    for path in ["a/passwd", "a\\x2fpasswd"] {
+        let (mut selection, _) = select(&["a"], Options::default(), None);
+        let entry = Entry {
+            path: path.to_owned(),
+            kind: EntryKind::Hardlink,
+            size: 0,
+            modified_micros: 0,
+            link: Some("x".to_owned()),
+            start: 0,
+            end: 0,
+        };
+        selection.expect(&entry).unwrap();
+        let error = passed(&mut selection, &archive(&members)).unwrap_err();
+        assert_eq!(error.code, FailureCode::HostileArchive, "{path}");
+    }
+}
+
+#[test]
+fn without_owners_no_file_runs_as_somebody_else() {
+    let mut writer = Writer::new(Vec::new());
+    for (path, kind) in [("./d", DIR), ("./f", FILE)] {
+        writer.append(&Member { mode: 0o6755, ..Member::new(path.as_bytes(), kind) }, &mut io::empty()).unwrap();
+    }
+    let members = writer.finish().unwrap();
+    for (with_owners, mode) in [(true, 0o6755), (false, 0o755)] {
+        let (mut selection, _) = select(&[], Options { with_owners, ..Options::default() }, None);
+        let mut reader = Reader::new(members.as_slice());
+        let mut modes = Vec::new();
+        while let Some((member, _)) = reader.next().unwrap() {
+            modes.push(selection.decide(&member).unwrap().unwrap().mode);
+        }
+        assert_eq!(modes, [0o6755, mode]);
+    }
+}

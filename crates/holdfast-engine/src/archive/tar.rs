@@ -1,0 +1,114 @@
+//! Tar archives, read and written by ourselves. What other programs wrote is understood in full or refused; what we
+//! write is read alike by GNU tar, bsdtar, BusyBox, Python and Go. Nothing of another program's headers is ever passed
+//! on: a reader that understood them differently could be led astray.
+
+mod header;
+mod pax;
+mod read;
+mod sparse;
+mod write;
+
+pub(crate) use read::{Place, Reader};
+pub(crate) use sparse::Expanded;
+pub(crate) use write::Writer;
+
+pub(crate) const BLOCK: usize = 512;
+
+/// What a member is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Directory,
+    Symlink,
+    /// A further name of a file that came before.
+    Hardlink,
+    CharDevice {
+        major: u32,
+        minor: u32,
+    },
+    BlockDevice {
+        major: u32,
+        minor: u32,
+    },
+    Fifo,
+}
+
+impl Kind {
+    pub(crate) fn is_device(self) -> bool {
+        matches!(self, Self::CharDevice { .. } | Self::BlockDevice { .. })
+    }
+}
+
+/// A moment, counted from 1970; `nanos` always counts forward.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Time {
+    pub seconds: i64,
+    pub nanos: u32,
+}
+
+impl Time {
+    /// Microseconds, the nearest there are for moments that no calendar holds.
+    pub(crate) fn micros(self) -> i64 {
+        self.seconds.saturating_mul(1_000_000).saturating_add(i64::from(self.nanos / 1000))
+    }
+}
+
+/// A stretch of a file that holds data; what lies between is a hole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub offset: u64,
+    pub length: u64,
+}
+
+/// A member of an archive as we understood it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Member {
+    /// As the archive names it, without a slash at its end.
+    pub path: Vec<u8>,
+    pub kind: Kind,
+    /// Where a symbolic link points, or the name that a hard link repeats.
+    pub link: Vec<u8>,
+    pub mode: u32,
+    pub uid: u64,
+    pub gid: u64,
+    pub user: Vec<u8>,
+    pub group: Vec<u8>,
+    pub modified: Time,
+    /// The file's size, holes included.
+    pub size: u64,
+    /// Where a file with holes has data, in order; `None` for all others.
+    pub parts: Option<Vec<Part>>,
+    /// Extended attributes and access control lists, as pax records.
+    pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Member {
+    /// A member without owner, time and attributes.
+    pub(crate) fn new(path: &[u8], kind: Kind) -> Self {
+        Self {
+            path: path.to_vec(),
+            kind,
+            link: Vec::new(),
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            user: Vec::new(),
+            group: Vec::new(),
+            modified: Time::default(),
+            size: 0,
+            parts: None,
+            attributes: Vec::new(),
+        }
+    }
+
+    /// How many bytes of content the archive holds for it, without the map of a file with holes.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        match &self.parts {
+            Some(parts) => parts.iter().map(|part| part.length).sum(),
+            None => self.size,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

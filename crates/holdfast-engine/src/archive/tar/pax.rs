@@ -1,0 +1,224 @@
+//! Extended headers: records of a length, a key and a value. A value may hold any byte, so only the length says where a
+//! record ends.
+
+use std::collections::HashSet;
+use std::io;
+
+use super::{Part, Time};
+
+/// What an extended header changes about the member after it.
+#[derive(Debug, Default)]
+pub(super) struct Extended {
+    pub path: Option<Vec<u8>>,
+    pub link: Option<Vec<u8>>,
+    pub size: Option<u64>,
+    pub uid: Option<u64>,
+    pub gid: Option<u64>,
+    pub user: Option<Vec<u8>>,
+    pub group: Option<Vec<u8>>,
+    pub modified: Option<Time>,
+    pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
+    pub sparse: SparseRecords,
+}
+
+/// How GNU tar describes a file with holes, in the three ways it has had.
+#[derive(Debug, Default)]
+pub(super) struct SparseRecords {
+    pub major: Option<u64>,
+    pub minor: Option<u64>,
+    pub name: Option<Vec<u8>>,
+    pub real_size: Option<u64>,
+    pub parts: Option<Vec<Part>>,
+    pub count: Option<u64>,
+}
+
+impl SparseRecords {
+    pub(super) fn is_used(&self) -> bool {
+        self.major.is_some() || self.real_size.is_some() || self.parts.is_some() || self.count.is_some()
+    }
+}
+
+/// Attributes that are kept as they are. The text of an access control list and the bytes of an attribute are data to
+/// every tar.
+const ATTRIBUTES: &[&[u8]] = &[b"SCHILY.xattr.", b"SCHILY.acl.", b"LIBARCHIVE.xattr.", b"RHT.security.selinux"];
+/// What says nothing that a restore needs.
+const IGNORED: &[&[u8]] = &[b"atime", b"ctime", b"comment", b"charset"];
+
+impl Extended {
+    pub(super) fn read(body: &[u8]) -> io::Result<Self> {
+        let mut extended = Self::default();
+        let mut seen = HashSet::new();
+        for record in records(body) {
+            let (key, value) = record?;
+            // The oldest way to describe holes repeats these two.
+            let may_repeat = matches!(key, b"GNU.sparse.offset" | b"GNU.sparse.numbytes");
+            if !seen.insert(key) && !may_repeat {
+                return Err(refused("says twice", key));
+            }
+            extended.take(key, value)?;
+        }
+        Ok(extended)
+    }
+
+    fn take(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        let bad = || refused("has a wrong value for", key);
+        let text = || if value.contains(&0) { Err(bad()) } else { Ok(Some(value.to_vec())) };
+        let number = || parse_number(value).map(Some).ok_or_else(bad);
+        match key {
+            b"path" => self.path = text()?,
+            b"linkpath" => self.link = text()?,
+            b"size" => self.size = number()?,
+            b"uid" => self.uid = number()?,
+            b"gid" => self.gid = number()?,
+            b"uname" => self.user = text()?,
+            b"gname" => self.group = text()?,
+            b"mtime" => self.modified = Some(parse_time(value).ok_or_else(bad)?),
+            // Names are bytes to us, whatever they are called.
+            b"hdrcharset" if matches!(value, b"BINARY" | b"ISO-IR 10646 2000 UTF-8") => {}
+            _ if key.starts_with(b"GNU.") => return self.take_sparse(key, value),
+            _ if ATTRIBUTES.iter().any(|known| key.starts_with(known)) => {
+                self.attributes.push((key.to_vec(), value.to_vec()));
+            }
+            _ if IGNORED.contains(&key) => {}
+            // Vendors' own keys carry a dot and describe; a plain one that we do not know may change everything.
+            _ if key.contains(&b'.') && !key.starts_with(b"SCHILY.realsize") => {}
+            _ => return Err(refused("has an unknown key", key)),
+        }
+        Ok(())
+    }
+
+    fn take_sparse(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        let bad = || refused("has a wrong value for", key);
+        let number = || parse_number(value).ok_or_else(bad);
+        let sparse = &mut self.sparse;
+        match key {
+            b"GNU.sparse.major" => sparse.major = Some(number()?),
+            b"GNU.sparse.minor" => sparse.minor = Some(number()?),
+            b"GNU.sparse.name" if !value.contains(&0) => sparse.name = Some(value.to_vec()),
+            b"GNU.sparse.realsize" | b"GNU.sparse.size" if sparse.real_size.is_none() => {
+                sparse.real_size = Some(number()?);
+            }
+            b"GNU.sparse.numblocks" => sparse.count = Some(number()?),
+            b"GNU.sparse.offset" => {
+                let parts = sparse.parts.get_or_insert_default();
+                parts.push(Part { offset: number()?, length: u64::MAX });
+            }
+            b"GNU.sparse.numbytes" => {
+                let last = sparse.parts.as_mut().and_then(|parts| parts.last_mut());
+                last.filter(|part| part.length == u64::MAX).ok_or_else(bad)?.length = number()?;
+            }
+            b"GNU.sparse.map" if sparse.parts.is_none() => {
+                let numbers: Option<Vec<u64>> = match value {
+                    b"" => Some(Vec::new()),
+                    _ => value.split(|byte| *byte == b',').map(parse_number).collect(),
+                };
+                let numbers = numbers.filter(|numbers| numbers.len().is_multiple_of(2)).ok_or_else(bad)?;
+                let parts = numbers.chunks_exact(2).map(|pair| Part { offset: pair[0], length: pair[1] });
+                sparse.parts = Some(parts.collect());
+            }
+            _ => return Err(refused("has an unknown key", key)),
+        }
+        Ok(())
+    }
+}
+
+/// A header for all members that follow. Programs write them to leave a comment; anything else would change what every
+/// later header means.
+pub(super) fn check_global(body: &[u8]) -> io::Result<()> {
+    for record in records(body) {
+        let (key, _) = record?;
+        if key != b"comment" {
+            return Err(refused("sets for all members", key));
+        }
+    }
+    Ok(())
+}
+
+fn refused(what: &str, key: &[u8]) -> io::Error {
+    let key = holdfast_core::backup::name_text(&key[..key.len().min(100)]);
+    io::Error::other(format!("an extended header {what} {key}"))
+}
+
+fn records(mut body: &[u8]) -> impl Iterator<Item = io::Result<(&[u8], &[u8])>> {
+    std::iter::from_fn(move || {
+        if body.is_empty() {
+            return None;
+        }
+        let record = split_record(body);
+        body = record.map_or(&[], |(_, _, rest)| rest);
+        Some(
+            record
+                .map(|(key, value, _)| (key, value))
+                .ok_or_else(|| io::Error::other("an extended header is malformed")),
+        )
+    })
+}
+
+/// Key, value, and what follows the first record.
+fn split_record(body: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    const LONGEST_LENGTH: usize = 10;
+    let digits = body.iter().take(LONGEST_LENGTH + 1).position(|byte| *byte == b' ')?;
+    let length = usize::try_from(parse_number(&body[..digits])?).ok()?;
+    let (record, rest) = body.split_at_checked(length)?;
+    let record = record.get(digits + 1..)?.strip_suffix(b"\n")?;
+    let equals = record.iter().position(|byte| *byte == b'=').filter(|at| *at > 0)?;
+    if record[..equals].contains(&0) {
+        return None;
+    }
+    Some((&record[..equals], &record[equals + 1..], rest))
+}
+
+/// One record, its own length included.
+pub(super) fn put_record(body: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+    let rest = key.len() + value.len() + 3;
+    let mut length = rest + 1;
+    while length != rest + length.to_string().len() {
+        length = rest + length.to_string().len();
+    }
+    body.extend(length.to_string().as_bytes());
+    body.push(b' ');
+    body.extend(key);
+    body.push(b'=');
+    body.extend(value);
+    body.push(b'\n');
+}
+
+/// Decimal digits and nothing else.
+pub(super) fn parse_number(text: &[u8]) -> Option<u64> {
+    let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    is_number.then(|| std::str::from_utf8(text).ok()?.parse().ok())?
+}
+
+/// Seconds with a fraction of any length, also before 1970.
+pub(super) fn parse_time(text: &[u8]) -> Option<Time> {
+    let (is_negative, text) = match text.strip_prefix(b"-") {
+        Some(text) => (true, text),
+        None => (false, text),
+    };
+    let mut halves = text.splitn(2, |byte| *byte == b'.');
+    let whole = i64::try_from(parse_number(halves.next()?)?).ok()?;
+    let fraction = halves.next().unwrap_or_default();
+    if !fraction.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let nanos = fraction.iter().copied().chain(std::iter::repeat(b'0')).take(9);
+    let nanos = nanos.fold(0_u32, |nanos, digit| nanos * 10 + u32::from(digit - b'0'));
+    match (is_negative, nanos) {
+        (false, _) => Some(Time { seconds: whole, nanos }),
+        (true, 0) => Some(Time { seconds: -whole, nanos }),
+        (true, _) => Some(Time { seconds: (-whole).checked_sub(1)?, nanos: 1_000_000_000 - nanos }),
+    }
+}
+
+pub(super) fn time_text(time: Time) -> String {
+    let (sign, seconds, nanos) = match time {
+        Time { seconds, nanos } if seconds < 0 && nanos > 0 => {
+            ("-", (seconds + 1).unsigned_abs(), 1_000_000_000 - nanos)
+        }
+        Time { seconds, nanos } => (if seconds < 0 { "-" } else { "" }, seconds.unsigned_abs(), nanos),
+    };
+    match nanos {
+        0 => format!("{sign}{seconds}"),
+        _ => format!("{sign}{seconds}.{nanos:09}").trim_end_matches('0').to_owned(),
+    }
+}

@@ -1,0 +1,196 @@
+//! Writes an archive in the way that every tar reads alike. Long names go into GNU's headers and large numbers into the
+//! fields themselves, which all know; extended headers carry only what has no other place: fractions of a second,
+//! attributes, and where a file has holes. A program that knows no extended headers (BusyBox) still gets names and
+//! content right.
+
+use std::io::{self, Read, Write};
+
+use super::header::{self, put_checksum, put_number};
+use super::pax::{put_record, time_text};
+use super::sparse::map_text;
+use super::{BLOCK, Kind, Member};
+
+const COPY_BYTES: usize = 64 * 1024;
+
+pub(crate) struct Writer<W> {
+    out: W,
+    /// What fills the last block of the current member.
+    padding: usize,
+    scratch: Vec<u8>,
+}
+
+impl<W: Write> Writer<W> {
+    pub(crate) fn new(out: W) -> Self {
+        Self { out, padding: 0, scratch: Vec::new() }
+    }
+
+    /// A member with its content; for one with holes, `data` gives what lies between them.
+    pub(crate) fn append(&mut self, member: &Member, data: &mut dyn Read) -> io::Result<()> {
+        let bytes = self.begin(member)?;
+        self.scratch.resize(COPY_BYTES, 0);
+        let mut left = bytes;
+        while left > 0 {
+            let wanted = usize::try_from(left).unwrap_or(COPY_BYTES).min(COPY_BYTES);
+            let read = data.read(&mut self.scratch[..wanted])?;
+            if read == 0 {
+                return Err(io::Error::other("a file is shorter than its header says"));
+            }
+            self.out.write_all(&self.scratch[..read])?;
+            left -= read as u64;
+        }
+        self.end_member()
+    }
+
+    /// The headers of a member. The caller writes as many bytes of data as this says, and then calls `end_member`.
+    pub(crate) fn begin(&mut self, member: &Member) -> io::Result<u64> {
+        let map = match &member.parts {
+            Some(parts) if member.kind == Kind::File => map_text(parts, member.size),
+            _ => Vec::new(),
+        };
+        let bytes = if member.kind == Kind::File { member.data_bytes() } else { 0 };
+        // Beyond what can be counted a header would say less than follows it, and data would be read as members.
+        let archived = bytes.checked_add(map.len() as u64).ok_or_else(too_large)?;
+        let mut headers = Vec::with_capacity(3 * BLOCK);
+        let shown = self.put_extended(&mut headers, member);
+        let path = shown.as_deref().unwrap_or(&member.path);
+        let path = if member.kind == Kind::Directory { [path, b"/"].concat() } else { path.to_vec() };
+        if member.link.len() > header::LINK.len() {
+            put_long_name(&mut headers, b'K', &member.link);
+        }
+        if path.len() > header::NAME.len() {
+            put_long_name(&mut headers, b'L', &path);
+        }
+        put_header(&mut headers, member, &path, archived)?;
+        headers.extend(&map);
+        self.out.write_all(&headers)?;
+        self.padding = usize::try_from(archived.next_multiple_of(BLOCK as u64) - archived).unwrap_or_default();
+        Ok(bytes)
+    }
+
+    /// The extended header, if one is needed, and the name that the member has for readers that know no holes.
+    fn put_extended(&self, headers: &mut Vec<u8>, member: &Member) -> Option<Vec<u8>> {
+        let mut body = Vec::new();
+        if member.modified.nanos != 0 {
+            put_record(&mut body, b"mtime", time_text(member.modified).as_bytes());
+        }
+        let mut shown = None;
+        if member.parts.is_some() && member.kind == Kind::File {
+            if std::str::from_utf8(&member.path).is_err() {
+                put_record(&mut body, b"hdrcharset", b"BINARY");
+            }
+            put_record(&mut body, b"GNU.sparse.major", b"1");
+            put_record(&mut body, b"GNU.sparse.minor", b"0");
+            put_record(&mut body, b"GNU.sparse.name", &member.path);
+            put_record(&mut body, b"GNU.sparse.realsize", member.size.to_string().as_bytes());
+            let slash = member.path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+            let (folder, name) = member.path.split_at(slash);
+            shown = Some([folder, b"GNUSparseFile.0/", name].concat());
+        }
+        for (key, value) in &member.attributes {
+            put_record(&mut body, key, value);
+        }
+        if !body.is_empty() {
+            let name = b"PaxHeaders/holdfast";
+            put_raw_header(headers, b'x', name, body.len());
+            put_padded(headers, &body);
+        }
+        shown
+    }
+
+    pub(crate) fn end_member(&mut self) -> io::Result<()> {
+        self.out.write_all(&[0; BLOCK][..self.padding])?;
+        self.padding = 0;
+        Ok(())
+    }
+
+    /// What ends every archive.
+    pub(crate) fn finish(mut self) -> io::Result<W> {
+        self.out.write_all(&[0; 2 * BLOCK])?;
+        Ok(self.out)
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut W {
+        &mut self.out
+    }
+}
+
+fn put_padded(headers: &mut Vec<u8>, body: &[u8]) {
+    headers.extend(body);
+    headers.resize(headers.len().next_multiple_of(BLOCK), 0);
+}
+
+fn put_long_name(headers: &mut Vec<u8>, kind: u8, name: &[u8]) {
+    put_raw_header(headers, kind, b"././@LongLink", name.len() + 1);
+    headers.extend(name);
+    headers.push(0);
+    headers.resize(headers.len().next_multiple_of(BLOCK), 0);
+}
+
+/// A header that describes the next one.
+fn put_raw_header(headers: &mut Vec<u8>, kind: u8, name: &[u8], size: usize) {
+    let mut block = empty_block(kind);
+    block[..name.len()].copy_from_slice(name);
+    put_number(&mut block[header::MODE], 0o644);
+    put_number(&mut block[header::SIZE], i64::try_from(size).unwrap_or(i64::MAX));
+    put_checksum(&mut block);
+    headers.extend(&block);
+}
+
+fn put_header(headers: &mut Vec<u8>, member: &Member, path: &[u8], archived: u64) -> io::Result<()> {
+    let kind = match member.kind {
+        Kind::File => b'0',
+        Kind::Hardlink => b'1',
+        Kind::Symlink => b'2',
+        Kind::CharDevice { .. } => b'3',
+        Kind::BlockDevice { .. } => b'4',
+        Kind::Directory => b'5',
+        Kind::Fifo => b'6',
+    };
+    let mut block = empty_block(kind);
+    put_text(&mut block[header::NAME], path);
+    put_text(&mut block[header::LINK], &member.link);
+    put_text(&mut block[header::USER], name_of(&member.user));
+    put_text(&mut block[header::GROUP], name_of(&member.group));
+    put_number(&mut block[header::MODE], i64::from(member.mode & 0o7777));
+    put_number(&mut block[header::UID], signed(member.uid)?);
+    put_number(&mut block[header::GID], signed(member.gid)?);
+    put_number(&mut block[header::SIZE], signed(archived)?);
+    put_number(&mut block[header::MTIME], member.modified.seconds);
+    if let Kind::CharDevice { major, minor } | Kind::BlockDevice { major, minor } = member.kind {
+        put_number(&mut block[header::MAJOR], major.into());
+        put_number(&mut block[header::MINOR], minor.into());
+    }
+    put_checksum(&mut block);
+    headers.extend(&block);
+    Ok(())
+}
+
+fn signed(number: u64) -> io::Result<i64> {
+    i64::try_from(number).map_err(|_| too_large())
+}
+
+fn too_large() -> io::Error {
+    io::Error::other("a number is too large for a tar header")
+}
+
+/// A name of a user that does not fit is none: the number counts then.
+fn name_of(name: &[u8]) -> &[u8] {
+    if name.len() < header::USER.len() { name } else { b"" }
+}
+
+fn empty_block(kind: u8) -> [u8; BLOCK] {
+    let mut block = [0; BLOCK];
+    for field in [header::MODE, header::UID, header::GID, header::SIZE, header::MTIME, header::MAJOR, header::MINOR] {
+        put_number(&mut block[field], 0);
+    }
+    block[header::TYPE] = kind;
+    block[header::MAGIC].copy_from_slice(header::POSIX_MAGIC);
+    block[header::VERSION].copy_from_slice(b"00");
+    block
+}
+
+/// As much as fits; what is longer has a header of its own.
+fn put_text(field: &mut [u8], text: &[u8]) {
+    let length = text.len().min(field.len());
+    field[..length].copy_from_slice(&text[..length]);
+}

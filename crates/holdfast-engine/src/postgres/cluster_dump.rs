@@ -1,0 +1,156 @@
+//! Checks dumps of whole servers in SQL, as `pg_dumpall --clean --if-exists` of PostgreSQL 9.6 to 18 writes them and as
+//! the first release of Holdfast stored them.
+//!
+//! Such a dump can only be restored by `psql`, which has commands of its own, up to running programs. So the whole dump
+//! is read before anything runs ([`check`]), and only text about which `psql` and this module cannot disagree passes:
+//!
+//! - Outside quoted text there are printable ASCII characters, blanks, tabs and line breaks, no backslash and no `/*`.
+//! - Quotes start where `pg_dump` starts them, dollar quotes after a blank, `--` only at the beginning of a line.
+//! - Statements start at the beginning of a line with a word that `pg_dump` uses, and end a line.
+//! - Commands of `psql` fill a whole line between statements and are one of four, each in its exact forms.
+//! - Table data follows one exact form of `COPY` and has only the escapes that the server writes.
+//!
+//! What is left depends on two settings of the session, `standard_conforming_strings` and `client_encoding`, which code
+//! in the dump could change at any time: a constraint may call a function of the dump. [`Filter`] passes the dump on to
+//! `psql` while it checks it again, and sets both before every statement that depends on them.
+//!
+//! `psql` must run with `-v ON_ERROR_STOP=1`: then no row is ever read as SQL because its `COPY` failed.
+
+mod command;
+mod scanner;
+mod statement;
+
+use std::collections::BTreeSet;
+use std::io::{self, Read};
+
+use self::scanner::Scanner;
+
+/// How much is read, checked and passed on at a time.
+const CHUNK_BYTES: usize = 256 * 1024;
+
+/// What a dump holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterDump {
+    /// Whether it ends with the line that `pg_dumpall` writes last.
+    pub is_complete: bool,
+    /// Databases that are created or written to.
+    pub databases: BTreeSet<String>,
+    /// Databases that are dropped: they must have no sessions, and must not be templates, before the restore starts.
+    pub dropped_databases: BTreeSet<String>,
+    /// Roles that are created.
+    pub roles: BTreeSet<String>,
+    /// Tablespaces that are created; their folders must exist on the server.
+    pub tablespaces: BTreeSet<String>,
+    pub statements: u64,
+    /// Tables with data.
+    pub tables: u64,
+    pub rows: u64,
+}
+
+/// Why a dump was refused, for a person. How to restore it by hand is for the caller to add.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("Line {line} of the dump (byte {byte}) is not as pg_dumpall writes it: {what}")]
+pub struct Refused {
+    pub what: String,
+    /// From 1.
+    pub line: u64,
+    /// From 0.
+    pub byte: u64,
+}
+
+impl Refused {
+    /// The refusal inside an error of [`Filter`].
+    pub fn within(error: &io::Error) -> Option<&Self> {
+        error.get_ref().and_then(|inner| inner.downcast_ref())
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error(transparent)]
+    Read(#[from] io::Error),
+}
+
+/// Reads a whole dump in bounded memory. A dump that was cut short between two statements passes, with `is_complete`
+/// false.
+pub fn check(reader: &mut dyn Read) -> Result<ClusterDump, CheckError> {
+    let mut scanner = Scanner::new(FilterOptions::default());
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut passed = Vec::new();
+    loop {
+        match reader.read(&mut chunk) {
+            Ok(0) => return Ok(scanner.finish()?),
+            Ok(read) => scanner.feed(&chunk[..read], &mut passed)?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+        passed.clear();
+    }
+}
+
+/// What [`Filter`] leaves out.
+#[derive(Debug, Clone, Default)]
+pub struct FilterOptions {
+    /// Roles that the server has: they are neither dropped nor created, only altered.
+    pub existing_roles: BTreeSet<String>,
+    /// The server's `psql` is older than `\restrict` and would take it for an error.
+    pub without_restrict: bool,
+}
+
+/// Passes a dump on to `psql`: checked once more, without comments, without what the options leave out, and with the
+/// settings that the meaning of quotes depends on. An error is a [`Refused`], or of the reader.
+pub struct Filter<R> {
+    reader: R,
+    scanner: Scanner,
+    chunk: Vec<u8>,
+    ready: Vec<u8>,
+    given: usize,
+    is_done: bool,
+    refused: Option<Refused>,
+}
+
+impl<R: Read> Filter<R> {
+    pub fn new(reader: R, options: FilterOptions) -> Self {
+        let scanner = Scanner::new(options);
+        let chunk = vec![0; CHUNK_BYTES];
+        Self { reader, scanner, chunk, ready: Vec::new(), given: 0, is_done: false, refused: None }
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        self.ready.clear();
+        self.given = 0;
+        while self.ready.is_empty() && !self.is_done && self.refused.is_none() {
+            let read = self.reader.read(&mut self.chunk)?;
+            let checked = if read == 0 {
+                self.is_done = true;
+                self.scanner.finish().map(|_| ())
+            } else {
+                self.scanner.feed(&self.chunk[..read], &mut self.ready)
+            };
+            if let Err(refused) = checked {
+                // What came before it in the same piece is not passed on either.
+                self.ready.clear();
+                self.refused = Some(refused);
+                break;
+            }
+        }
+        self.refused.clone().map_or(Ok(()), |refused| Err(io::Error::other(refused)))
+    }
+}
+
+impl<R: Read> Read for Filter<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.given == self.ready.len() {
+            self.fill()?;
+        }
+        let length = buffer.len().min(self.ready.len() - self.given);
+        buffer[..length].copy_from_slice(&self.ready[self.given..self.given + length]);
+        self.given += length;
+        Ok(length)
+    }
+}
+
+#[cfg(test)]
+mod tests;

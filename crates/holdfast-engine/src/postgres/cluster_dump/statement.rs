@@ -1,0 +1,336 @@
+//! The statements that `pg_dumpall` writes. Most pass by their first words: the server runs them as it would run those
+//! of any dump. Those that change how the rest is read must have one exact form.
+
+use crate::postgres::quoting;
+
+/// What a statement means for the rest of the dump, or for who restores it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Encoding(&'static str),
+    StandardStrings,
+    /// `COPY`: rows follow.
+    Rows,
+    CreateRole(String),
+    DropRole(String),
+    CreateDatabase(String),
+    DropDatabase(String),
+    CreateTablespace(String),
+    Other,
+}
+
+/// Encodings of servers: every byte of a letter beyond ASCII is beyond ASCII itself. In the others, such as SJIS and
+/// GBK, a letter may hold a quote or a backslash.
+const ENCODINGS: &[&str] = &[
+    "SQL_ASCII",
+    "UTF8",
+    "LATIN1",
+    "LATIN2",
+    "LATIN3",
+    "LATIN4",
+    "LATIN5",
+    "LATIN6",
+    "LATIN7",
+    "LATIN8",
+    "LATIN9",
+    "LATIN10",
+    "WIN1250",
+    "WIN1251",
+    "WIN1252",
+    "WIN1253",
+    "WIN1254",
+    "WIN1255",
+    "WIN1256",
+    "WIN1257",
+    "WIN1258",
+    "WIN866",
+    "WIN874",
+    "KOI8R",
+    "KOI8U",
+    "ISO_8859_5",
+    "ISO_8859_6",
+    "ISO_8859_7",
+    "ISO_8859_8",
+    "EUC_JP",
+    "EUC_CN",
+    "EUC_KR",
+    "EUC_TW",
+    "EUC_JIS_2004",
+    "MULE_INTERNAL",
+];
+
+pub(super) fn encoding(name: &[u8]) -> Option<&'static str> {
+    ENCODINGS.iter().copied().find(|known| known.as_bytes() == name)
+}
+
+/// Settings of a session that change nothing about how the dump is read.
+const SETTINGS: &[&str] = &[
+    "statement_timeout",
+    "lock_timeout",
+    "idle_in_transaction_session_timeout",
+    "transaction_timeout",
+    "default_transaction_read_only",
+    "check_function_bodies",
+    "xmloption",
+    "client_min_messages",
+    "row_security",
+    "default_tablespace",
+    "default_table_access_method",
+    "default_with_oids",
+    "search_path",
+];
+
+/// `%s` is a text, `%i` an identifier, `%n` a number, `%b` a truth value; the rest stands for itself.
+const FIXED: &[&str] = &[
+    "BEGIN;",
+    "COMMIT;",
+    // Around rights that somebody else than the owner granted.
+    "SET SESSION AUTHORIZATION %i;",
+    "RESET SESSION AUTHORIZATION;",
+    "SELECT pg_catalog.set_config('search_path', '', false);",
+    "SELECT pg_catalog.setval(%s, %n, %b);",
+    "SELECT pg_catalog.lo_create(%s);",
+    "SELECT pg_catalog.lo_open(%s, 131072);",
+    "SELECT pg_catalog.lowrite(0, %s);",
+    "SELECT pg_catalog.lo_close(0);",
+    "SELECT pg_catalog.lo_unlink(%s);",
+    "SELECT pg_catalog.lo_unlink(oid) FROM pg_catalog.pg_largeobject_metadata WHERE oid = %s;",
+    "UPDATE pg_catalog.pg_database SET datistemplate = %s WHERE datname = %s;",
+    "UPDATE pg_catalog.pg_database SET datistemplate = %b WHERE datname = %s;",
+];
+
+/// What is created, altered and dropped, by the first word of its name.
+const OBJECTS: &[&str] = &[
+    "ACCESS",
+    "AGGREGATE",
+    "CAST",
+    "COLLATION",
+    "CONSTRAINT",
+    "CONVERSION",
+    "DATABASE",
+    "DEFAULT",
+    "DOMAIN",
+    "EVENT",
+    "EXTENSION",
+    "FOREIGN",
+    "FUNCTION",
+    "INDEX",
+    "LANGUAGE",
+    "LARGE",
+    "MATERIALIZED",
+    "OPERATOR",
+    "POLICY",
+    "PROCEDURAL",
+    "PROCEDURE",
+    "PUBLICATION",
+    "ROLE",
+    "ROUTINE",
+    "RULE",
+    "SCHEMA",
+    "SEQUENCE",
+    "SERVER",
+    "STATISTICS",
+    "SUBSCRIPTION",
+    "TABLE",
+    "TABLESPACE",
+    "TEXT",
+    "TRANSFORM",
+    "TRIGGER",
+    "TRUSTED",
+    "TYPE",
+    "UNIQUE",
+    "UNLOGGED",
+    "USER MAPPING",
+    "VIEW",
+];
+
+/// What `text` is; without its end when it is not `is_whole`.
+pub(super) fn classify(text: &[u8], is_whole: bool) -> Result<Kind, String> {
+    let (first, rest) = word(text);
+    let (second, _) = word(rest);
+    let has_object = |rest: &[u8]| {
+        OBJECTS.iter().any(|object| rest.strip_prefix(object.as_bytes()).is_some_and(|end| end.starts_with(b" ")))
+    };
+    let fixed = || FIXED.iter().any(|form| fits(text, form)).then_some(Kind::Other);
+    let kind = match first {
+        b"SET" if is_whole => setting(rest).or_else(fixed),
+        b"COPY" if is_whole => copy(rest).map(|()| Kind::Rows),
+        b"BEGIN" | b"COMMIT" | b"RESET" | b"SELECT" | b"UPDATE" if is_whole => fixed(),
+        b"CREATE" if has_object(rest.strip_prefix(b"OR REPLACE ").unwrap_or(rest)) => created(rest, is_whole),
+        b"DROP" if has_object(rest) => dropped(rest, is_whole),
+        b"ALTER" if has_object(rest) => Some(Kind::Other),
+        b"COMMENT" if second == b"ON" => Some(Kind::Other),
+        b"SECURITY" if second == b"LABEL" => Some(Kind::Other),
+        b"REFRESH" if second == b"MATERIALIZED" => Some(Kind::Other),
+        b"GRANT" | b"REVOKE" => Some(Kind::Other),
+        _ => None,
+    };
+    kind.ok_or_else(|| {
+        // Words of SQL and nothing else: texts may hold passwords.
+        let shown = |word: &[u8]| String::from_utf8_lossy(&word[..word.len().min(24)]).into_owned();
+        format!("a statement of another form ({} {})", shown(first), shown(second))
+    })
+}
+
+/// The capital letters at the beginning, and what follows the blank after them.
+fn word(text: &[u8]) -> (&[u8], &[u8]) {
+    let end = text.iter().position(|byte| !byte.is_ascii_uppercase()).unwrap_or(text.len());
+    let rest = &text[end..];
+    (&text[..end], rest.strip_prefix(b" ").unwrap_or(rest))
+}
+
+fn setting(text: &[u8]) -> Option<Kind> {
+    let text = text.strip_suffix(b";")?;
+    let equals = text.windows(3).position(|bytes| bytes == b" = ")?;
+    let (name, value) = (&text[..equals], &text[equals + 3..]);
+    match name {
+        b"client_encoding" => {
+            let name = value.strip_prefix(b"'")?.strip_suffix(b"'")?;
+            encoding(name).map(Kind::Encoding)
+        }
+        b"standard_conforming_strings" => (value == b"on").then_some(Kind::StandardStrings),
+        name => SETTINGS.iter().any(|known| known.as_bytes() == name).then_some(Kind::Other),
+    }
+}
+
+/// `COPY schema.table (columns) FROM stdin;`, with nothing in place of the columns of a table that has none.
+fn copy(text: &[u8]) -> Option<()> {
+    let (_, mut rest) = quoting::read_identifier(text)?;
+    if let Some(after) = rest.strip_prefix(b".") {
+        (_, rest) = quoting::read_identifier(after)?;
+    }
+    rest = rest.strip_prefix(b" ")?;
+    if let Some(after) = rest.strip_prefix(b"(") {
+        (_, rest) = quoting::read_identifier(after)?;
+        while let Some(after) = rest.strip_prefix(b", ") {
+            (_, rest) = quoting::read_identifier(after)?;
+        }
+        rest = rest.strip_prefix(b")")?;
+    }
+    (rest == b" FROM stdin;").then_some(())
+}
+
+fn created(text: &[u8], is_whole: bool) -> Option<Kind> {
+    let (object, rest) = word(text);
+    match object {
+        b"ROLE" if is_whole => name(rest).filter(|(_, end)| end == b";").map(|(name, _)| Kind::CreateRole(name)),
+        b"DATABASE" if is_whole => name(rest).map(|(name, _)| Kind::CreateDatabase(name)),
+        b"TABLESPACE" if is_whole => name(rest).map(|(name, _)| Kind::CreateTablespace(name)),
+        b"ROLE" | b"DATABASE" | b"TABLESPACE" => None,
+        _ => Some(Kind::Other),
+    }
+}
+
+fn dropped(text: &[u8], is_whole: bool) -> Option<Kind> {
+    let (object, rest) = word(text);
+    let rest = rest.strip_prefix(b"IF EXISTS ").unwrap_or(rest);
+    let name = || name(rest).filter(|(_, end)| is_whole && end == b";").map(|(name, _)| name);
+    match object {
+        b"ROLE" => name().map(Kind::DropRole),
+        b"DATABASE" => name().map(Kind::DropDatabase),
+        _ => Some(Kind::Other),
+    }
+}
+
+/// A name that can be compared with what a server answers.
+fn name(text: &[u8]) -> Option<(String, Vec<u8>)> {
+    let (name, rest) = quoting::read_identifier(text)?;
+    Some((String::from_utf8(name).ok()?, rest.to_vec()))
+}
+
+fn fits(text: &[u8], form: &str) -> bool {
+    let (mut text, mut form) = (text, form.as_bytes());
+    while let Some((sign, rest)) = form.split_first() {
+        let after = match (sign, rest.first()) {
+            (b'%', Some(b's')) => quoting::read_text(text),
+            (b'%', Some(b'i')) => quoting::read_identifier(text).map(|(_, rest)| rest),
+            (b'%', Some(b'n')) => {
+                let unsigned = text.strip_prefix(b"-").unwrap_or(text);
+                let digits = unsigned.iter().take_while(|byte| byte.is_ascii_digit()).count();
+                (digits > 0).then(|| &unsigned[digits..])
+            }
+            (b'%', Some(b'b')) => text.strip_prefix(b"true").or_else(|| text.strip_prefix(b"false")),
+            (sign, _) => text.strip_prefix(&[*sign]),
+        };
+        let Some(after) = after else { return false };
+        text = after;
+        form = if *sign == b'%' { &rest[1..] } else { rest };
+    }
+    text.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(text: &str) -> Result<Kind, String> {
+        classify(text.as_bytes(), true)
+    }
+
+    #[test]
+    fn statements_of_a_dump_are_known() {
+        assert_eq!(kind("SET client_encoding = 'UTF8';"), Ok(Kind::Encoding("UTF8")));
+        assert_eq!(kind("SET standard_conforming_strings = on;"), Ok(Kind::StandardStrings));
+        assert_eq!(kind("DROP ROLE IF EXISTS \"a\"\"b\";"), Ok(Kind::DropRole("a\"b".to_owned())));
+        assert_eq!(kind("CREATE ROLE app;"), Ok(Kind::CreateRole("app".to_owned())));
+        assert_eq!(kind("DROP DATABASE postgres;"), Ok(Kind::DropDatabase("postgres".to_owned())));
+        assert_eq!(kind("COPY public.\"T \"\"a\" (a, \"B\") FROM stdin;"), Ok(Kind::Rows));
+        assert_eq!(kind("COPY public.t  FROM stdin;"), Ok(Kind::Rows));
+        assert_eq!(kind("COPY t (a) FROM stdin;"), Ok(Kind::Rows));
+        let others = [
+            "BEGIN;",
+            "SET SESSION AUTHORIZATION \"a b\";",
+            "RESET SESSION AUTHORIZATION;",
+            "SELECT pg_catalog.setval('public.\"a''b\"', -42, true);",
+            "SELECT pg_catalog.lowrite(0, '\\x00ff');",
+            "UPDATE pg_catalog.pg_database SET datistemplate = false WHERE datname = 'template1';",
+            "UPDATE pg_catalog.pg_database SET datistemplate = 't' WHERE datname = 'x';",
+            "CREATE OR REPLACE VIEW public.v AS SELECT 1;",
+            "CREATE USER MAPPING FOR app SERVER s;",
+            "ALTER ROLE app WITH LOGIN;",
+        ];
+        for text in others {
+            assert_eq!(kind(text), Ok(Kind::Other), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_statements_are_refused() {
+        let texts = [
+            "COPY t FROM stdin;",
+            "COPY t (a) FROM stdin WITH (FORMAT csv);",
+            "COPY t (a) FROM stdin CSV;",
+            "COPY t (a) FROM STDIN;",
+            "COPY t (a) FROM PROGRAM 'id';",
+            "COPY t (a) FROM '/etc/passwd';",
+            "COPY t (a) TO stdout;",
+            "COPY (SELECT 1 AS stdin) TO STDOUT;",
+            "COPY t (a) WITH CSV FROM stdin;",
+            "COPY BINARY t (a) FROM stdin;",
+            "SET standard_conforming_strings = off;",
+            "SET standard_conforming_strings TO on;",
+            "SET client_encoding = 'SJIS';",
+            "SET client_encoding = 'utf8';",
+            "SET NAMES 'SJIS';",
+            "SET backslash_quote = on;",
+            "SET SESSION AUTHORIZATION 'evil';",
+            "SET SESSION AUTHORIZATION evil; SELECT 1;",
+            "SET ROLE evil;",
+            "RESET ALL;",
+            "SELECT pg_catalog.set_config('standard_conforming_strings', 'off', false);",
+            "SELECT pg_catalog.setval('a', 1, true), evil();",
+            "SELECT 1;",
+            "DO $$ $$;",
+            "LOAD 'x';",
+            "ALTER SYSTEM SET archive_command = 'id';",
+            "CREATE USER evil;",
+            "CREATE ROLE evil SUPERUSER;",
+            "EXPLAIN ANALYZE SELECT 1;",
+            "ROLLBACK;",
+            "INSERT INTO t VALUES (1);",
+            "UPDATE pg_catalog.pg_class SET relname = 'x';",
+        ];
+        for text in texts {
+            assert!(kind(text).is_err(), "{text}");
+        }
+    }
+}

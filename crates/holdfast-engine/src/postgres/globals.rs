@@ -1,0 +1,416 @@
+//! What a PostgreSQL server has beside the contents of its databases, as data: roles, memberships, settings, and how
+//! each database was made. A server is asked by [`globals_query`] or [`database_query`] and answers with one JSON
+//! document; [`parse`] and [`parse_database`] accept nothing that the grammar does not allow; [`sql`] writes statements
+//! from what was understood. No text of a server reaches another one in any other way.
+
+mod query;
+pub mod sql;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::query::{CAN_READ_PASSWORDS, database_query, globals_query};
+
+/// Documents of a server with 10,000 roles have some megabytes.
+const DOCUMENT_BYTES: usize = 64 * 1024 * 1024;
+/// Each of roles, memberships, settings and databases.
+const ITEMS: usize = 100_000;
+/// 63 in servers as they are built by everybody.
+const NAME_BYTES: usize = 255;
+/// Comments and values of settings.
+const TEXT_BYTES: usize = 1024 * 1024;
+
+/// A name of a role, a database or a tablespace: any text that a server can have there.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Name(String);
+
+impl TryFrom<String> for Name {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        if name.is_empty() || name.len() > NAME_BYTES || name.contains('\0') {
+            return Err("a name is empty, too long or has a zero byte".to_owned());
+        }
+        Ok(Self(name))
+    }
+}
+
+impl From<Name> for String {
+    fn from(name: Name) -> Self {
+        name.0
+    }
+}
+
+impl Name {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&holdfast_core::backup::name_text(self.0.as_bytes()))
+    }
+}
+
+/// Any text without a zero byte.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Text(String);
+
+impl TryFrom<String> for Text {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if text.len() > TEXT_BYTES || text.contains('\0') {
+            return Err("a text is too long or has a zero byte".to_owned());
+        }
+        Ok(Self(text))
+    }
+}
+
+impl From<Text> for String {
+    fn from(text: Text) -> Self {
+        text.0
+    }
+}
+
+impl Text {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A password as the server keeps it. Only the two known forms of a hash are ever written anywhere.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Password(String);
+
+impl fmt::Debug for Password {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Password(…)")
+    }
+}
+
+impl Password {
+    /// The hash, when it has the form of one.
+    fn hash(&self) -> Option<&str> {
+        let is_md5 = self.0.strip_prefix("md5").is_some_and(|digits| {
+            digits.len() == 32 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        });
+        (is_md5 || is_scram(&self.0)).then_some(self.0.as_str())
+    }
+}
+
+/// `SCRAM-SHA-256$iterations:salt$stored key:server key`, the last three in base 64.
+fn is_scram(text: &str) -> bool {
+    let is_base64 = |part: &str| {
+        let letters = part.trim_end_matches('=');
+        let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+        (4..=1024).contains(&part.len())
+            && part.len().is_multiple_of(4)
+            && part.len() - letters.len() <= 2
+            && letters.bytes().all(is_letter)
+    };
+    let parse = || {
+        let (head, keys) = text.strip_prefix("SCRAM-SHA-256$")?.split_once('$')?;
+        let (iterations, salt) = head.split_once(':')?;
+        let (stored, server) = keys.split_once(':')?;
+        let is_number = (1..=10).contains(&iterations.len()) && iterations.bytes().all(|byte| byte.is_ascii_digit());
+        (is_number && [salt, stored, server].into_iter().all(is_base64)).then_some(())
+    };
+    parse().is_some()
+}
+
+/// A time as [`globals_query`] asks for it: in UTC, or infinity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Expiry(String);
+
+impl TryFrom<String> for Expiry {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        const FORM: &str = "0000-00-00 00:00:00.000000+00";
+        let fits = |text: &str| {
+            text.len() == FORM.len()
+                && text.bytes().zip(FORM.bytes()).all(|(byte, form)| match form {
+                    b'0' => byte.is_ascii_digit(),
+                    form => byte == form,
+                })
+        };
+        // Years have more digits after 9999.
+        let years = text.find('-').unwrap_or(0).saturating_sub(4);
+        let is_later = years <= 3 && text.bytes().take(years).all(|byte| byte.is_ascii_digit());
+        if matches!(text.as_str(), "infinity" | "-infinity") || (is_later && fits(&text[years..])) {
+            return Ok(Self(text));
+        }
+        Err("a time until which a password is valid is of another form".to_owned())
+    }
+}
+
+impl From<Expiry> for String {
+    fn from(expiry: Expiry) -> Self {
+        expiry.0
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Role {
+    pub name: Name,
+    pub is_superuser: bool,
+    pub inherits: bool,
+    pub creates_roles: bool,
+    pub creates_databases: bool,
+    pub can_login: bool,
+    pub replicates: bool,
+    pub bypasses_row_security: bool,
+    /// -1 is no limit.
+    pub connection_limit: i32,
+    pub password: Option<Password>,
+    pub valid_until: Option<Expiry>,
+    pub comment: Option<Text>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Membership {
+    pub role: Name,
+    pub member: Name,
+    pub is_admin: bool,
+    /// Servers before 16 have neither.
+    pub inherits: Option<bool>,
+    pub can_set: Option<bool>,
+}
+
+/// A setting that sessions start with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, try_from = "AskedSetting")]
+pub struct Setting {
+    /// `None` is every role.
+    pub role: Option<Name>,
+    pub name: String,
+    pub value: Text,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AskedSetting {
+    role: Option<Name>,
+    name: String,
+    value: Text,
+}
+
+impl TryFrom<AskedSetting> for Setting {
+    type Error = String;
+
+    fn try_from(AskedSetting { role, name, value }: AskedSetting) -> Result<Self, String> {
+        let is_part = |part: &str| {
+            let starts = part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+            starts && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$'))
+        };
+        if name.len() > NAME_BYTES || !name.split('.').all(is_part) {
+            return Err("a setting has a name that is none".to_owned());
+        }
+        let setting = Self { role, name, value };
+        match setting.words() {
+            Some(_) => Ok(setting),
+            None => Err(format!("the setting {} is no list of names", setting.name)),
+        }
+    }
+}
+
+impl Setting {
+    /// Values that are lists of names are written name by name, as `pg_dump` does: in one pair of quotes they would be
+    /// one name.
+    fn words(&self) -> Option<Vec<String>> {
+        const LISTS: &[&str] = &[
+            "local_preload_libraries",
+            "search_path",
+            "session_preload_libraries",
+            "shared_preload_libraries",
+            "temp_tablespaces",
+            "unix_socket_directories",
+        ];
+        if LISTS.iter().any(|list| self.name.eq_ignore_ascii_case(list)) {
+            split_names(self.value.as_str())
+        } else {
+            Some(vec![self.value.as_str().to_owned()])
+        }
+    }
+}
+
+/// Names separated by commas, each in double quotes or without blanks. `None` when it is something else.
+fn split_names(list: &str) -> Option<Vec<String>> {
+    let mut names = Vec::new();
+    let mut rest = list.trim_start();
+    if rest.is_empty() {
+        return Some(names);
+    }
+    loop {
+        let (name, after) = match rest.strip_prefix('"') {
+            Some(_) => super::quoting::read_quoted_name(rest)?,
+            None => {
+                let end = rest.find(|c: char| c == ',' || c.is_ascii_whitespace()).unwrap_or(rest.len());
+                (rest[..end].to_owned(), &rest[end..])
+            }
+        };
+        if name.is_empty() && !rest.starts_with('"') {
+            return None;
+        }
+        names.push(name);
+        match after.trim_start().strip_prefix(',') {
+            Some(after) => rest = after.trim_start(),
+            None => return after.trim_start().is_empty().then_some(names),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Provider {
+    #[serde(rename = "c")]
+    Libc,
+    #[serde(rename = "i")]
+    Icu,
+    #[serde(rename = "b")]
+    Builtin,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Privilege {
+    Create,
+    Connect,
+    Temporary,
+}
+
+/// One right to a database.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Grant {
+    /// `None` is everybody.
+    pub grantee: Option<Name>,
+    pub privilege: Privilege,
+    pub can_grant: bool,
+}
+
+/// How a database was made and who may do what with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DatabaseFacts {
+    pub name: Name,
+    pub owner: Name,
+    pub encoding: Name,
+    pub collate: Text,
+    pub ctype: Text,
+    /// Servers before 15 have one only.
+    pub provider: Option<Provider>,
+    /// Of ICU or of the server itself.
+    pub locale: Option<Text>,
+    pub icu_rules: Option<Text>,
+    pub is_template: bool,
+    pub allows_connections: bool,
+    /// -1 is no limit.
+    pub connection_limit: i32,
+    pub tablespace: Name,
+    pub comment: Option<Text>,
+    /// `None` is what a new database has.
+    pub acl: Option<Vec<Grant>>,
+    pub settings: Vec<Setting>,
+    /// Roles that own something in it, or have rights to something in it. The server does not note those of the role
+    /// that it was set up with.
+    pub roles: Vec<Name>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Globals {
+    /// As in `server_version_num`.
+    pub server_version: u32,
+    pub has_passwords: bool,
+    /// Without those that every server has (`pg_…`).
+    pub roles: Vec<Role>,
+    pub memberships: Vec<Membership>,
+    /// Of roles, in every database.
+    pub settings: Vec<Setting>,
+    /// Without `template0`.
+    pub databases: Vec<DatabaseFacts>,
+    /// Without those that every server has. They are folders of a server, so they are named and not made.
+    pub tablespaces: Vec<Name>,
+}
+
+impl Globals {
+    /// What cannot be restored as it was, for a person.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if !self.has_passwords {
+            warnings.push("The passwords of roles are missing: only a superuser may read them.".to_owned());
+        }
+        for role in &self.roles {
+            if role.password.as_ref().is_some_and(|password| password.hash().is_none()) {
+                warnings.push(format!("The password of role {} is of an unknown form and is not restored.", role.name));
+            }
+        }
+        for name in &self.tablespaces {
+            warnings.push(format!("The tablespace {name} is not restored; its contents go to the default one."));
+        }
+        warnings
+    }
+}
+
+/// Why an answer was refused, for a person.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("What the server says of its roles and databases cannot be used: {0}")]
+pub struct Refused(String);
+
+/// Reads the answer to [`globals_query`].
+pub fn parse(document: &[u8]) -> Result<Globals, Refused> {
+    let globals: Globals = read(document)?;
+    let counts = [globals.roles.len(), globals.memberships.len(), globals.settings.len(), globals.databases.len()];
+    if counts.into_iter().any(|count| count > ITEMS) || globals.tablespaces.len() > ITEMS {
+        return Err(Refused("there are more of them than can be".to_owned()));
+    }
+    globals.roles.iter().try_for_each(|role| check_limit(role.connection_limit))?;
+    globals.databases.iter().try_for_each(check_database)?;
+    Ok(globals)
+}
+
+/// Reads the answer to [`database_query`]; `None` is a server without that database.
+pub fn parse_database(document: &[u8]) -> Result<Option<DatabaseFacts>, Refused> {
+    if document.trim_ascii().is_empty() {
+        return Ok(None);
+    }
+    let facts: DatabaseFacts = read(document)?;
+    check_database(&facts)?;
+    Ok(Some(facts))
+}
+
+fn read<'a, T: Deserialize<'a>>(document: &'a [u8]) -> Result<T, Refused> {
+    if document.len() > DOCUMENT_BYTES {
+        return Err(Refused("the answer is too long".to_owned()));
+    }
+    serde_json::from_slice(document).map_err(|error| Refused(error.to_string()))
+}
+
+fn check_database(facts: &DatabaseFacts) -> Result<(), Refused> {
+    check_limit(facts.connection_limit)?;
+    let is_encoding = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+    if !facts.encoding.as_str().bytes().all(is_encoding) {
+        return Err(Refused(format!("the encoding of database {} is none", facts.name)));
+    }
+    let counts = [facts.settings.len(), facts.roles.len(), facts.acl.as_ref().map_or(0, Vec::len)];
+    if counts.into_iter().any(|count| count > ITEMS) {
+        return Err(Refused(format!("database {} has more of something than can be", facts.name)));
+    }
+    Ok(())
+}
+
+fn check_limit(limit: i32) -> Result<(), Refused> {
+    if limit < -1 { Err(Refused("a limit of connections is below -1".to_owned())) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests;

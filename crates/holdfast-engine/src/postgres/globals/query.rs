@@ -1,0 +1,81 @@
+//! What a server of PostgreSQL 9.6 to 18 is asked. Each query answers with one JSON document, in the client's encoding,
+//! which must be UTF-8 (`PGCLIENTENCODING`). Columns that only some versions have are read from the row as a document.
+
+use super::Name;
+use crate::postgres::quoting;
+
+/// Whether [`globals_query`] may be asked for passwords: `t` or `f`.
+pub const CAN_READ_PASSWORDS: &str = "SELECT pg_catalog.has_table_privilege('pg_catalog.pg_authid', 'SELECT')";
+
+/// Asks for everything that `parse` reads. Without `with_passwords`, everybody may ask.
+pub fn globals_query(with_passwords: bool) -> String {
+    let table = if with_passwords { "pg_authid" } else { "pg_roles" };
+    let password = if with_passwords { "r.rolpassword" } else { "NULL::pg_catalog.text" };
+    let database = database_document();
+    format!(
+        "SELECT pg_catalog.jsonb_build_object(\
+         'server_version', pg_catalog.current_setting('server_version_num')::pg_catalog.int4, \
+         'has_passwords', {with_passwords}, \
+         'roles', (SELECT coalesce(pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object(\
+           'name', r.rolname, 'is_superuser', r.rolsuper, 'inherits', r.rolinherit, \
+           'creates_roles', r.rolcreaterole, 'creates_databases', r.rolcreatedb, 'can_login', r.rolcanlogin, \
+           'replicates', r.rolreplication, 'bypasses_row_security', r.rolbypassrls, \
+           'connection_limit', r.rolconnlimit, 'password', {password}, \
+           'valid_until', CASE WHEN r.rolvaliduntil = 'infinity' THEN 'infinity' \
+             WHEN r.rolvaliduntil = '-infinity' THEN '-infinity' \
+             ELSE pg_catalog.to_char(r.rolvaliduntil AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00' END, \
+           'comment', pg_catalog.shobj_description(r.oid, 'pg_authid')) ORDER BY r.rolname), '[]') \
+           FROM pg_catalog.{table} r WHERE r.rolname !~ '^pg_'), \
+         'memberships', (SELECT coalesce(pg_catalog.jsonb_agg(DISTINCT pg_catalog.jsonb_build_object(\
+           'role', g.rolname, 'member', u.rolname, 'is_admin', m.admin_option, \
+           'inherits', pg_catalog.to_jsonb(m) -> 'inherit_option', \
+           'can_set', pg_catalog.to_jsonb(m) -> 'set_option')), '[]') \
+           FROM pg_catalog.pg_auth_members m JOIN pg_catalog.pg_roles g ON g.oid = m.roleid \
+           JOIN pg_catalog.pg_roles u ON u.oid = m.member WHERE u.rolname !~ '^pg_'), \
+         'settings', (SELECT coalesce(pg_catalog.jsonb_agg({SETTING}), '[]') FROM {SETTINGS} \
+           WHERE s.setdatabase = 0), \
+         'databases', (SELECT coalesce(pg_catalog.jsonb_agg({database} ORDER BY d.datname), '[]') \
+           FROM {DATABASES} WHERE {IS_VALID} AND d.datname <> 'template0'), \
+         'tablespaces', (SELECT coalesce(pg_catalog.jsonb_agg(t.spcname ORDER BY t.spcname), '[]') \
+           FROM pg_catalog.pg_tablespace t WHERE t.spcname !~ '^pg_'))"
+    )
+}
+
+/// Asks for what `parse_database` reads; no row when there is no such database.
+pub fn database_query(name: &Name) -> String {
+    let (document, name) = (database_document(), quoting::text(name.as_str()));
+    format!("SELECT {document} FROM {DATABASES} WHERE {IS_VALID} AND d.datname = {name}")
+}
+
+const SETTING: &str = "pg_catalog.jsonb_build_object('role', w.rolname, \
+    'name', pg_catalog.left(c.item, pg_catalog.strpos(c.item, '=') - 1), \
+    'value', pg_catalog.substr(c.item, pg_catalog.strpos(c.item, '=') + 1))";
+const SETTINGS: &str = "pg_catalog.pg_db_role_setting s LEFT JOIN pg_catalog.pg_roles w ON w.oid = s.setrole \
+    CROSS JOIN LATERAL pg_catalog.unnest(s.setconfig) c (item)";
+const DATABASES: &str = "pg_catalog.pg_database d";
+/// Servers mark a database that they could not drop whole with this limit.
+const IS_VALID: &str = "d.datconnlimit <> -2";
+
+fn database_document() -> String {
+    format!(
+        "pg_catalog.jsonb_build_object(\
+         'name', d.datname, 'owner', pg_catalog.pg_get_userbyid(d.datdba), \
+         'encoding', pg_catalog.pg_encoding_to_char(d.encoding), 'collate', d.datcollate, 'ctype', d.datctype, \
+         'provider', pg_catalog.to_jsonb(d) -> 'datlocprovider', \
+         'locale', coalesce(pg_catalog.to_jsonb(d) ->> 'datlocale', pg_catalog.to_jsonb(d) ->> 'daticulocale'), \
+         'icu_rules', pg_catalog.to_jsonb(d) -> 'daticurules', \
+         'is_template', d.datistemplate, 'allows_connections', d.datallowconn, \
+         'connection_limit', d.datconnlimit, \
+         'tablespace', (SELECT t.spcname FROM pg_catalog.pg_tablespace t WHERE t.oid = d.dattablespace), \
+         'comment', pg_catalog.shobj_description(d.oid, 'pg_database'), \
+         'acl', CASE WHEN d.datacl IS NOT NULL THEN (SELECT coalesce(pg_catalog.jsonb_agg(DISTINCT \
+           pg_catalog.jsonb_build_object('grantee', CASE WHEN a.grantee <> 0 THEN \
+           pg_catalog.pg_get_userbyid(a.grantee) END, 'privilege', a.privilege_type, \
+           'can_grant', a.is_grantable)), '[]') FROM pg_catalog.aclexplode(d.datacl) a) END, \
+         'settings', (SELECT coalesce(pg_catalog.jsonb_agg({SETTING}), '[]') FROM {SETTINGS} \
+           WHERE s.setdatabase = d.oid), \
+         'roles', (SELECT coalesce(pg_catalog.jsonb_agg(DISTINCT w.rolname), '[]') FROM pg_catalog.pg_shdepend p \
+           JOIN pg_catalog.pg_roles w ON w.oid = p.refobjid \
+           WHERE p.dbid = d.oid AND p.refclassid = 'pg_catalog.pg_authid'::pg_catalog.regclass))"
+    )
+}

@@ -1,0 +1,176 @@
+//! Statements written from what was understood. Names and texts are quoted so that nothing in them ends them, whatever
+//! `standard_conforming_strings` says and also when `psql` reads them. Each is one statement with its semicolon.
+//!
+//! Those with a password must travel on standard input, never as an argument.
+
+use super::{DatabaseFacts, Grant, Membership, Name, Privilege, Provider, Role, Setting};
+use crate::postgres::quoting::{identifier, text};
+
+/// The first version in which memberships say whether they are inherited.
+const MEMBERSHIP_OPTIONS: u32 = 160_000;
+/// The first version with locales of ICU, and with those of the server itself.
+const PROVIDERS: u32 = 150_000;
+const ICU_RULES: u32 = 160_000;
+const BUILTIN: u32 = 170_000;
+
+pub fn create_role_sql(role: &Role) -> String {
+    format!("CREATE ROLE {};", identifier(&role.name))
+}
+
+/// Makes a role, new or not, what it was. Without a password that can be restored, the one it has stays.
+pub fn alter_role_sql(role: &Role) -> String {
+    let mut sql = format!("ALTER ROLE {} WITH", identifier(&role.name));
+    let flags = [
+        (role.is_superuser, "SUPERUSER"),
+        (role.inherits, "INHERIT"),
+        (role.creates_roles, "CREATEROLE"),
+        (role.creates_databases, "CREATEDB"),
+        (role.can_login, "LOGIN"),
+        (role.replicates, "REPLICATION"),
+        (role.bypasses_row_security, "BYPASSRLS"),
+    ];
+    for (is_set, word) in flags {
+        sql.push_str(if is_set { " " } else { " NO" });
+        sql.push_str(word);
+    }
+    sql.push_str(&format!(" CONNECTION LIMIT {}", role.connection_limit));
+    if let Some(hash) = role.password.as_ref().and_then(|password| password.hash()) {
+        sql.push_str(&format!(" PASSWORD {}", text(hash)));
+    }
+    if let Some(time) = &role.valid_until {
+        sql.push_str(&format!(" VALID UNTIL {}", text(&time.0)));
+    }
+    sql.push(';');
+    sql
+}
+
+pub fn comment_on_role_sql(role: &Role) -> Option<String> {
+    let comment = role.comment.as_ref()?;
+    Some(format!("COMMENT ON ROLE {} IS {};", identifier(&role.name), text(comment.as_str())))
+}
+
+/// `server_version` is that of the server it is for. Who granted it is not restored.
+pub fn membership_sql(membership: &Membership, server_version: u32) -> String {
+    let Membership { role, member, is_admin, inherits, can_set } = membership;
+    let mut options = Vec::new();
+    if server_version >= MEMBERSHIP_OPTIONS {
+        let words = [("ADMIN", Some(*is_admin)), ("INHERIT", *inherits), ("SET", *can_set)];
+        let option = |(word, is_set): (&str, Option<bool>)| {
+            is_set.map(|is_set| format!("{word} {}", if is_set { "TRUE" } else { "FALSE" }))
+        };
+        options.extend(words.into_iter().filter_map(option));
+    } else if *is_admin {
+        options.push("ADMIN OPTION".to_owned());
+    }
+    let options = if options.is_empty() { String::new() } else { format!(" WITH {}", options.join(", ")) };
+    format!("GRANT {} TO {}{options};", identifier(role), identifier(member))
+}
+
+/// A setting of a role in every database.
+pub fn setting_sql(setting: &Setting) -> String {
+    let role = setting.role.as_ref().map_or_else(|| "ALL".to_owned(), identifier);
+    format!("ALTER ROLE {role} SET {};", assignment(setting))
+}
+
+/// A setting of a database, or of a role in it.
+pub fn database_setting_sql(setting: &Setting, database: &Name) -> String {
+    let (database, assignment) = (identifier(database), assignment(setting));
+    match &setting.role {
+        Some(role) => format!("ALTER ROLE {} IN DATABASE {database} SET {assignment};", identifier(role)),
+        None => format!("ALTER DATABASE {database} SET {assignment};"),
+    }
+}
+
+fn assignment(setting: &Setting) -> String {
+    // Only letters, digits, `_`, `$` and dots are in it.
+    let name = format!("\"{}\"", setting.name);
+    let words: Vec<String> = setting.words().unwrap_or_default().iter().map(|word| text(word)).collect();
+    // An empty list is one empty name.
+    if words.is_empty() { format!("{name} TO ''") } else { format!("{name} TO {}", words.join(", ")) }
+}
+
+/// Makes an empty database like the one that was backed up, under a name of its own. `server_version` is that of the
+/// server it is for; an error says, for a person, what that server cannot do. The tablespace is the default one.
+pub fn create_database_sql(facts: &DatabaseFacts, name: &Name, server_version: u32) -> Result<String, String> {
+    let mut sql = format!(
+        "CREATE DATABASE {} WITH TEMPLATE = template0 ENCODING = {}",
+        identifier(name),
+        text(facts.encoding.as_str())
+    );
+    let needs = |version: u32, what: &str| {
+        if server_version >= version {
+            return Ok(());
+        }
+        Err(format!("The database {} needs {what}, so PostgreSQL {} or later.", facts.name, version / 10_000))
+    };
+    match facts.provider.unwrap_or(Provider::Libc) {
+        Provider::Libc if server_version >= PROVIDERS => sql.push_str(" LOCALE_PROVIDER = libc"),
+        Provider::Libc => {}
+        Provider::Icu => {
+            needs(PROVIDERS, "a locale of ICU")?;
+            sql.push_str(" LOCALE_PROVIDER = icu");
+            if let Some(locale) = &facts.locale {
+                sql.push_str(&format!(" ICU_LOCALE = {}", text(locale.as_str())));
+            }
+            if let Some(rules) = &facts.icu_rules {
+                needs(ICU_RULES, "rules of ICU")?;
+                sql.push_str(&format!(" ICU_RULES = {}", text(rules.as_str())));
+            }
+        }
+        Provider::Builtin => {
+            needs(BUILTIN, "a locale of the server itself")?;
+            sql.push_str(" LOCALE_PROVIDER = builtin");
+            if let Some(locale) = &facts.locale {
+                sql.push_str(&format!(" BUILTIN_LOCALE = {}", text(locale.as_str())));
+            }
+        }
+    }
+    let (collate, ctype) = (text(facts.collate.as_str()), text(facts.ctype.as_str()));
+    sql.push_str(&format!(" LC_COLLATE = {collate} LC_CTYPE = {ctype};"));
+    Ok(sql)
+}
+
+/// What makes a restored database whole, in this order, after its contents. Without `with_roles`, owner, rights and
+/// the settings of single roles are left out: they name roles that the server may not have.
+pub fn finish_database_sql(facts: &DatabaseFacts, name: &Name, with_roles: bool) -> Vec<String> {
+    let database = identifier(name);
+    let mut sql = Vec::new();
+    if let Some(comment) = &facts.comment {
+        sql.push(format!("COMMENT ON DATABASE {database} IS {};", text(comment.as_str())));
+    }
+    let settings = facts.settings.iter().filter(|setting| with_roles || setting.role.is_none());
+    sql.extend(settings.map(|setting| database_setting_sql(setting, name)));
+    if with_roles {
+        sql.push(format!("ALTER DATABASE {database} OWNER TO {};", identifier(&facts.owner)));
+        if let Some(acl) = &facts.acl {
+            sql.extend(acl_sql(acl, &database, &facts.owner));
+        }
+    }
+    if facts.connection_limit >= 0 {
+        sql.push(format!("ALTER DATABASE {database} CONNECTION LIMIT {};", facts.connection_limit));
+    }
+    if facts.is_template {
+        sql.push(format!("ALTER DATABASE {database} IS_TEMPLATE true;"));
+    }
+    if !facts.allows_connections {
+        sql.push(format!("ALTER DATABASE {database} ALLOW_CONNECTIONS false;"));
+    }
+    sql
+}
+
+/// Takes what a new database grants, then gives what was granted.
+fn acl_sql(acl: &[Grant], database: &str, owner: &Name) -> Vec<String> {
+    let revoke = |from: &str| format!("REVOKE ALL ON DATABASE {database} FROM {from};");
+    let mut sql = vec![revoke("PUBLIC"), revoke(&identifier(owner))];
+    sql.extend(acl.iter().map(|grant| {
+        let privilege = match grant.privilege {
+            Privilege::Create => "CREATE",
+            Privilege::Connect => "CONNECT",
+            Privilege::Temporary => "TEMPORARY",
+        };
+        let grantee = grant.grantee.as_ref().map_or_else(|| "PUBLIC".to_owned(), identifier);
+        let option = if grant.can_grant { " WITH GRANT OPTION" } else { "" };
+        format!("GRANT {privilege} ON DATABASE {database} TO {grantee}{option};")
+    }));
+    sql
+}

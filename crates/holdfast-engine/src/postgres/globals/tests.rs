@@ -1,0 +1,257 @@
+//! What is understood, what is refused, and that nothing gets out of its quotes.
+
+use proptest::prelude::*;
+
+use super::sql::*;
+use super::*;
+
+fn name(text: &str) -> Name {
+    Name::try_from(text.to_owned()).unwrap()
+}
+
+fn role(text: &str) -> Role {
+    Role {
+        name: name(text),
+        is_superuser: false,
+        inherits: true,
+        creates_roles: false,
+        creates_databases: false,
+        can_login: true,
+        replicates: false,
+        bypasses_row_security: false,
+        connection_limit: -1,
+        password: None,
+        valid_until: None,
+        comment: None,
+    }
+}
+
+fn facts() -> DatabaseFacts {
+    let text = |text: &str| Text(text.to_owned());
+    let grant =
+        |grantee: Option<&str>, privilege, can_grant| Grant { grantee: grantee.map(name), privilege, can_grant };
+    DatabaseFacts {
+        name: name("my-app"),
+        owner: name("app"),
+        encoding: name("UTF8"),
+        collate: text("de_DE.UTF-8"),
+        ctype: text("C"),
+        provider: Some(Provider::Icu),
+        locale: Some(text("de")),
+        icu_rules: None,
+        is_template: true,
+        allows_connections: false,
+        connection_limit: 7,
+        tablespace: name("pg_default"),
+        comment: Some(text("it's \\")),
+        acl: Some(vec![grant(None, Privilege::Connect, false), grant(Some("a\"b"), Privilege::Create, true)]),
+        settings: vec![
+            setting(None, "search_path", "\"$user\", \"x y\", public"),
+            setting(Some("app"), "my.x", "a, b"),
+        ],
+        roles: vec![name("app")],
+    }
+}
+
+fn setting(role: Option<&str>, setting: &str, value: &str) -> Setting {
+    let asked = AskedSetting { role: role.map(name), name: setting.to_owned(), value: Text(value.to_owned()) };
+    Setting::try_from(asked).unwrap()
+}
+
+#[test]
+fn roles_are_written_as_they_were() {
+    let mut role = role("Odd \"role");
+    assert_eq!(create_role_sql(&role), "CREATE ROLE \"Odd \"\"role\";");
+    role.password = Some(Password("md50123456789abcdef0123456789abcdef".to_owned()));
+    role.valid_until = Some(Expiry::try_from("2030-01-01 00:00:00.000000+00".to_owned()).unwrap());
+    assert_eq!(
+        alter_role_sql(&role),
+        "ALTER ROLE \"Odd \"\"role\" WITH NOSUPERUSER INHERIT NOCREATEROLE NOCREATEDB LOGIN NOREPLICATION NOBYPASSRLS \
+         CONNECTION LIMIT -1 PASSWORD 'md50123456789abcdef0123456789abcdef' VALID UNTIL '2030-01-01 00:00:00.000000+00';"
+    );
+    assert!(!format!("{role:?}").contains("md5"));
+}
+
+#[test]
+fn only_hashes_of_known_forms_are_passwords() {
+    let scram = "SCRAM-SHA-256$4096:qzVLaAU2ldDwrJos8/Y1Jg==$8lSOltw3Iq7/lkf5n5TDQFiZtdaqRyxRd/IY7lGr8l4=:\
+        FW5r1gI9Vouh5R+uAgRtieS6AwHpYVm3XcC1R/q8294=";
+    assert!(Password(scram.to_owned()).hash().is_some());
+    let others = [
+        "secret",
+        "",
+        "md5",
+        "md50123456789ABCDEF0123456789abcdef",
+        "md50123456789abcdef0123456789abcdef'",
+        "SCRAM-SHA-256$4096:a$b:c",
+        &scram.replace("4096", "4096x"),
+        &scram.replace("Jg==", "Jg="),
+        &format!("{scram}'"),
+        &format!("{scram}:AAAA"),
+    ];
+    let mut globals = empty();
+    for other in others {
+        let mut role = role("app");
+        role.password = Some(Password(other.to_owned()));
+        assert!(!alter_role_sql(&role).contains("PASSWORD"), "{other}");
+        globals.roles = vec![role];
+        assert_eq!(globals.warnings().len(), 1, "{other}");
+    }
+}
+
+fn empty() -> Globals {
+    Globals {
+        server_version: 150_000,
+        has_passwords: true,
+        roles: Vec::new(),
+        memberships: Vec::new(),
+        settings: Vec::new(),
+        databases: Vec::new(),
+        tablespaces: Vec::new(),
+    }
+}
+
+#[test]
+fn memberships_have_the_options_that_the_server_knows() {
+    let mut membership =
+        Membership { role: name("a"), member: name("b"), is_admin: true, inherits: Some(false), can_set: Some(true) };
+    assert_eq!(membership_sql(&membership, 150_018), "GRANT \"a\" TO \"b\" WITH ADMIN OPTION;");
+    assert_eq!(membership_sql(&membership, 160_000), "GRANT \"a\" TO \"b\" WITH ADMIN TRUE, INHERIT FALSE, SET TRUE;");
+    (membership.is_admin, membership.inherits, membership.can_set) = (false, None, None);
+    assert_eq!(membership_sql(&membership, 120_000), "GRANT \"a\" TO \"b\";");
+    assert_eq!(membership_sql(&membership, 160_000), "GRANT \"a\" TO \"b\" WITH ADMIN FALSE;");
+}
+
+#[test]
+fn lists_of_names_are_written_name_by_name() {
+    let sql = |setting_name: &str, value: &str| setting_sql(&setting(Some("app"), setting_name, value));
+    assert_eq!(
+        sql("search_path", "\"$user\", \"x, y\", public"),
+        "ALTER ROLE \"app\" SET \"search_path\" TO '$user', 'x, y', 'public';"
+    );
+    assert_eq!(sql("search_path", "\"\""), "ALTER ROLE \"app\" SET \"search_path\" TO '';");
+    assert_eq!(sql("search_path", ""), "ALTER ROLE \"app\" SET \"search_path\" TO '';");
+    assert_eq!(sql("DateStyle", "ISO, DMY"), "ALTER ROLE \"app\" SET \"DateStyle\" TO 'ISO, DMY';");
+    assert_eq!(sql("my.x", "a'b\\"), "ALTER ROLE \"app\" SET \"my.x\" TO E'a''b\\\\';");
+    assert_eq!(setting_sql(&setting(None, "work_mem", "8MB")), "ALTER ROLE ALL SET \"work_mem\" TO '8MB';");
+    for list in ["a b", "a,", ",a", "\"a", "\"a\"b", "a, , b"] {
+        assert_eq!(split_names(list), None, "{list}");
+    }
+}
+
+#[test]
+fn a_database_is_made_as_it_was() {
+    let new = name("copy \"1\"");
+    assert_eq!(
+        create_database_sql(&facts(), &new, 150_000).unwrap(),
+        "CREATE DATABASE \"copy \"\"1\"\"\" WITH TEMPLATE = template0 ENCODING = 'UTF8' LOCALE_PROVIDER = icu \
+         ICU_LOCALE = 'de' LC_COLLATE = 'de_DE.UTF-8' LC_CTYPE = 'C';"
+    );
+    assert!(create_database_sql(&facts(), &new, 140_000).unwrap_err().contains("PostgreSQL 15"));
+    let finish = finish_database_sql(&facts(), &name("n"), true);
+    assert_eq!(
+        finish,
+        [
+            "COMMENT ON DATABASE \"n\" IS E'it''s \\\\';",
+            "ALTER DATABASE \"n\" SET \"search_path\" TO '$user', 'x y', 'public';",
+            "ALTER ROLE \"app\" IN DATABASE \"n\" SET \"my.x\" TO 'a, b';",
+            "ALTER DATABASE \"n\" OWNER TO \"app\";",
+            "REVOKE ALL ON DATABASE \"n\" FROM PUBLIC;",
+            "REVOKE ALL ON DATABASE \"n\" FROM \"app\";",
+            "GRANT CONNECT ON DATABASE \"n\" TO PUBLIC;",
+            "GRANT CREATE ON DATABASE \"n\" TO \"a\"\"b\" WITH GRANT OPTION;",
+            "ALTER DATABASE \"n\" CONNECTION LIMIT 7;",
+            "ALTER DATABASE \"n\" IS_TEMPLATE true;",
+            "ALTER DATABASE \"n\" ALLOW_CONNECTIONS false;",
+        ]
+    );
+    let without = finish_database_sql(&facts(), &name("n"), false);
+    assert!(without.iter().all(|sql| !sql.contains("app") && !sql.contains("GRANT")), "{without:?}");
+}
+
+#[test]
+fn a_document_is_read_back_and_anything_else_in_it_is_refused() {
+    let mut globals = empty();
+    globals.roles = vec![role("app")];
+    globals.databases = vec![facts()];
+    globals.settings = vec![setting(None, "a.b", "x")];
+    let document = serde_json::to_value(&globals).unwrap();
+    let read = |document: &serde_json::Value| parse(document.to_string().as_bytes());
+    assert_eq!(read(&document), Ok(globals.clone()));
+    let changes: [(&str, serde_json::Value); 14] = [
+        ("/roles/0/name", "".into()),
+        ("/roles/0/name", "a\0b".into()),
+        ("/roles/0/name", "x".repeat(256).into()),
+        ("/roles/0/connection_limit", (-2).into()),
+        ("/roles/0/is_superuser", "true".into()),
+        ("/roles/0/valid_until", "2030-01-01'; DROP".into()),
+        ("/roles/0/valid_until", "ä030-01-01 00:00:00.000000+00".into()),
+        ("/settings/0/name", "a b".into()),
+        ("/settings/0/name", "a\"".into()),
+        ("/settings/0/name", "a..b".into()),
+        ("/databases/0/settings/0/value", "a b".into()),
+        ("/databases/0/encoding", "UTF8'".into()),
+        ("/databases/0/provider", "x".into()),
+        ("/databases/0/acl/0/privilege", "ALL".into()),
+    ];
+    for (place, value) in changes {
+        let mut changed = document.clone();
+        *changed.pointer_mut(place).unwrap() = value.clone();
+        assert!(read(&changed).is_err(), "{place} {value}");
+    }
+    for place in ["", "/roles/0", "/databases/0", "/databases/0/acl/0", "/settings/0"] {
+        let mut changed = document.clone();
+        let object = changed.pointer_mut(place).unwrap().as_object_mut().unwrap();
+        object.insert("more".to_owned(), 1.into());
+        assert!(read(&changed).is_err(), "{place}");
+    }
+    let twice = format!("{document}{document}");
+    assert!(parse(twice.as_bytes()).is_err());
+    assert!(parse(b"Welcome!\n{}").is_err());
+    assert_eq!(parse_database(b"\n"), Ok(None));
+    assert_eq!(parse_database(serde_json::to_vec(&facts()).unwrap().as_slice()), Ok(Some(facts())));
+}
+
+/// Reads one quoted thing and gives what it means, in both ways that a server may read a backslash.
+fn unquote(sql: &str, backslash_escapes: bool) -> Option<(String, String)> {
+    let (escapes, rest) = match sql.strip_prefix('E') {
+        Some(rest) => (true, rest),
+        None => (backslash_escapes && sql.starts_with('\''), sql),
+    };
+    let quote = rest.chars().next()?;
+    let (mut value, mut chars) = (String::new(), rest[1..].chars().peekable());
+    loop {
+        match chars.next()? {
+            '\\' if escapes => value.push(chars.next().filter(|c| *c == '\\')?),
+            c if c == quote => match chars.next_if_eq(&quote) {
+                Some(_) => value.push(quote),
+                None => return Some((value, chars.collect())),
+            },
+            c => value.push(c),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn nothing_gets_out_of_its_quotes(value in "[^\0]*", odd in "['\"\\\\E$;\n:-]{0,12}") {
+        for value in [value, odd] {
+            let sql = crate::postgres::quoting::text(&value);
+            for backslash_escapes in [true, false] {
+                prop_assert_eq!(unquote(&sql, backslash_escapes), Some((value.clone(), String::new())));
+            }
+            if let Ok(name) = Name::try_from(value.clone()) {
+                let sql = crate::postgres::quoting::identifier(&name);
+                prop_assert_eq!(unquote(&sql, true), Some((value, String::new())));
+            }
+        }
+    }
+
+    #[test]
+    fn no_document_makes_it_panic(document in prop::collection::vec(any::<u8>(), 0..200), text in ".{0,40}") {
+        let _ = parse(&document);
+        let _ = parse_database(&document);
+        let _ = split_names(&text);
+        let _ = Expiry::try_from(text);
+    }
+}

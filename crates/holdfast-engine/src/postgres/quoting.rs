@@ -1,0 +1,54 @@
+//! Identifiers and texts of PostgreSQL, read and written.
+
+use super::globals::Name;
+
+/// A name in double quotes: whatever is in it, it is one name.
+pub(crate) fn identifier(name: &Name) -> String {
+    format!("\"{}\"", name.as_str().replace('"', "\"\""))
+}
+
+/// A text that means the same whatever `standard_conforming_strings` says. It has no zero byte; see `Text`.
+pub(crate) fn text(value: &str) -> String {
+    let doubled = value.replace('\'', "''");
+    if value.contains('\\') { format!("E'{}'", doubled.replace('\\', "\\\\")) } else { format!("'{doubled}'") }
+}
+
+/// Reads an identifier as `pg_dump` writes it, quoted or not. Gives the name and what follows.
+pub(super) fn read_identifier(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    if text.first() == Some(&b'"') {
+        return read_quoted(text, b'"').filter(|(name, _)| !name.is_empty());
+    }
+    let is_plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'_';
+    let end = text.iter().position(|byte| !is_plain(byte)).unwrap_or(text.len());
+    let name = &text[..end];
+    let starts = name.first().is_some_and(|byte| !byte.is_ascii_digit());
+    starts.then(|| (name.to_vec(), &text[end..]))
+}
+
+/// Reads a name in double quotes, which may be empty. Gives the name and what follows.
+pub(super) fn read_quoted_name(text: &str) -> Option<(String, &str)> {
+    let (name, rest) = read_quoted(text.as_bytes(), b'"')?;
+    Some((String::from_utf8(name).ok()?, std::str::from_utf8(rest).ok()?))
+}
+
+/// Skips a text in single quotes in which a backslash is a letter. Gives what follows.
+pub(super) fn read_text(text: &[u8]) -> Option<&[u8]> {
+    read_quoted(text, b'\'').map(|(_, rest)| rest)
+}
+
+fn read_quoted(text: &[u8], quote: u8) -> Option<(Vec<u8>, &[u8])> {
+    let mut rest = text.strip_prefix(&[quote])?;
+    let mut value = Vec::new();
+    loop {
+        let end = rest.iter().position(|byte| *byte == quote)?;
+        value.extend_from_slice(&rest[..end]);
+        rest = &rest[end + 1..];
+        match rest.strip_prefix(&[quote]) {
+            Some(after) => {
+                value.push(quote);
+                rest = after;
+            }
+            None => return Some((value, rest)),
+        }
+    }
+}

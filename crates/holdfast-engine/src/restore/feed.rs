@@ -1,0 +1,189 @@
+//! Feeds a stored backup to a process on a server.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use bytes::Bytes;
+use holdfast_core::run::FailureCode;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::Engine;
+use crate::context::Context;
+use crate::error::{EngineError, Result, classify};
+use crate::plan::StoredBackup;
+use crate::remote::{self, Pace, stalled};
+use crate::ssh::{Connection, Control, Exit, Process, SshError};
+use crate::stored::Whole;
+
+/// Pieces on their way to the server.
+const WAITING_PIECES: usize = 8;
+const PIECE_BYTES: usize = 256 * 1024;
+/// How long a process that we ended may take to end.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// How a process ended that was fed to its end, or went away before.
+pub(super) struct Fed<T> {
+    /// What the reading thread made; `None` when the process ended before it had everything.
+    pub made: Option<T>,
+    pub exit: Exit,
+    pub lines: Vec<String>,
+    pub plain_bytes: u64,
+}
+
+/// What a process gets.
+pub(super) struct Feeding {
+    pub process: Process,
+    /// Before anything else.
+    pub login: String,
+    /// How long it may take after the last byte.
+    pub finish: Duration,
+}
+
+impl Engine {
+    /// Runs a remote process on the backup's plain stream as `transform` passes it on. The process's own end is given
+    /// back with what it said; an error of ours ends it first.
+    pub(super) async fn feed<T: Send + 'static>(
+        &self,
+        connection: &Connection,
+        feeding: Feeding,
+        whole: Whole,
+        backup: &StoredBackup,
+        context: &Context,
+        transform: impl FnOnce(&mut dyn io::Read, &mut dyn Write) -> Result<T> + Send + 'static,
+    ) -> Result<Fed<T>> {
+        // What waits here is large; boxed, it does not make everything large that waits for it.
+        Box::pin(self.feed_process(connection, feeding, whole, backup, context, transform)).await
+    }
+
+    async fn feed_process<T: Send + 'static>(
+        &self,
+        connection: &Connection,
+        feeding: Feeding,
+        mut whole: Whole,
+        backup: &StoredBackup,
+        context: &Context,
+        transform: impl FnOnce(&mut dyn io::Read, &mut dyn Write) -> Result<T> + Send + 'static,
+    ) -> Result<Fed<T>> {
+        let backup = backup.clone();
+        let (sender, mut pieces) = mpsc::channel::<Bytes>(WAITING_PIECES);
+        let reading = tokio::task::spawn_blocking(move || {
+            let mut out = Pieces { sender, filling: Vec::new() };
+            let made = transform(&mut whole.plain, &mut out)?;
+            let plain_bytes = whole.plain.bytes;
+            // Before the last piece: the process must not see an end that is none.
+            whole.finish(&backup)?;
+            let sent = out.flush();
+            sent.map_err(|error| classify(&error, FailureCode::RemoteFailed, "The server took no more"))?;
+            Ok((made, plain_bytes))
+        });
+        let Feeding { process, login, finish } = feeding;
+        let Process { mut stdin, mut stdout, control } = process;
+        let stall = self.settings.remote.stall;
+        let (cancel, given_up, all_fed) = (context.cancel.clone(), CancellationToken::new(), CancellationToken::new());
+        let writing = async {
+            let mut pace = Pace::new(stall);
+            let login = Some(Bytes::from(login)).filter(|login| !login.is_empty());
+            if let Some(login) = login {
+                stdin.write_all(login).await.map_err(lost)?;
+            }
+            while let Some(piece) = pieces.recv().await {
+                let length = piece.len();
+                pace.wait(&cancel, |_| length, stdin.write_all(piece)).await?.map_err(lost)?;
+            }
+            // Nobody writes any more; why, the reading thread says.
+            let read = reading.await.map_err(EngineError::internal)?;
+            if read.is_ok() {
+                stdin.close().await?;
+            }
+            read
+        };
+        let (fed, exit) = tokio::join!(
+            async {
+                let fed = tokio::select! {
+                    () = cancel.cancelled() => Err(EngineError::cancelled()),
+                    fed = writing => fed,
+                };
+                match &fed {
+                    Ok(_) => all_fed.cancel(),
+                    Err(_) => {
+                        end_process(&control).await;
+                        given_up.cancel();
+                    }
+                }
+                fed
+            },
+            // Drained all the while: a full pipe there would stop the process.
+            async {
+                tokio::select! {
+                    exit = stdout.wait() => exit.map_err(EngineError::from),
+                    // All is fed, and the process takes its time; somebody does not want to wait for it.
+                    () = async { cancel.cancelled().await; end_process(&control).await } => Err(EngineError::cancelled()),
+                    () = async { all_fed.cancelled().await; tokio::time::sleep(finish).await } => Err(stalled(finish)),
+                    // The reason is known; the server may take its time to say goodbye, but not for ever.
+                    () = async { given_up.cancelled().await; tokio::time::sleep(GOODBYE).await } => {
+                        Err(SshError::Lost("given up".to_owned()).into())
+                    }
+                }
+            }
+        );
+        let lines = remote::lines(stdout.stderr());
+        if fed.is_err() || exit.is_err() {
+            remote::stop(connection, &control, stdout.process_id().filter(|_| exit.is_err()), context).await;
+        }
+        if context.cancel.is_cancelled() {
+            return Err(EngineError::cancelled());
+        }
+        match (fed, exit) {
+            (Ok((made, plain_bytes)), Ok(exit)) => Ok(Fed { made: Some(made), exit, lines, plain_bytes }),
+            // A process that ended early explains a write that failed, not the other way round.
+            (Err(error), Ok(exit)) if error.code == FailureCode::Lost && exit != Exit::default() => {
+                Ok(Fed { made: None, exit, lines, plain_bytes: 0 })
+            }
+            (Err(error), _) | (Ok(_), Err(error)) => Err(error),
+        }
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "as map_err hands it over")]
+fn lost(error: SshError) -> EngineError {
+    EngineError::new(FailureCode::Lost, error.to_string())
+}
+
+/// Ends a remote process, or at least does not wait for it any longer.
+async fn end_process(control: &Control) {
+    if tokio::time::timeout(GOODBYE, control.terminate()).await.is_err() {
+        tracing::debug!("a remote process did not take note of its end");
+    }
+}
+
+/// Hands what is written to the task that feeds the process, in pieces of some size.
+struct Pieces {
+    sender: mpsc::Sender<Bytes>,
+    filling: Vec<u8>,
+}
+
+impl Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.filling.extend_from_slice(bytes);
+        if self.filling.len() >= PIECE_BYTES {
+            self.send_off()?;
+        }
+        Ok(bytes.len())
+    }
+
+    /// Only the end flushes: the last piece waits until everything before it is known to be whole.
+    fn flush(&mut self) -> io::Result<()> {
+        self.send_off()
+    }
+}
+
+impl Pieces {
+    fn send_off(&mut self) -> io::Result<()> {
+        if self.filling.is_empty() {
+            return Ok(());
+        }
+        let piece = std::mem::replace(&mut self.filling, Vec::with_capacity(PIECE_BYTES));
+        self.sender.blocking_send(piece.into()).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}

@@ -1,0 +1,508 @@
+//! Files back onto a server. What is in the target is asked before anything is written, so that nothing goes through a
+//! link that is there, nothing is replaced that was to stay, and the counts are true.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use holdfast_core::backup::name_bytes;
+use holdfast_core::run::FailureCode;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use super::feed::{Fed, Feeding};
+use crate::Engine;
+use crate::archive::{
+    Choice, Counted, Entry, EntryKind, Existing, Left, Occupant, Options, Selection, ancestors, forward, unpack,
+};
+use crate::context::Context;
+use crate::error::{EngineError, Result};
+use crate::plan::{RestorePlan, RestoreReport, StoredBackup};
+use crate::remote::{self, Pace, Script, ended};
+use crate::source::sftp::{self, SftpTarget};
+use crate::ssh::{Connection, Exit, Process};
+use crate::stored::Whole;
+
+/// What there is to know of the target before anything is written.
+struct Target {
+    /// It was made for this restore, or is an empty folder.
+    is_empty: bool,
+    flavour: Flavour,
+    is_root: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flavour {
+    Gnu,
+    Bsd,
+    Sftp,
+}
+
+/// Entries that are named one by one in the log of a dry run.
+const NAMED_ENTRIES: u64 = 500;
+
+impl Engine {
+    pub(super) async fn restore_files(
+        &self,
+        connection: &Connection,
+        plan: &RestorePlan,
+        path: &str,
+        entries: &[String],
+        context: &Context,
+    ) -> Result<RestoreReport> {
+        let choice = Choice::new(entries);
+        let target = match self.prepare(connection, path, plan.options.dry_run, context).await {
+            Err(error) if error.code == FailureCode::ToolMissing => Target {
+                is_empty: sftp::is_empty(connection, &self.settings.remote, path, context).await?,
+                flavour: Flavour::Sftp,
+                is_root: plan.server.target.username == "root",
+            },
+            prepared => prepared?,
+        };
+        if plan.options.restore_devices && !target.is_root {
+            context.log.warn("Device nodes can only be restored by root; they are skipped.");
+        }
+        let with_owners = target.is_root && !plan.options.no_owner;
+        if !with_owners && !plan.options.no_owner {
+            context.log.warn(
+                "The SSH user is not root, so restored files belong to it, and no file gets setuid or setgid bits.",
+            );
+        }
+        let options = Options {
+            with_owners,
+            overwrite: plan.overwrite || target.is_empty,
+            restore_devices: plan.options.restore_devices && target.is_root,
+            with_root: target.is_empty,
+        };
+        let surveyed = self.survey(connection, plan, path, &choice, &target, context).await?;
+        let log = context.log.clone();
+        let on_left = move |path: &str, left: Left| match left {
+            Left::Kept => log.line(format!("{path}: {}", left.text())),
+            _ => log.warn(format!("{path}: {}", left.text())),
+        };
+        let mut selection = Selection::new(choice, options, surveyed.existing, on_left);
+        for link in &surveyed.links {
+            selection.expect(link)?;
+        }
+        if plan.options.dry_run {
+            return self.foresee(&plan.backup, selection, context).await;
+        }
+        if plan.overwrite && !target.is_empty {
+            self.read_first(&plan.backup, context).await?;
+        }
+        let whole = self.open_whole(&plan.backup, context).await?;
+        let progress = Arc::new(Mutex::new(Written::default()));
+        let writing = Writing { whole, selection, written: progress.clone() };
+        let restored = match target.flavour {
+            Flavour::Sftp => self.write_over_sftp(connection, plan, path, writing, context).await,
+            flavour => self.write_by_tar(connection, plan, path, (flavour, writing), context).await,
+        };
+        if restored.is_err() {
+            progress.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).tell(path, context);
+        }
+        restored
+    }
+
+    /// Which entries a path stands for, for a download: nothing is in the way of those.
+    pub(crate) async fn choose(&self, backup: &StoredBackup, entries: &[String]) -> Result<Selection> {
+        let choice = Choice::new(entries);
+        let surveying = Surveying::new(choice.clone(), None);
+        let surveyed = self.visit(backup, surveying, Surveying::visit).await?;
+        let links = surveyed.finish()?.links;
+        let mut selection =
+            Selection::new(choice, Options { with_owners: true, ..Options::default() }, None, |_, _| {});
+        for link in &links {
+            selection.expect(link)?;
+        }
+        Ok(selection)
+    }
+
+    /// Makes the target folder, says whether it is empty, and which tar the server has. A dry run makes nothing.
+    async fn prepare(&self, connection: &Connection, path: &str, is_dry: bool, context: &Context) -> Result<Target> {
+        const SCRIPT: &str = r#"
+t=$1
+if [ -d "$t" ]; then
+  # A folder that cannot be listed is not an empty one.
+  if ls -A -- "$t" >/dev/null 2>&1 && [ -z "$(ls -A -- "$t" | head -n 1)" ]; then echo empty; else echo used; fi
+elif [ -e "$t" ] || [ -L "$t" ]; then exit 96
+elif [ -n "$2" ]; then
+  echo empty
+  while [ ! -e "$t" ]; do t=${t%/*}; [ -n "$t" ] || t=/; done
+else mkdir -p -- "$t" || exit 97; echo empty; fi
+[ -w "$t" ] || exit 97
+command -v tar >/dev/null 2>&1 || exit 98
+case $(tar --version 2>&1) in *'GNU tar'*) echo gnu ;; *bsdtar*) echo bsd ;; *) echo other ;; esac
+id -u
+"#;
+        let script = Script::new(SCRIPT, &[path, if is_dry { "dry" } else { "" }]);
+        let answer = remote::ask(connection, &self.settings.remote, context, &script, "").await?;
+        let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+        let words: Vec<&str> = text.lines().collect();
+        match (answer.exit.status, &words[..]) {
+            (Some(96), _) => {
+                Err(EngineError::new(FailureCode::TargetUnwritable, format!("{path} is there, but is no folder.")))
+            }
+            (Some(97), _) => Err(EngineError::new(
+                FailureCode::TargetUnwritable,
+                format!("The SSH user may not write to {path}: {}", answer.stderr.join("; ")),
+            )),
+            (Some(0), [state, flavour, id]) => {
+                let flavour = match *flavour {
+                    "gnu" => Flavour::Gnu,
+                    "bsd" => Flavour::Bsd,
+                    _ => Flavour::Sftp,
+                };
+                Ok(Target { is_empty: *state == "empty", flavour, is_root: *id == "0" })
+            }
+            _ => Err(EngineError::new(FailureCode::ToolMissing, "The server runs no tar for this user.")),
+        }
+    }
+
+    /// Looks through the list of entries: are the chosen ones there, which are further names of others, and what is at
+    /// their places in the target?
+    async fn survey(
+        &self,
+        connection: &Connection,
+        plan: &RestorePlan,
+        path: &str,
+        choice: &Choice,
+        target: &Target,
+        context: &Context,
+    ) -> Result<Surveyed> {
+        if target.is_empty {
+            if choice.is_everything() {
+                return Ok(Surveyed::default());
+            }
+            let surveying = Surveying::new(choice.clone(), None);
+            return self.visit(&plan.backup, surveying, Surveying::visit).await?.finish();
+        }
+        let (sender, receiver) = mpsc::channel(4);
+        let visiting = async {
+            let surveying = Surveying::new(choice.clone(), Some(sender));
+            let mut surveying = self.visit(&plan.backup, surveying, Surveying::visit).await?;
+            let (buffer, sender) = (std::mem::take(&mut surveying.buffer), surveying.sender.take());
+            if let Some(sender) = sender.filter(|_| !buffer.is_empty()) {
+                // Whoever asks the server has failed and says why. Dropping the sender ends the questions.
+                let _gone = sender.send(buffer).await;
+            }
+            Ok::<_, EngineError>(surveying)
+        };
+        let looking = async {
+            match target.flavour {
+                Flavour::Sftp => sftp::occupants(connection, &self.settings.remote, path, receiver, context).await,
+                Flavour::Gnu | Flavour::Bsd => self.occupants(connection, path, receiver, context).await,
+            }
+        };
+        let (surveying, occupants) = tokio::join!(visiting, looking);
+        let (mut surveying, occupants) = (surveying?, occupants?);
+        if occupants.len() != surveying.keys.len() {
+            let message = "The server did not say what is in the target, so nothing was written.";
+            return Err(EngineError::new(FailureCode::RemoteFailed, message));
+        }
+        let mut existing = surveying.existing.take().unwrap_or_default();
+        for (key, occupant) in surveying.keys.drain(..).zip(occupants) {
+            existing.set(key, occupant);
+        }
+        Ok(Surveyed { existing: Some(existing), ..surveying.finish()? })
+    }
+
+    /// Asks the server what is at each of the paths, one letter each.
+    async fn occupants(
+        &self,
+        connection: &Connection,
+        path: &str,
+        mut paths: mpsc::Receiver<Vec<u8>>,
+        context: &Context,
+    ) -> Result<Vec<Occupant>> {
+        const SCRIPT: &str = r#"
+cd -- "$1" || exit 97
+exec xargs -0 sh -c 'for p do
+if [ -L "$p" ]; then printf l; elif [ -d "$p" ]; then printf d; elif [ -e "$p" ]; then printf f; else printf n; fi
+done' sh
+"#;
+        let Process { mut stdin, mut stdout, .. } = Script::new(SCRIPT, &[path]).start(connection).await?;
+        let (stall, cancel) = (self.settings.remote.stall, &context.cancel);
+        let asked = AtomicUsize::new(0);
+        let feeding = async {
+            while let Some(piece) = paths.recv().await {
+                asked.fetch_add(piece.iter().filter(|byte| **byte == 0).count(), Ordering::Relaxed);
+                stdin.write_all(Bytes::from(piece)).await?;
+            }
+            stdin.close().await
+        };
+        let reading = async {
+            let (mut found, mut pace) = (Vec::new(), Pace::patient(stall));
+            while let Some(letters) = pace.next(&mut stdout, cancel).await? {
+                // Whoever answers more than was asked is not the script that asks.
+                if found.len() + letters.len() > asked.load(Ordering::Relaxed) {
+                    let message = "The server answered more than it was asked, so nothing was written.";
+                    return Err(EngineError::new(FailureCode::RemoteFailed, message));
+                }
+                found.extend(letters.iter().map(|letter| match letter {
+                    b'l' => Occupant::Symlink,
+                    b'd' => Occupant::Directory,
+                    b'n' => Occupant::Nothing,
+                    _ => Occupant::File,
+                }));
+            }
+            let exit = remote::end_of(&mut stdout, stall, cancel).await?;
+            if exit.success() {
+                return Ok(found);
+            }
+            let said = remote::lines(stdout.stderr()).join("; ");
+            let message = format!("The server did not say what is in {path}, so nothing was written: {said}");
+            Err(EngineError::new(FailureCode::RemoteFailed, message))
+        };
+        // Why feeding failed, the process says by its end.
+        let (_fed, found) = tokio::join!(feeding, reading);
+        found
+    }
+
+    /// Says what a restore would do.
+    async fn foresee(&self, backup: &StoredBackup, selection: Selection, context: &Context) -> Result<RestoreReport> {
+        let log = context.log.clone();
+        let selection = self
+            .visit(backup, selection, move |selection, entry| {
+                let before = selection.counted().restored;
+                selection.foresee(entry);
+                let restored = selection.counted().restored;
+                if restored > before && restored <= NAMED_ENTRIES {
+                    log.line(format!("{}: would be written", entry.path));
+                }
+                ControlFlow::Continue(())
+            })
+            .await?;
+        let Counted { restored, .. } = selection.counted();
+        if restored > NAMED_ENTRIES {
+            context.log.line(format!("{} further entries would be written", restored - NAMED_ENTRIES));
+        }
+        Ok(RestoreReport { counted: selection.counted(), plain_bytes: 0, is_dry: true })
+    }
+
+    async fn write_by_tar(
+        &self,
+        connection: &Connection,
+        plan: &RestorePlan,
+        path: &str,
+        (flavour, writing): (Flavour, Writing),
+        context: &Context,
+    ) -> Result<RestoreReport> {
+        let Writing { whole, mut selection, written } = writing;
+        let script = extract_script(flavour, !selection.overwrites(), plan, path);
+        let process = script.start(connection).await?;
+        let files = context.progress.clone();
+        let feeding = Feeding { process, login: String::new(), finish: self.settings.remote.stall };
+        let Fed { made, exit, lines, plain_bytes } = self
+            .feed(connection, feeding, whole, &plan.backup, context, move |plain, out| {
+                let mut on_member = |path: &[u8]| {
+                    files.add_file();
+                    note(&written, path);
+                };
+                forward(plain, &mut selection, &mut on_member, out)?;
+                Ok(selection.counted())
+            })
+            .await?;
+        judge(&exit, &lines, context)?;
+        let counted = made.ok_or_else(|| EngineError::new(FailureCode::RemoteFailed, "tar took no more."))?;
+        Ok(RestoreReport { counted, plain_bytes, is_dry: false })
+    }
+
+    async fn write_over_sftp(
+        &self,
+        connection: &Connection,
+        plan: &RestorePlan,
+        path: &str,
+        writing: Writing,
+        context: &Context,
+    ) -> Result<RestoreReport> {
+        let Writing { mut whole, mut selection, written } = writing;
+        let mut client = sftp::open(connection, &self.settings.remote, context).await?;
+        context.log.line("The server's tar is not one we know; writing over SFTP.");
+        sftp::prepare_target(&mut client, path).await?;
+        let (backup, context) = (plan.backup.clone(), context.clone());
+        let (root, runtime) = (path.to_owned(), Handle::current());
+        let (overwrite, no_owner) = (selection.overwrites(), plan.options.no_owner);
+        crate::stored::on_thread(move || {
+            let mut target = SftpTarget::new(client, &root, (overwrite, no_owner), runtime, &context);
+            let mut on_member = |path: &[u8]| {
+                context.progress.add_file();
+                note(&written, path);
+            };
+            unpack(&mut whole.plain, &mut selection, &mut on_member, &mut target)?;
+            let plain_bytes = whole.plain.bytes;
+            whole.finish(&backup)?;
+            Ok(RestoreReport { counted: selection.counted(), plain_bytes, is_dry: false })
+        })
+        .await
+    }
+}
+
+/// What a restore of files works with.
+struct Writing {
+    whole: Whole,
+    selection: Selection,
+    written: Arc<Mutex<Written>>,
+}
+
+/// What has gone to the server so far.
+#[derive(Debug, Default)]
+struct Written {
+    entries: u64,
+    last: String,
+}
+
+fn note(written: &Mutex<Written>, path: &[u8]) {
+    let mut written = written.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    written.entries += 1;
+    written.last = holdfast_core::backup::name_text(path);
+}
+
+impl Written {
+    fn tell(&self, path: &str, context: &Context) {
+        match self.entries {
+            0 => context.log.line(format!("Nothing was written to {path}.")),
+            entries => context.log.warn(format!(
+                "Up to {entries} entries were written to {path} before the restore ended; the last one sent was {}, \
+                 and what was sent shortly before it may be incomplete.",
+                self.last
+            )),
+        }
+    }
+}
+
+/// Looks through the entries of a backup.
+struct Surveying {
+    choice: Choice,
+    found: HashSet<String>,
+    links: Vec<Entry>,
+    existing: Option<Existing>,
+    asked: HashSet<u64>,
+    keys: Vec<u64>,
+    buffer: Vec<u8>,
+    sender: Option<mpsc::Sender<Vec<u8>>>,
+}
+
+/// What looking through the entries gave.
+#[derive(Default)]
+struct Surveyed {
+    links: Vec<Entry>,
+    existing: Option<Existing>,
+}
+
+const QUESTION_BYTES: usize = 64 * 1024;
+
+impl Surveying {
+    fn new(choice: Choice, sender: Option<mpsc::Sender<Vec<u8>>>) -> Self {
+        let existing = sender.is_some().then(Existing::default);
+        let (found, asked) = (HashSet::new(), HashSet::new());
+        Self { choice, found, links: Vec::new(), existing, asked, keys: Vec::new(), buffer: Vec::new(), sender }
+    }
+
+    fn visit(&mut self, entry: &Entry) -> ControlFlow<()> {
+        if !self.choice.is_everything() {
+            let Some(wanted) = self.choice.covering(&entry.path) else { return ControlFlow::Continue(()) };
+            if !self.found.contains(wanted) {
+                self.found.insert(wanted.to_owned());
+            }
+        }
+        if entry.kind == EntryKind::Hardlink {
+            self.links.push(entry.clone());
+        }
+        if self.existing.is_some() {
+            for above in ancestors(&entry.path) {
+                self.ask(above);
+            }
+            self.ask(&entry.path);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn ask(&mut self, path: &str) {
+        let Some(existing) = &self.existing else { return };
+        let key = existing.key(path);
+        if !self.asked.insert(key) {
+            return;
+        }
+        self.keys.push(key);
+        self.buffer.extend(b"./");
+        self.buffer.extend(name_bytes(path));
+        self.buffer.push(0);
+        if self.buffer.len() >= QUESTION_BYTES {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        let buffer = std::mem::take(&mut self.buffer);
+        if let Some(sender) = self.sender.as_ref().filter(|_| !buffer.is_empty()) {
+            // Whoever asks the server has failed and says why.
+            let _gone = sender.blocking_send(buffer);
+        }
+    }
+
+    fn finish(self) -> Result<Surveyed> {
+        match self.choice.first_missing(&self.found) {
+            Some(missing) => Err(EngineError::new(
+                FailureCode::EntryMissing,
+                format!("There is no {missing} in this backup; nothing was restored."),
+            )),
+            None => Ok(Surveyed { links: self.links, existing: None }),
+        }
+    }
+}
+
+fn extract_script(flavour: Flavour, keeps: bool, plan: &RestorePlan, path: &str) -> Script {
+    const GNU: &str = r#"
+cd -- "$1" || exit 97; shift
+v=$(tar --version 2>&1); x=
+case $v in *'GNU tar'*)
+  a=${v#*GNU tar) }; b=${a#*.}; a=${a%%.*}; b=${b%%[!0-9]*}
+  { [ "$a" -gt 1 ] || [ "$b" -ge 27 ]; } 2>/dev/null && x='--acls --xattrs --xattrs-include=*' ;;
+esac
+set -f
+exec tar --extract --file=- --preserve-permissions --delay-directory-restore --warning=no-timestamp \
+  --warning=no-unknown-keyword $x "$@"
+"#;
+    const BSD: &str = "cd -- \"$1\" || exit 97; shift\nexec tar -x -p -f - \"$@\"\n";
+    let (script, keep): (&str, &[&str]) = match flavour {
+        Flavour::Bsd => (BSD, &["-k"]),
+        Flavour::Gnu | Flavour::Sftp => (GNU, &["--skip-old-files", "--warning=existing-file"]),
+    };
+    let mut words = vec![path];
+    if keeps {
+        words.extend(keep);
+    }
+    if plan.options.no_owner {
+        words.push("--no-same-owner");
+    }
+    if plan.options.numeric_owner {
+        words.push("--numeric-owner");
+    }
+    Script::new(script, &words)
+}
+
+fn judge(exit: &Exit, lines: &[String], context: &Context) -> Result<()> {
+    for line in lines.iter().filter(|line| !line.contains("previous errors")) {
+        // Folders that are there are no surprise.
+        if line.contains("skipping existing file") {
+            context.log.line(line.replace("skipping existing file", "exists already and was kept"));
+        } else {
+            context.log.warn(line);
+        }
+    }
+    if exit.success() {
+        return Ok(());
+    }
+    let said = lines.first().map(|line| format!(": {line}")).unwrap_or_default();
+    let says = |signs: &[&str]| lines.iter().any(|line| signs.iter().any(|sign| line.contains(sign)));
+    let code = if says(&["No space left", "Disk quota exceeded", "Wrote only"]) {
+        FailureCode::TargetFull
+    } else if says(&["Permission denied", "Cannot ", "Read-only"]) {
+        FailureCode::TargetUnwritable
+    } else {
+        FailureCode::RemoteFailed
+    };
+    Err(EngineError::new(code, format!("tar {}{said}", ended(exit))))
+}

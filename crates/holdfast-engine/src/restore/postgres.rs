@@ -1,0 +1,346 @@
+//! Dumps back into PostgreSQL. Everything is restored into fresh databases beside those that are there; names are
+//! swapped at the end, in one transaction.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::time::Duration;
+
+use holdfast_core::random;
+use holdfast_core::run::FailureCode;
+use holdfast_core::task::DatabaseEngine;
+use tokio_util::sync::CancellationToken;
+
+use super::feed::Feeding;
+use crate::Engine;
+use crate::context::Context;
+use crate::error::{EngineError, Result, classify};
+use crate::plan::{RestorePlan, RestoreReport};
+use crate::postgres::globals::sql::{create_database_sql, finish_database_sql};
+use crate::postgres::globals::{DatabaseFacts, Name};
+use crate::postgres::quoting::{identifier, text};
+use crate::remote::{self, Script, ended};
+use crate::source::cluster::ask_database;
+use crate::source::database::{self, Login, pg_name, postgres};
+use crate::ssh::Connection;
+
+/// Statements run by `psql` are our own alone; what came from a server is only ever read by `pg_restore`, which has no
+/// commands of its own.
+const RESTORE: &str = "command -v pg_restore >/dev/null 2>&1 || exit 98\n\
+    d=$1; shift\nexec pg_restore --no-password --exit-on-error --single-transaction --dbname=\"$d\" \"$@\"";
+
+/// How long taking away what a failed restore made may take.
+pub(super) const CLEANING_UP: Duration = Duration::from_secs(20);
+
+/// One restore into a server: how to reach it, and as whom.
+pub(super) struct Session<'a> {
+    pub engine: &'a Engine,
+    pub connection: &'a Connection,
+    pub plan: &'a RestorePlan,
+    pub login: &'a Login,
+    pub context: &'a Context,
+}
+
+/// A database that is whole under a name of its own, and the name that it is for.
+pub(super) struct Fresh {
+    pub fresh: Name,
+    pub target: Name,
+    pub replaces: bool,
+}
+
+impl Engine {
+    pub(super) async fn restore_postgres(
+        &self,
+        connection: &Connection,
+        plan: &RestorePlan,
+        name: &str,
+        login: &Login,
+        context: &Context,
+    ) -> Result<RestoreReport> {
+        let session = Session { engine: self, connection, plan, login, context };
+        let facts = self.manifest(&plan.backup).await?.and_then(|manifest| manifest.postgres).map(|facts| *facts);
+        let there = ask_database(connection, name, login, &self.settings.remote, context).await?;
+        let objects = match there {
+            Some(_) => session.count_objects(name).await?,
+            None => 0,
+        };
+        if objects > 0 && !plan.overwrite {
+            return Err(super::not_empty(name));
+        }
+        self.read_first(&plan.backup, context).await?;
+        if !plan.options.no_owner {
+            let dump = self.describe_dump(&plan.backup, context).await?;
+            let told = facts.iter().flat_map(|facts| facts.roles.iter().chain([&facts.owner]));
+            let told = told.map(|role| role.as_str().to_owned());
+            session.check_roles(dump.owners.into_iter().chain(told).collect()).await?;
+        }
+        if plan.options.dry_run {
+            context.log.line(match (&there, objects) {
+                (None, _) => format!("The database {name} would be made."),
+                (Some(_), 0) => format!("The database {name} is empty and would be filled."),
+                (Some(_), _) => format!("The database {name} with its {objects} objects would be replaced."),
+            });
+            return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
+        }
+        if there.is_some() && !plan.overwrite {
+            // An empty database that somebody made for this: one transaction fills it or leaves it as it is.
+            return session.fill(name).await;
+        }
+        // Without a word about the original, the one that is replaced says how a database is made here.
+        let model = facts.or_else(|| there.clone());
+        let target = name_of(name)?;
+        let fresh = session.make_fresh(model.as_ref()).await?;
+        let made = Fresh { fresh, target, replaces: there.is_some() };
+        let report = async {
+            let report = session.fill(made.fresh.as_str()).await?;
+            if let Some(model) = &model {
+                session.finish(model, &made.fresh).await?;
+            }
+            session.swap(std::slice::from_ref(&made)).await?;
+            Ok::<_, EngineError>(report)
+        };
+        match report.await {
+            Ok(report) => Ok(report),
+            Err(error) => {
+                session.drop_own(&made.fresh).await;
+                let unchanged =
+                    if made.replaces { format!(" The database {name} was not changed.") } else { String::new() };
+                Err(EngineError::new(error.code, format!("{}{unchanged}", error.message)))
+            }
+        }
+    }
+}
+
+pub(super) fn name_of(name: &str) -> Result<Name> {
+    Name::try_from(name.to_owned()).map_err(|text| EngineError::new(FailureCode::DatabaseMissing, text))
+}
+
+impl Session<'_> {
+    /// One question, its answer as text. No secret may be in it: it is an argument of a process.
+    pub(super) async fn query(&self, database: &str, sql: &str) -> Result<String> {
+        let settings = &self.engine.settings.remote;
+        let engine = DatabaseEngine::Postgresql;
+        let answer =
+            database::query(self.connection, engine, database, sql, self.login, settings, self.context).await?;
+        if !answer.exit.success() {
+            return Err(database::explain("psql", &answer.exit, &answer.stderr, self.context));
+        }
+        Ok(String::from_utf8_lossy(&answer.stdout).trim().to_owned())
+    }
+
+    /// Statements of ours, one after the other; the first that fails ends them. They travel on standard input.
+    pub(super) async fn run(&self, database: &str, statements: &[String]) -> Result<()> {
+        const SCRIPT: &str = "command -v psql >/dev/null 2>&1 || exit 98\nPGCLIENTENCODING=UTF8; export PGCLIENTENCODING\n\
+            exec psql --no-psqlrc --no-password --quiet --output=/dev/null --set=ON_ERROR_STOP=1 --dbname=\"$1\" --file=-";
+        if statements.is_empty() {
+            return Ok(());
+        }
+        let script = postgres(SCRIPT, &[&pg_name(database)]);
+        let input = format!("{}{}\n", self.login.lines(DatabaseEngine::Postgresql), statements.join("\n"));
+        let settings = remote::RemoteSettings {
+            answer: self.engine.settings.remote.finish,
+            ..self.engine.settings.remote.clone()
+        };
+        let answer = remote::ask(self.connection, &settings, self.context, &script, &input).await?;
+        match answer.exit.success() {
+            true => Ok(()),
+            false => Err(database::explain("psql", &answer.exit, &answer.stderr, self.context)),
+        }
+    }
+
+    pub(super) async fn version(&self) -> Result<u32> {
+        let told = self.query("postgres", "SHOW server_version_num").await?;
+        let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server did not say which version it is.");
+        told.parse().map_err(|_| unclear())
+    }
+
+    /// What a database has that a new one has not.
+    async fn count_objects(&self, name: &str) -> Result<u64> {
+        const OBJECTS: &str = "SELECT (SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+            WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema') + \
+            (SELECT count(*) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
+            WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema') + \
+            (SELECT count(*) FROM pg_largeobject_metadata)";
+        let told = self.query(name, OBJECTS).await?;
+        let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server did not say what the database holds.");
+        told.parse().map_err(|_| unclear())
+    }
+
+    /// Owners that are missing are named before anything starts.
+    async fn check_roles(&self, needed: BTreeSet<String>) -> Result<()> {
+        let sql = "SELECT coalesce(json_agg(rolname), '[]') FROM pg_roles";
+        let told = self.query("postgres", sql).await?;
+        let there: BTreeSet<String> = serde_json::from_str(&told).map_err(EngineError::internal)?;
+        let missing: Vec<&str> = needed.difference(&there).map(String::as_str).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let message = format!("This server has no roles named {}; nothing was changed.", missing.join(", "));
+        Err(EngineError::new(FailureCode::RolesMissing, message))
+    }
+
+    /// An empty database like the one that was backed up.
+    pub(super) async fn make_fresh(&self, model: Option<&DatabaseFacts>) -> Result<Name> {
+        let fresh = name_of(&format!("holdfast_restore_{}", random::hex(&random::bytes::<8>())))?;
+        let plain = format!("CREATE DATABASE {} TEMPLATE template0;", identifier(&fresh));
+        let Some(model) = model else {
+            self.run("postgres", &[plain]).await?;
+            return Ok(fresh);
+        };
+        let like_it = create_database_sql(model, &fresh, self.version().await?);
+        let made = match like_it {
+            Ok(sql) => self.run("postgres", &[sql]).await.map_err(|error| error.message),
+            Err(reason) => Err(reason),
+        };
+        if let Err(reason) = made {
+            // A locale that this server does not have must not keep anybody from their data.
+            self.context
+                .log
+                .warn(format!("The database cannot be made as it was ({reason}); it gets this server's locale."));
+            let encoding = text(model.encoding.as_str());
+            let plain = format!("CREATE DATABASE {} TEMPLATE template0 ENCODING {encoding};", identifier(&fresh));
+            self.run("postgres", &[plain]).await?;
+        }
+        Ok(fresh)
+    }
+
+    /// Restores the backup's one dump into a database, whole or not at all.
+    async fn fill(&self, database: &str) -> Result<RestoreReport> {
+        let Self { engine, connection, plan, login, context } = *self;
+        let whole = engine.open_whole(&plan.backup, context).await?;
+        let process = self.restore_script(database).start(connection).await?;
+        let feeding =
+            Feeding { process, login: login.lines(DatabaseEngine::Postgresql), finish: engine.settings.remote.finish };
+        let fed = engine
+            .feed(connection, feeding, whole, &plan.backup, context, |plain, out| {
+                let copied = io::copy(plain, out);
+                copied.map(drop).map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))
+            })
+            .await?;
+        self.judge(&fed.exit, &fed.lines)?;
+        Ok(RestoreReport { plain_bytes: fed.plain_bytes, ..RestoreReport::default() })
+    }
+
+    pub(super) fn restore_script(&self, database: &str) -> Script {
+        let name = pg_name(database);
+        let mut words = vec![name.as_str()];
+        if self.plan.options.no_owner {
+            words.extend(["--no-owner", "--no-privileges"]);
+        }
+        postgres(RESTORE, &words)
+    }
+
+    pub(super) fn judge(&self, exit: &crate::ssh::Exit, lines: &[String]) -> Result<()> {
+        if exit.success() {
+            lines.iter().for_each(|line| self.context.log.warn(line));
+            return Ok(());
+        }
+        let missing = lines.iter().find(|line| line.contains("role \"") && line.contains("does not exist"));
+        match missing {
+            Some(line) => {
+                lines.iter().for_each(|line| self.context.log.line(line));
+                Err(EngineError::new(FailureCode::RolesMissing, format!("pg_restore {}: {line}", ended(exit))))
+            }
+            None => Err(database::explain("pg_restore", exit, lines, self.context)),
+        }
+    }
+
+    /// Owner, rights, settings and limits of the original.
+    pub(super) async fn finish(&self, model: &DatabaseFacts, fresh: &Name) -> Result<()> {
+        self.run("postgres", &finish_database_sql(model, fresh, !self.plan.options.no_owner)).await
+    }
+
+    /// Puts fresh databases in the places of those that are there, all of them or none; the old ones go last.
+    pub(super) async fn swap(&self, all: &[Fresh]) -> Result<()> {
+        if all.iter().all(|one| !one.replaces) {
+            let renamed: Vec<String> = all.iter().map(|one| rename_sql(&one.fresh, &one.target)).collect();
+            return self.run("postgres", &renamed).await;
+        }
+        // A database of its own to be connected to: any other may be one of those that change places.
+        let from = name_of(&format!("holdfast_swap_{}", random::hex(&random::bytes::<8>())))?;
+        self.run("template1", &[format!("CREATE DATABASE {} TEMPLATE template0;", identifier(&from))]).await?;
+        let swapped = self.swap_from(from.as_str(), all).await;
+        if let Err(error) = self.run("postgres", &[drop_sql(&from)]).await {
+            self.context.log.warn(format!("The database {from} was left behind: {}", error.message));
+        }
+        swapped
+    }
+
+    async fn swap_from(&self, from: &str, all: &[Fresh]) -> Result<()> {
+        let replaced: Vec<&Fresh> = all.iter().filter(|one| one.replaces).collect();
+        // Nobody may come in any more, whoever is in goes out, and then their names change in one transaction.
+        let closing = replaced.iter().map(|one| allow_sql(&one.target, false));
+        self.run(from, &closing.collect::<Vec<_>>()).await?;
+        let mut statements: Vec<String> = replaced.iter().flat_map(|one| end_sessions_sql(&one.target)).collect();
+        statements.push("BEGIN;".to_owned());
+        let mut old = Vec::new();
+        for one in all {
+            if one.replaces {
+                let aside = name_of(&format!("holdfast_old_{}", random::hex(&random::bytes::<8>())))?;
+                statements.push(rename_sql(&one.target, &aside));
+                old.push(aside);
+            }
+            statements.push(rename_sql(&one.fresh, &one.target));
+        }
+        statements.push("COMMIT;".to_owned());
+        if let Err(error) = self.run(from, &statements).await {
+            let opening: Vec<String> = replaced.iter().map(|one| allow_sql(&one.target, true)).collect();
+            if let Err(second) = self.run(from, &opening).await {
+                self.context.log.warn(format!("Connections may still be closed: {}", second.message));
+            }
+            return Err(error);
+        }
+        for name in &old {
+            let away = [template_sql(name), drop_sql(name)];
+            if let Err(error) = self.run(from, &away).await {
+                self.context.log.warn(format!("The old database was left behind as {name}: {}", error.message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes away what this restore made itself.
+    pub(super) async fn drop_own(&self, name: &Name) {
+        // Also when somebody stopped the run: what it made goes with it, unless the server takes too long for that.
+        let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
+        let session = Session { context: &context, ..*self };
+        let dropping = async {
+            let _may_be_none = session.run("postgres", &[template_sql(name)]).await;
+            session.run("postgres", &[drop_sql(name)]).await
+        };
+        if !matches!(tokio::time::timeout(CLEANING_UP, dropping).await, Ok(Ok(()))) {
+            context.log.warn(format!("The database {name} was left behind on the server."));
+        }
+    }
+}
+
+fn template_sql(name: &Name) -> String {
+    format!("ALTER DATABASE {} IS_TEMPLATE false;", identifier(name))
+}
+
+fn drop_sql(name: &Name) -> String {
+    format!("DROP DATABASE IF EXISTS {};", identifier(name))
+}
+
+fn rename_sql(from: &Name, to: &Name) -> String {
+    format!("ALTER DATABASE {} RENAME TO {};", identifier(from), identifier(to))
+}
+
+fn allow_sql(name: &Name, is_allowed: bool) -> String {
+    format!("ALTER DATABASE {} ALLOW_CONNECTIONS {is_allowed};", identifier(name))
+}
+
+/// Ends the sessions of a database, and waits until they have ended.
+pub(super) fn end_sessions_sql(name: &Name) -> [String; 2] {
+    let name = text(name.as_str());
+    let waiting = format!(
+        "BEGIN FOR i IN 1..100 LOOP PERFORM pg_stat_clear_snapshot(); \
+         EXIT WHEN NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = {name}); PERFORM pg_sleep(0.1); \
+         END LOOP; END"
+    );
+    [
+        format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = {name} AND pid <> pg_backend_pid();"
+        ),
+        format!("DO {};", text(&waiting)),
+    ]
+}

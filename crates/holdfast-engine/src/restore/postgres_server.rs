@@ -1,0 +1,355 @@
+//! Whole PostgreSQL servers back onto a server: roles from data, each database into a fresh one, and all names swapped
+//! at once. Dumps in SQL, as the first release stored them, go through `psql` after they were checked whole.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read as _};
+
+use bytes::Bytes;
+use holdfast_core::run::FailureCode;
+use holdfast_core::task::DatabaseEngine;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::feed::Feeding;
+use super::postgres::{Fresh, Session, end_sessions_sql, name_of};
+use crate::Engine;
+use crate::archive::cluster::{self, ClusterReader};
+use crate::context::Context;
+use crate::error::{EngineError, Result, classify};
+use crate::plan::{RestorePlan, RestoreReport, StoredBackup};
+use crate::postgres::cluster_dump::{self, CheckError, ClusterDump, Filter, FilterOptions};
+use crate::postgres::globals::{Globals, Name, sql};
+use crate::postgres::quoting::identifier;
+use crate::postgres::{DumpFacts, describe_dump};
+use crate::remote::{Pace, end_of, lines, stalled};
+use crate::source::database::{self, Login, pg_name, postgres};
+use crate::ssh::{Connection, Process};
+use crate::stored::on_thread;
+
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// What the reading thread sends of the dumps.
+enum Piece {
+    Begin(usize),
+    Data(Bytes),
+    End,
+}
+
+impl Engine {
+    /// What the dump of one database holds; the whole backup is read for it.
+    pub(super) async fn describe_dump(&self, backup: &StoredBackup, context: &Context) -> Result<DumpFacts> {
+        let mut whole = self.open_whole(backup, context).await?;
+        let described = on_thread(move || {
+            describe_dump(&mut whole.plain)
+                .map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))
+        });
+        described.await
+    }
+
+    pub(super) async fn restore_postgres_server(
+        &self,
+        connection: &Connection,
+        plan: &RestorePlan,
+        login: &Login,
+        context: &Context,
+    ) -> Result<RestoreReport> {
+        let session = Session { engine: self, connection, plan, login, context };
+        context.log.line("Reading the whole backup before anything is changed.");
+        let (globals, dumps) = self.read_server(&plan.backup, context).await?;
+        let there = session.names("SELECT coalesce(json_agg(datname), '[]') FROM pg_database").await?;
+        let roles = session.names("SELECT coalesce(json_agg(rolname), '[]') FROM pg_roles").await?;
+        // Every server has these; unless they hold something, there is nothing to restore.
+        let is_wanted = |index: usize, facts: &DumpFacts| {
+            let name = globals.databases[index].name.as_str();
+            facts.has_objects || !matches!(name, "postgres" | "template1")
+        };
+        let wanted: Vec<usize> =
+            dumps.iter().filter(|(index, facts)| is_wanted(*index, facts)).map(|(index, _)| *index).collect();
+        session.tell(&globals, &wanted, &there, &roles);
+        if plan.options.dry_run {
+            return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
+        }
+        let version = session.version().await?;
+        if !plan.options.no_owner {
+            let new = globals.roles.iter().filter(|role| !roles.contains(role.name.as_str()));
+            let create = new.clone().map(sql::create_role_sql);
+            let statements: Vec<String> = create.chain(new.map(sql::alter_role_sql)).collect();
+            session.run("postgres", &statements).await?;
+        }
+        let mut fresh = Vec::new();
+        let restored = async {
+            let report = session.fill_all(&globals, &wanted, &there, &mut fresh).await?;
+            for one in &fresh {
+                let model = globals.databases.iter().find(|facts| facts.name == one.target);
+                if let Some(model) = model {
+                    session.finish(model, &one.fresh).await?;
+                }
+            }
+            session.swap(&fresh).await?;
+            Ok(report)
+        };
+        match restored.await {
+            Ok(report) => {
+                if !plan.options.no_owner {
+                    session.restore_roles(&globals, version).await?;
+                }
+                // Databases that every server has keep their contents, and get back who may do what with them.
+                for facts in globals.databases.iter().filter(|facts| there.contains(facts.name.as_str())) {
+                    if !fresh.iter().any(|one| one.target == facts.name) && facts.allows_connections {
+                        session.finish(facts, &facts.name).await?;
+                    }
+                }
+                Ok(report)
+            }
+            Err(error) => {
+                for one in &fresh {
+                    session.drop_own(&one.fresh).await;
+                }
+                let error: EngineError = error;
+                Err(EngineError::new(error.code, format!("{} No database was changed.", error.message)))
+            }
+        }
+    }
+
+    /// Reads a server's archive to its end, with both hashes.
+    async fn read_server(
+        &self,
+        backup: &StoredBackup,
+        context: &Context,
+    ) -> Result<(Globals, Vec<(usize, DumpFacts)>)> {
+        let quiet = Context { progress: std::sync::Arc::default(), ..context.clone() };
+        let mut whole = self.open_whole(backup, &quiet).await?;
+        let backup = backup.clone();
+        on_thread(move || {
+            let described = cluster::describe(&mut whole.plain)
+                .map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))?;
+            whole.finish(&backup)?;
+            Ok(described)
+        })
+        .await
+    }
+
+    /// A dump of all databases in SQL. Nothing runs before the whole of it was read and every statement is one that
+    /// `pg_dumpall` writes.
+    pub(super) async fn restore_cluster_dump(
+        &self,
+        connection: &Connection,
+        plan: &RestorePlan,
+        login: &Login,
+        context: &Context,
+    ) -> Result<RestoreReport> {
+        let session = Session { engine: self, connection, plan, login, context };
+        context.log.line("Reading and checking the whole dump before anything is changed.");
+        let dump = self.check_cluster_dump(&plan.backup, context).await?;
+        let there = session.names("SELECT coalesce(json_agg(datname), '[]') FROM pg_database").await?;
+        let roles = session.names("SELECT coalesce(json_agg(rolname), '[]') FROM pg_roles").await?;
+        for name in &dump.dropped_databases {
+            let fate = if there.contains(name) { "is replaced" } else { "is made" };
+            context.log.line(format!("Database {name}: {fate}."));
+        }
+        for name in &dump.tablespaces {
+            context.log.warn(format!("The tablespace {name} needs its folder on the server."));
+        }
+        if plan.options.dry_run {
+            return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
+        }
+        session.clear_for(&dump, &there).await?;
+        let knows_restrict = session.query("postgres", "SELECT 1").await.is_ok() && session.knows_restrict().await;
+        let script = "command -v psql >/dev/null 2>&1 || exit 98\nunset PGCLIENTENCODING\n\
+            exec psql --no-psqlrc --no-password --quiet --output=/dev/null --set=ON_ERROR_STOP=1 --dbname=\"$1\" --file=-";
+        let whole = self.open_whole(&plan.backup, context).await?;
+        let process = postgres(script, &[&pg_name("postgres")]).start(connection).await?;
+        let feeding =
+            Feeding { process, login: login.lines(DatabaseEngine::Postgresql), finish: self.settings.remote.finish };
+        let options = FilterOptions { existing_roles: roles, without_restrict: !knows_restrict };
+        let fed = self
+            .feed(connection, feeding, whole, &plan.backup, context, move |plain, out| {
+                let copied = io::copy(&mut Filter::new(plain, options), out);
+                copied.map(drop).map_err(|error| classify(&error, FailureCode::HostileArchive, "The dump was refused"))
+            })
+            .await?;
+        if !fed.exit.success() {
+            return Err(database::explain("psql", &fed.exit, &fed.lines, context));
+        }
+        fed.lines.iter().for_each(|line| context.log.line(line));
+        Ok(RestoreReport { plain_bytes: fed.plain_bytes, ..RestoreReport::default() })
+    }
+
+    async fn check_cluster_dump(&self, backup: &StoredBackup, context: &Context) -> Result<ClusterDump> {
+        const BY_HAND: &str = "If you trust the server that this backup came from, restore it by hand: download it, \
+            decompress it with zstd, and feed it to psql.";
+        let quiet = Context { progress: std::sync::Arc::default(), ..context.clone() };
+        let mut whole = self.open_whole(backup, &quiet).await?;
+        let backup = backup.clone();
+        let dump = on_thread(move || {
+            let checked = cluster_dump::check(&mut whole.plain).map_err(|error| match error {
+                CheckError::Refused(refused) => {
+                    EngineError::new(FailureCode::HostileArchive, format!("{refused} {BY_HAND}"))
+                }
+                CheckError::Read(error) => classify(&error, FailureCode::Corrupt, "This backup is damaged"),
+            })?;
+            whole.finish(&backup)?;
+            Ok(checked)
+        })
+        .await?;
+        if dump.is_complete { Ok(dump) } else { Err(EngineError::corrupt("The dump stops before its end.")) }
+    }
+}
+
+impl Session<'_> {
+    async fn names(&self, sql: &str) -> Result<BTreeSet<String>> {
+        let told = self.query("postgres", sql).await?;
+        serde_json::from_str(&told).map_err(EngineError::internal)
+    }
+
+    /// Whether the `psql` there takes the command that guards newer dumps.
+    async fn knows_restrict(&self) -> bool {
+        self.run("postgres", &["\\restrict holdfast\n\\unrestrict holdfast".to_owned()]).await.is_ok()
+    }
+
+    /// Databases that the dump drops must have no sessions and be no templates, or it would stop half-way.
+    async fn clear_for(&self, dump: &ClusterDump, there: &BTreeSet<String>) -> Result<()> {
+        let mut statements = Vec::new();
+        for name in dump.dropped_databases.intersection(there) {
+            let name = name_of(name)?;
+            statements.push(format!("ALTER DATABASE {} IS_TEMPLATE false;", identifier(&name)));
+            statements.extend(end_sessions_sql(&name));
+        }
+        self.run("postgres", &statements).await
+    }
+
+    fn tell(&self, globals: &Globals, wanted: &[usize], there: &BTreeSet<String>, roles: &BTreeSet<String>) {
+        let verb = if self.plan.options.dry_run { "would be" } else { "will be" };
+        for facts in wanted.iter().map(|index| &globals.databases[*index]) {
+            let fate = if there.contains(facts.name.as_str()) { "replaced" } else { "made" };
+            self.context.log.line(format!("The database {} {verb} {fate}.", facts.name));
+        }
+        if !self.plan.options.no_owner {
+            let new = globals.roles.iter().filter(|role| !roles.contains(role.name.as_str())).count();
+            self.context.log.line(format!("{new} roles {verb} made, {} {verb} set as they were.", globals.roles.len()));
+        }
+        for warning in globals.warnings() {
+            self.context.log.warn(warning);
+        }
+    }
+
+    /// Roles that were there get back what they were, and all their memberships and settings.
+    async fn restore_roles(&self, globals: &Globals, version: u32) -> Result<()> {
+        let roles = globals.roles.iter().map(sql::alter_role_sql);
+        let comments = globals.roles.iter().filter_map(sql::comment_on_role_sql);
+        let memberships = globals.memberships.iter().map(|one| sql::membership_sql(one, version));
+        let settings = globals.settings.iter().map(sql::setting_sql);
+        // The role that is connected comes last: a new password of its own must not end this.
+        let statements: Vec<String> = memberships.chain(settings).chain(comments).chain(roles).collect();
+        self.run("postgres", &statements).await
+    }
+
+    /// Restores each dump into a fresh database, in the order they have in the archive.
+    async fn fill_all(
+        &self,
+        globals: &Globals,
+        wanted: &[usize],
+        there: &BTreeSet<String>,
+        fresh: &mut Vec<Fresh>,
+    ) -> Result<RestoreReport> {
+        let mut whole = self.engine.open_whole(&self.plan.backup, self.context).await?;
+        let (sender, mut pieces) = mpsc::channel::<Piece>(8);
+        let (backup, names) = (self.plan.backup.clone(), wanted.to_vec());
+        let reading = tokio::task::spawn_blocking(move || {
+            let sent = send_dumps(&mut whole.plain, &names, &sender);
+            sent.map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))?;
+            let plain_bytes = whole.plain.bytes;
+            whole.finish(&backup)?;
+            Ok::<u64, EngineError>(plain_bytes)
+        });
+        while let Some(piece) = pieces.recv().await {
+            let Piece::Begin(index) = piece else { continue };
+            let facts = &globals.databases[index];
+            self.context.log.line(format!("Restoring {}.", facts.name));
+            let name = self.make_fresh(Some(facts)).await?;
+            let replaces = there.contains(facts.name.as_str());
+            fresh.push(Fresh { fresh: name.clone(), target: facts.name.clone(), replaces });
+            self.fill_one(&name, &mut pieces).await?;
+        }
+        let plain_bytes = reading.await.map_err(EngineError::internal)??;
+        Ok(RestoreReport { plain_bytes, ..RestoreReport::default() })
+    }
+
+    async fn fill_one(&self, name: &Name, pieces: &mut mpsc::Receiver<Piece>) -> Result<()> {
+        let settings = &self.engine.settings.remote;
+        let cancel = &self.context.cancel;
+        let process = self.restore_script(name.as_str()).start(self.connection).await?;
+        let Process { mut stdin, mut stdout, control } = process;
+        let all_fed = CancellationToken::new();
+        let feeding = async {
+            let mut pace = Pace::new(settings.stall);
+            let login = self.login.lines(DatabaseEngine::Postgresql);
+            let mut is_taking = stdin.write_all(Bytes::from(login)).await.is_ok();
+            loop {
+                match pieces.recv().await {
+                    Some(Piece::Data(data)) if is_taking => {
+                        let length = data.len();
+                        // A process that takes no more says why by its end; the rest of its dump is passed over.
+                        is_taking = pace.wait(cancel, |_| length, stdin.write_all(data)).await?.is_ok();
+                    }
+                    Some(Piece::Data(_)) => {}
+                    Some(Piece::Begin(_)) | None => return Err(EngineError::internal("a dump without an end")),
+                    Some(Piece::End) => {
+                        let _gone = stdin.close().await;
+                        all_fed.cancel();
+                        return Ok(());
+                    }
+                }
+            }
+        };
+        // Drained all the while: a full pipe there would stop the process. After the last byte it has its time, no more.
+        let draining = async { while stdout.next().await.is_some() {} };
+        let fed = tokio::select! {
+            fed = async { tokio::join!(feeding, draining).0 } => fed,
+            () = cancel.cancelled() => Err(EngineError::cancelled()),
+            () = async { all_fed.cancelled().await; tokio::time::sleep(settings.finish).await } => {
+                Err(stalled(settings.finish))
+            }
+        };
+        let exit = match fed {
+            Ok(()) => end_of(&mut stdout, settings.finish, cancel).await,
+            Err(error) => Err(error),
+        };
+        match exit {
+            Ok(exit) => self.judge(&exit, &lines(stdout.stderr())),
+            Err(error) => {
+                crate::remote::stop(self.connection, &control, stdout.process_id(), self.context).await;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Sends the wanted dumps, each with a beginning and an end.
+fn send_dumps(plain: &mut dyn io::Read, wanted: &[usize], sender: &mpsc::Sender<Piece>) -> io::Result<()> {
+    let gone = |_| io::Error::from(EngineError::cancelled());
+    let (mut cluster, globals) = ClusterReader::open(plain)?;
+    for (index, facts) in globals.databases.iter().enumerate() {
+        if !cluster.enter(index, facts.name.as_str())? {
+            continue;
+        }
+        let is_wanted = wanted.contains(&index);
+        if is_wanted {
+            sender.blocking_send(Piece::Begin(index)).map_err(gone)?;
+        }
+        loop {
+            let mut piece = Vec::new();
+            cluster.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut piece)?;
+            if piece.is_empty() {
+                break;
+            }
+            if is_wanted {
+                sender.blocking_send(Piece::Data(piece.into())).map_err(gone)?;
+            }
+        }
+        if is_wanted {
+            sender.blocking_send(Piece::End).map_err(gone)?;
+        }
+    }
+    cluster.finish()
+}

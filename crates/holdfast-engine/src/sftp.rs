@@ -1,0 +1,484 @@
+//! A client for SFTP version 3, over any stream of bytes. Every path, name and link target is bytes, as the server has
+//! them; every answer is bounded in size, and has to come whole within a time limit.
+//!
+//! One owner, no task of its own: whoever waits for a reply moves the bytes of all requests meanwhile. Requests are
+//! queued and answered in any order, so that many reads or writes can be under way at once ([`FileReader`],
+//! [`FileWriter`]), and closing a file that was only read costs no wait.
+
+mod file;
+mod folder;
+pub mod packet;
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf as _, BytesMut};
+use holdfast_core::backup::name_text;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::io::poll_read_buf;
+use tokio_util::sync::CancellationToken;
+
+pub use file::{FileReader, FileWriter};
+pub use folder::{Folder, FolderLimits};
+pub use packet::{Attributes, FileKind, Handle, Name, OpenMode, StatusCode};
+use packet::{Malformed, Packet, Reply, Request};
+
+/// Room for what comes in one go.
+const READ_BYTES: usize = 64 * 1024;
+/// The longest request: a piece of a file with its head, or two long paths.
+const MAX_REQUEST_BYTES: usize = 128 * 1024;
+/// Requests without a reply. A server that leaves more than this unanswered is not going to.
+const MAX_UNANSWERED: usize = 1024;
+
+/// Why something could not be done. After anything but a status, a missing extension or a limit the session is over.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum SftpError {
+    #[error("{}", describe(*.code, .message))]
+    Status { code: StatusCode, message: String },
+    #[error("the server does not speak SFTP properly: it sent {0}")]
+    Protocol(&'static str),
+    #[error("no whole answer came for {} seconds", .0.as_secs())]
+    Stalled(Duration),
+    #[error("the run was cancelled")]
+    Cancelled,
+    #[error("the connection was lost: {0}")]
+    Lost(String),
+    #[error("the server's SFTP does not offer {0}")]
+    NotOffered(&'static str),
+    /// More than we take in: a sentence that names the folder and the limit.
+    #[error("{0}")]
+    Limit(String),
+}
+
+impl SftpError {
+    pub fn is(&self, code: StatusCode) -> bool {
+        matches!(self, Self::Status { code: found, .. } if *found == code)
+    }
+
+    fn is_final(&self) -> bool {
+        !matches!(self, Self::Status { .. } | Self::NotOffered(_) | Self::Limit(_))
+    }
+}
+
+impl From<Malformed> for SftpError {
+    fn from(Malformed(what): Malformed) -> Self {
+        Self::Protocol(what)
+    }
+}
+
+fn describe(code: StatusCode, message: &str) -> String {
+    let known = match code {
+        StatusCode::NoSuchFile => "No such file",
+        StatusCode::PermissionDenied => "Permission denied",
+        StatusCode::Unsupported => "Operation unsupported",
+        _ if !message.is_empty() => return message.to_owned(),
+        StatusCode::Other(number) => return format!("the server refused with code {number}"),
+        _ => "the server refused",
+    };
+    known.to_owned()
+}
+
+/// What SFTP needs to run over.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// What the server can do beyond version 3.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Extensions {
+    pub posix_rename: bool,
+    pub hardlink: bool,
+    pub fsync: bool,
+    pub lsetstat: bool,
+}
+
+impl Extensions {
+    fn new(offered: &[(Vec<u8>, Vec<u8>)]) -> Self {
+        let has = |name: &str| offered.iter().any(|(offer, version)| offer == name.as_bytes() && version == b"1");
+        Self {
+            posix_rename: has(packet::POSIX_RENAME),
+            hardlink: has(packet::HARDLINK),
+            fsync: has(packet::FSYNC),
+            lsetstat: has(packet::LSETSTAT),
+        }
+    }
+}
+
+/// A request that was queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct RequestId(u32);
+
+#[derive(Debug)]
+enum Slot {
+    /// Data of at most this many bytes may come.
+    Waiting(usize),
+    /// Whatever comes, nobody wants it any more.
+    Abandoned,
+    Answered(Reply),
+}
+
+pub struct Client {
+    stream: Box<dyn Stream>,
+    reply_limit: Duration,
+    cancel: CancellationToken,
+    incoming: BytesMut,
+    outgoing: BytesMut,
+    last_id: u32,
+    slots: HashMap<RequestId, Slot>,
+    extensions: Extensions,
+    /// Why the session is over.
+    broken: Option<SftpError>,
+}
+
+impl Client {
+    /// Opens a session. Each reply has to come whole within `reply_limit` of the one before or of the wait for it.
+    pub async fn start(
+        stream: impl Stream + 'static,
+        reply_limit: Duration,
+        cancel: CancellationToken,
+    ) -> Result<Self, SftpError> {
+        let mut client = Self {
+            stream: Box::new(stream),
+            reply_limit,
+            cancel,
+            incoming: BytesMut::new(),
+            outgoing: BytesMut::new(),
+            last_id: 0,
+            slots: HashMap::new(),
+            extensions: Extensions::default(),
+            broken: None,
+        };
+        packet::encode_init(&mut client.outgoing);
+        match client.next_packet().await? {
+            Packet::Version { version: packet::VERSION, extensions } => {
+                client.extensions = Extensions::new(&extensions);
+                Ok(client)
+            }
+            Packet::Version { .. } => Err(SftpError::Protocol("a version that is not 3")),
+            Packet::Reply { .. } => Err(SftpError::Protocol("a reply before its version")),
+        }
+    }
+
+    /// Another time limit for the replies from now on.
+    pub fn set_reply_limit(&mut self, limit: Duration) {
+        self.reply_limit = limit;
+    }
+
+    /// How long a reply may take.
+    pub fn reply_limit(&self) -> Duration {
+        self.reply_limit
+    }
+
+    pub fn extensions(&self) -> Extensions {
+        self.extensions
+    }
+
+    /// What is at a path; a link is told as one.
+    pub async fn lstat(&mut self, path: &[u8]) -> Result<Attributes, SftpError> {
+        self.ask_attributes(&Request::Lstat(path)).await
+    }
+
+    /// What is at a path, through links.
+    pub async fn stat(&mut self, path: &[u8]) -> Result<Attributes, SftpError> {
+        self.ask_attributes(&Request::Stat(path)).await
+    }
+
+    pub async fn fstat(&mut self, handle: &Handle) -> Result<Attributes, SftpError> {
+        self.ask_attributes(&Request::Fstat(handle)).await
+    }
+
+    pub async fn setstat(&mut self, path: &[u8], attributes: Attributes) -> Result<(), SftpError> {
+        self.ask(&Request::Setstat(path, attributes)).await
+    }
+
+    pub async fn fsetstat(&mut self, handle: &Handle, attributes: Attributes) -> Result<(), SftpError> {
+        self.ask(&Request::Fsetstat(handle, attributes)).await
+    }
+
+    /// As `setstat`, but a link itself is changed.
+    pub async fn lsetstat(&mut self, path: &[u8], attributes: Attributes) -> Result<(), SftpError> {
+        offered(self.extensions.lsetstat, packet::LSETSTAT)?;
+        self.ask(&Request::Lsetstat(path, attributes)).await
+    }
+
+    pub async fn open(&mut self, path: &[u8], mode: OpenMode, attributes: Attributes) -> Result<Handle, SftpError> {
+        self.ask_handle(&Request::Open { path, mode, attributes }).await
+    }
+
+    /// Closes what was written to, and says whether the server took it all.
+    pub async fn close(&mut self, handle: &Handle) -> Result<(), SftpError> {
+        self.ask(&Request::Close(handle)).await
+    }
+
+    /// Closes what was only read: goes out with the next request, and its answer is not waited for.
+    pub fn close_later(&mut self, handle: &Handle) -> Result<(), SftpError> {
+        let id = self.queue(&Request::Close(handle), 0)?;
+        self.abandon(id);
+        Ok(())
+    }
+
+    /// Has the server bring a file's content to its disk.
+    pub async fn fsync(&mut self, handle: &Handle) -> Result<(), SftpError> {
+        offered(self.extensions.fsync, packet::FSYNC)?;
+        self.ask(&Request::Fsync(handle)).await
+    }
+
+    pub async fn mkdir(&mut self, path: &[u8], attributes: Attributes) -> Result<(), SftpError> {
+        self.ask(&Request::Mkdir(path, attributes)).await
+    }
+
+    pub async fn rmdir(&mut self, path: &[u8]) -> Result<(), SftpError> {
+        self.ask(&Request::Rmdir(path)).await
+    }
+
+    /// Removes anything but a folder.
+    pub async fn remove(&mut self, path: &[u8]) -> Result<(), SftpError> {
+        self.ask(&Request::Remove(path)).await
+    }
+
+    /// Renames; whatever has the new name already is in the way.
+    pub async fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), SftpError> {
+        self.ask(&Request::Rename { from, to }).await
+    }
+
+    /// Renames, in place of whatever had the new name.
+    pub async fn posix_rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), SftpError> {
+        offered(self.extensions.posix_rename, packet::POSIX_RENAME)?;
+        self.ask(&Request::PosixRename { from, to }).await
+    }
+
+    pub async fn symlink(&mut self, target: &[u8], path: &[u8]) -> Result<(), SftpError> {
+        self.ask(&Request::Symlink { target, path }).await
+    }
+
+    pub async fn hardlink(&mut self, target: &[u8], path: &[u8]) -> Result<(), SftpError> {
+        offered(self.extensions.hardlink, packet::HARDLINK)?;
+        self.ask(&Request::Hardlink { target, path }).await
+    }
+
+    /// Where a link points to.
+    pub async fn readlink(&mut self, path: &[u8]) -> Result<Vec<u8>, SftpError> {
+        self.ask_name(&Request::Readlink(path)).await
+    }
+
+    /// The absolute path, without links in it.
+    pub async fn realpath(&mut self, path: &[u8]) -> Result<Vec<u8>, SftpError> {
+        self.ask_name(&Request::Realpath(path)).await
+    }
+
+    async fn ask(&mut self, request: &Request<'_>) -> Result<(), SftpError> {
+        let id = self.queue(request, 0)?;
+        self.status(id).await
+    }
+
+    async fn status(&mut self, id: RequestId) -> Result<(), SftpError> {
+        match self.reply(id).await? {
+            Reply::Status { code: StatusCode::Ok, .. } => Ok(()),
+            other => Err(self.refused(other)),
+        }
+    }
+
+    async fn ask_attributes(&mut self, request: &Request<'_>) -> Result<Attributes, SftpError> {
+        let id = self.queue(request, 0)?;
+        self.attributes(id).await
+    }
+
+    async fn attributes(&mut self, id: RequestId) -> Result<Attributes, SftpError> {
+        match self.reply(id).await? {
+            Reply::Attributes(attributes) => Ok(attributes),
+            other => Err(self.refused(other)),
+        }
+    }
+
+    async fn ask_handle(&mut self, request: &Request<'_>) -> Result<Handle, SftpError> {
+        let id = self.queue(request, 0)?;
+        match self.reply(id).await? {
+            Reply::Handle(handle) => Ok(handle),
+            other => Err(self.refused(other)),
+        }
+    }
+
+    /// A reply that is one path.
+    async fn ask_name(&mut self, request: &Request<'_>) -> Result<Vec<u8>, SftpError> {
+        let id = self.queue(request, 0)?;
+        match self.reply(id).await? {
+            Reply::Names(mut names) if names.len() == 1 && is_path(&names[0].name) => Ok(names.remove(0).name),
+            Reply::Names(_) => Err(self.fail(SftpError::Protocol("a path that is none"))),
+            other => Err(self.refused(other)),
+        }
+    }
+
+    /// The next names of a folder; `None` after the last.
+    async fn read_page(&mut self, handle: &Handle) -> Result<Option<Vec<Name>>, SftpError> {
+        let id = self.queue(&Request::Readdir(handle), 0)?;
+        match self.reply(id).await? {
+            Reply::Names(names) if names.is_empty() => {
+                Err(self.fail(SftpError::Protocol("a page of a folder without names")))
+            }
+            Reply::Names(names) => Ok(Some(names)),
+            Reply::Status { code: StatusCode::Eof, .. } => Ok(None),
+            other => Err(self.refused(other)),
+        }
+    }
+
+    /// What a reply means that is not the wanted one.
+    fn refused(&mut self, reply: Reply) -> SftpError {
+        match reply {
+            Reply::Status { code, message } if code != StatusCode::Ok => {
+                SftpError::Status { code, message: name_text(&message) }
+            }
+            _ => self.fail(SftpError::Protocol("a reply of another kind than was asked for")),
+        }
+    }
+
+    /// Ends the session.
+    fn fail(&mut self, error: SftpError) -> SftpError {
+        if error.is_final() && self.broken.is_none() {
+            self.broken = Some(error.clone());
+        }
+        error
+    }
+
+    /// Queues a request; it goes out while something is waited for. `data_limit` is how many bytes may come back.
+    fn queue(&mut self, request: &Request<'_>, data_limit: usize) -> Result<RequestId, SftpError> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        if self.slots.len() >= MAX_UNANSWERED {
+            return Err(self.fail(SftpError::Protocol("too few replies to its requests")));
+        }
+        let id = loop {
+            self.last_id = self.last_id.wrapping_add(1);
+            if !self.slots.contains_key(&RequestId(self.last_id)) {
+                break RequestId(self.last_id);
+            }
+        };
+        let before = self.outgoing.len();
+        request.encode(id.0, &mut self.outgoing);
+        if self.outgoing.len() - before > MAX_REQUEST_BYTES {
+            self.outgoing.truncate(before);
+            return Err(SftpError::Limit("A path is too long for SFTP.".to_owned()));
+        }
+        self.slots.insert(id, Slot::Waiting(data_limit));
+        Ok(id)
+    }
+
+    /// The reply to a request is dropped, now or when it comes.
+    fn abandon(&mut self, id: RequestId) {
+        match self.slots.remove(&id) {
+            Some(Slot::Waiting(_)) => drop(self.slots.insert(id, Slot::Abandoned)),
+            Some(Slot::Abandoned | Slot::Answered(_)) | None => {}
+        }
+    }
+
+    /// Waits for the reply to a request; others that come before it are kept.
+    async fn reply(&mut self, id: RequestId) -> Result<Reply, SftpError> {
+        loop {
+            match self.slots.remove(&id) {
+                Some(Slot::Answered(reply)) => return Ok(reply),
+                Some(waiting) => drop(self.slots.insert(id, waiting)),
+                None => return Err(SftpError::Protocol("a reply that was taken before")),
+            }
+            let packet = self.next_packet().await?;
+            if let Err(error) = self.sort_in(packet) {
+                return Err(self.fail(error));
+            }
+        }
+    }
+
+    /// Puts a reply where the one who asked will look for it.
+    fn sort_in(&mut self, packet: Packet) -> Result<(), SftpError> {
+        let Packet::Reply { id, reply } = packet else { return Err(SftpError::Protocol("its version twice")) };
+        let Some(slot) = self.slots.get_mut(&RequestId(id)) else {
+            return Err(SftpError::Protocol("a reply to nothing that was asked"));
+        };
+        match (&*slot, &reply) {
+            (Slot::Waiting(limit), Reply::Data(data)) if data.len() > *limit => {
+                return Err(SftpError::Protocol("more data than was asked for"));
+            }
+            (Slot::Waiting(_), _) => *slot = Slot::Answered(reply),
+            (Slot::Abandoned, _) => drop(self.slots.remove(&RequestId(id))),
+            (Slot::Answered(_), _) => return Err(SftpError::Protocol("two replies to one request")),
+        }
+        Ok(())
+    }
+
+    /// The next whole packet, while requests go out; bounded in time, ended by cancellation.
+    async fn next_packet(&mut self) -> Result<Packet, SftpError> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        let (cancel, limit) = (self.cancel.clone(), self.reply_limit);
+        let coming = tokio::time::timeout(limit, poll_fn(|context| self.poll_packet(context)));
+        let length = tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(SftpError::Cancelled),
+            length = coming => length.unwrap_or(Err(SftpError::Stalled(limit))),
+        };
+        let packet = length.and_then(|length| {
+            let packet = packet::decode(&self.incoming[4..length])?;
+            self.incoming.advance(length);
+            Ok(packet)
+        });
+        packet.map_err(|error| self.fail(error))
+    }
+
+    /// How long the packet is that has arrived whole.
+    fn poll_packet(&mut self, context: &mut Context<'_>) -> Poll<Result<usize, SftpError>> {
+        loop {
+            if let Poll::Ready(Err(error)) = self.poll_send(context) {
+                return Poll::Ready(Err(error));
+            }
+            if let Some(length) = packet::packet_length(&self.incoming)?
+                && self.incoming.len() >= length
+            {
+                return Poll::Ready(Ok(length));
+            }
+            self.incoming.reserve(READ_BYTES);
+            let read = ready!(poll_read_buf(Pin::new(&mut self.stream), context, &mut self.incoming));
+            match read {
+                Ok(0) => return Poll::Ready(Err(SftpError::Lost("the server ended SFTP".to_owned()))),
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(Err(SftpError::Lost(error.to_string()))),
+            }
+        }
+    }
+
+    /// Sends what is queued, as far as the stream takes it.
+    fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<(), SftpError>> {
+        while !self.outgoing.is_empty() {
+            match ready!(Pin::new(&mut self.stream).poll_write(context, &self.outgoing)) {
+                Ok(0) => return Poll::Ready(Err(SftpError::Lost("the server takes no more".to_owned()))),
+                Ok(written) => self.outgoing.advance(written),
+                Err(error) => return Poll::Ready(Err(SftpError::Lost(error.to_string()))),
+            }
+        }
+        Pin::new(&mut self.stream).poll_flush(context).map_err(|error| SftpError::Lost(error.to_string()))
+    }
+
+    /// Sends what is queued without waiting for anything.
+    async fn send_now(&mut self) -> Result<(), SftpError> {
+        poll_fn(|context| match self.poll_send(context) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(self.fail(error))),
+            Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(())),
+        })
+        .await
+    }
+}
+
+fn offered(is_offered: bool, name: &'static str) -> Result<(), SftpError> {
+    if is_offered { Ok(()) } else { Err(SftpError::NotOffered(name)) }
+}
+
+/// Something that can be a path or the target of a link.
+fn is_path(path: &[u8]) -> bool {
+    !path.is_empty() && !path.contains(&0)
+}
+
+#[cfg(test)]
+pub(crate) mod fake;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! Reading and writing a file with many requests under way, so that the time of a round trip is not felt.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use super::packet::{Attributes, Handle, OpenMode, Reply, Request, StatusCode};
+use super::{Client, RequestId, SftpError};
+
+/// What one request reads or writes: the most that every server takes.
+const PIECE_BYTES: u32 = 32 * 1024;
+/// Requests under way at once; with the size of a piece, what a file holds in memory.
+const IN_FLIGHT: usize = 128;
+
+/// The content of a file from its start to `end`, in order.
+pub struct FileReader {
+    handle: Handle,
+    /// As much as the server gives at once.
+    piece: u32,
+    /// Up to here all is asked for.
+    asked: u64,
+    /// Up to here all was given out.
+    given: u64,
+    end: u64,
+    in_flight: VecDeque<Piece>,
+    /// Asked for after the last piece, so that it tells of the file as it was then.
+    last_look: Option<RequestId>,
+}
+
+struct Piece {
+    id: RequestId,
+    offset: u64,
+    length: u32,
+}
+
+impl FileReader {
+    /// Opens a file. Its attributes come with its first pieces, of which `expected` says how many to ask for at once.
+    pub async fn open(client: &mut Client, path: &[u8], expected: u64) -> Result<(Self, Attributes), SftpError> {
+        let handle = client.open(path, OpenMode::Read, Attributes::default()).await?;
+        let mut reader = Self {
+            handle,
+            piece: PIECE_BYTES,
+            asked: 0,
+            given: 0,
+            end: expected,
+            in_flight: VecDeque::new(),
+            last_look: None,
+        };
+        let look = client.queue(&Request::Fstat(&reader.handle), 0)?;
+        reader.ask(client)?;
+        match client.attributes(look).await {
+            Ok(attributes) => {
+                reader.end = attributes.size.unwrap_or(expected);
+                Ok((reader, attributes))
+            }
+            Err(error) => {
+                reader.abandon(client);
+                // The error that is given back says more than one of closing.
+                let _unsent = client.close_later(&reader.handle);
+                Err(error)
+            }
+        }
+    }
+
+    /// The next bytes; `None` at the end of the file, wherever that has come to be. Never more than up to its size.
+    pub async fn next(&mut self, client: &mut Client) -> Result<Option<Bytes>, SftpError> {
+        if self.given >= self.end {
+            return Ok(None);
+        }
+        self.ask(client)?;
+        if self.asked >= self.end && self.last_look.is_none() {
+            self.last_look = Some(client.queue(&Request::Fstat(&self.handle), 0)?);
+        }
+        let Some(piece) = self.in_flight.pop_front() else { return Ok(None) };
+        let mut data = match client.reply(piece.id).await? {
+            Reply::Data(data) if !data.is_empty() => data,
+            Reply::Data(_) | Reply::Status { code: StatusCode::Eof, .. } => {
+                self.end = self.given;
+                return Ok(None);
+            }
+            other => return Err(client.refused(other)),
+        };
+        let length = u32::try_from(data.len()).unwrap_or(piece.length);
+        if length < piece.length {
+            // The rest of it comes next. A server that gives less at once is asked for less from now on.
+            self.piece = self.piece.min(length.max(PIECE_BYTES / 8));
+            let rest = self.request(client, piece.offset + u64::from(length), piece.length - length)?;
+            self.in_flight.push_front(rest);
+        }
+        data.truncate(usize::try_from(self.end - self.given).unwrap_or(usize::MAX));
+        self.given += data.len() as u64;
+        Ok(Some(data))
+    }
+
+    /// Closes the file, and tells what it was when the last of it was read.
+    pub async fn finish(mut self, client: &mut Client) -> Result<Attributes, SftpError> {
+        self.abandon(client);
+        let look = match self.last_look {
+            Some(look) => look,
+            None => client.queue(&Request::Fstat(&self.handle), 0)?,
+        };
+        client.close_later(&self.handle)?;
+        client.attributes(look).await
+    }
+
+    fn abandon(&mut self, client: &mut Client) {
+        for piece in self.in_flight.drain(..) {
+            client.abandon(piece.id);
+        }
+    }
+
+    fn ask(&mut self, client: &mut Client) -> Result<(), SftpError> {
+        while self.asked < self.end && self.in_flight.len() < IN_FLIGHT {
+            let length = u32::try_from(self.end - self.asked).unwrap_or(self.piece).min(self.piece);
+            let piece = self.request(client, self.asked, length)?;
+            self.in_flight.push_back(piece);
+            self.asked += u64::from(length);
+        }
+        Ok(())
+    }
+
+    fn request(&self, client: &mut Client, offset: u64, length: u32) -> Result<Piece, SftpError> {
+        let id = client.queue(&Request::Read { handle: &self.handle, offset, length }, length as usize)?;
+        Ok(Piece { id, offset, length })
+    }
+}
+
+/// A file that is written from its start on.
+pub struct FileWriter {
+    handle: Handle,
+    offset: u64,
+    in_flight: VecDeque<RequestId>,
+}
+
+impl FileWriter {
+    pub async fn open(
+        client: &mut Client,
+        path: &[u8],
+        mode: OpenMode,
+        attributes: Attributes,
+    ) -> Result<Self, SftpError> {
+        let handle = client.open(path, mode, attributes).await?;
+        Ok(Self { handle, offset: 0, in_flight: VecDeque::new() })
+    }
+
+    /// Appends; an error may be that of an earlier piece.
+    pub async fn write(&mut self, client: &mut Client, data: &[u8]) -> Result<(), SftpError> {
+        for piece in data.chunks(PIECE_BYTES as usize) {
+            if self.in_flight.len() >= IN_FLIGHT {
+                self.confirm(client).await?;
+            }
+            let request = Request::Write { handle: &self.handle, offset: self.offset, data: piece };
+            self.in_flight.push_back(client.queue(&request, 0)?);
+            self.offset += piece.len() as u64;
+            client.send_now().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the server has confirmed every piece, and gives the handle, to be closed.
+    pub async fn finish(mut self, client: &mut Client) -> Result<Handle, SftpError> {
+        while !self.in_flight.is_empty() {
+            self.confirm(client).await?;
+        }
+        Ok(self.handle)
+    }
+
+    async fn confirm(&mut self, client: &mut Client) -> Result<(), SftpError> {
+        match self.in_flight.pop_front() {
+            Some(id) => client.status(id).await,
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The other direction: members of an archive become files on a server, over SFTP. Nothing is written through a link.
+
+use std::io::{self, Read};
+
+use holdfast_core::run::FailureCode;
+use tokio::runtime::Handle;
+
+use super::{PIECE_BYTES, failed, trimmed};
+use crate::archive::{Facts, Target, shown};
+use crate::context::Context;
+use crate::error::{EngineError, Result};
+use crate::sftp::{Attributes, Client, FileKind, FileWriter, OpenMode, SftpError, StatusCode};
+
+/// Makes the folder that a restore goes to, where it is missing.
+pub(crate) async fn prepare_target(client: &mut Client, path: &str) -> Result<()> {
+    let unwritable = |error: &SftpError| match failed(path.as_bytes(), error) {
+        error if matches!(error.code, FailureCode::SourceMissing | FailureCode::SourceUnreadable) => {
+            EngineError { code: FailureCode::TargetUnwritable, ..error }
+        }
+        error => error,
+    };
+    match client.stat(trimmed(path)).await {
+        Err(error) if error.is(StatusCode::NoSuchFile) => {
+            client.mkdir(trimmed(path), Attributes::default()).await.map_err(|error| unwritable(&error))
+        }
+        found => match found.map_err(|error| unwritable(&error))?.kind() {
+            Some(FileKind::Directory) => Ok(()),
+            _ => Err(EngineError::new(FailureCode::TargetUnwritable, format!("{path} is not a folder."))),
+        },
+    }
+}
+
+/// Puts members back over SFTP. Used from a thread that may block.
+pub(crate) struct SftpTarget<'a> {
+    client: Client,
+    root: Vec<u8>,
+    overwrite: bool,
+    no_owner: bool,
+    has_lost_attributes: bool,
+    runtime: Handle,
+    context: &'a Context,
+    /// Times and modes of folders wait until everything is in them.
+    folders: Vec<(Vec<u8>, Attributes)>,
+    /// The folder that was looked at last: it, and all above it, are folders and no links.
+    proven: Vec<u8>,
+}
+
+impl<'a> SftpTarget<'a> {
+    pub(crate) fn new(
+        client: Client,
+        root: &str,
+        (overwrite, no_owner): (bool, bool),
+        runtime: Handle,
+        context: &'a Context,
+    ) -> Self {
+        let root = root.trim_end_matches('/').as_bytes().to_vec();
+        Self {
+            client,
+            proven: root.clone(),
+            root,
+            overwrite,
+            no_owner,
+            has_lost_attributes: false,
+            runtime,
+            context,
+            folders: Vec::new(),
+        }
+    }
+
+    fn path(&self, path: &[u8]) -> Vec<u8> {
+        if path.is_empty() && self.root.is_empty() {
+            return b"/".to_vec();
+        }
+        if path.is_empty() { self.root.clone() } else { [&self.root, &b"/"[..], path].concat() }
+    }
+
+    /// What is at a path. Only the server's word that nothing is there counts as nothing.
+    fn look(&mut self, path: &[u8]) -> io::Result<Option<FileKind>> {
+        match self.runtime.block_on(self.client.lstat(path)) {
+            Ok(found) => {
+                found.kind().map(Some).ok_or_else(|| io::Error::other("the server does not tell what is there"))
+            }
+            Err(error) if error.is(StatusCode::NoSuchFile) => Ok(None),
+            Err(error) => Err(unwritten(error)),
+        }
+    }
+
+    /// Ownership is given away where the account may; tar does the same.
+    fn give(&mut self, path: &[u8], facts: Facts) -> io::Result<()> {
+        if self.no_owner {
+            return Ok(());
+        }
+        let given = self.runtime.block_on(self.client.setstat(path, owner(facts)));
+        ignore_refusal(given, path)
+    }
+
+    /// Whether something is in the way that must stay, which is told.
+    fn is_taken(&mut self, path: &[u8]) -> io::Result<bool> {
+        match self.look(path)? {
+            None => Ok(false),
+            Some(FileKind::Directory) => Err(io::Error::other("a folder is in the way")),
+            Some(_) if !self.overwrite => {
+                self.context.log.warn(format!("{}: left as it is", shown(path)));
+                Ok(true)
+            }
+            Some(_) => self.runtime.block_on(self.client.remove(path)).map(|()| false).map_err(unwritten),
+        }
+    }
+
+    /// Makes the folders above a path where they are missing. False when one of them is something else, such as a link,
+    /// through which nothing is written.
+    fn make_parents(&mut self, path: &[u8]) -> io::Result<bool> {
+        let Some(end) = path.iter().rposition(|byte| *byte == b'/').filter(|end| *end > self.root.len()) else {
+            return Ok(true);
+        };
+        if is_within(&self.proven, &path[..end]) {
+            return Ok(true);
+        }
+        let ends = (self.root.len() + 1..=end).filter(|place| path[*place] == b'/');
+        for parent in ends.map(|place| &path[..place]) {
+            if is_within(&self.proven, parent) {
+                continue;
+            }
+            match self.look(parent)? {
+                Some(FileKind::Directory) => {}
+                Some(_) => {
+                    let text = format!("{}: left out, for {} is no folder", shown(path), shown(parent));
+                    self.context.log.warn(text);
+                    return Ok(false);
+                }
+                None => {
+                    self.runtime.block_on(self.client.mkdir(parent, Attributes::default())).map_err(unwritten)?;
+                }
+            }
+        }
+        self.proven = path[..end].to_vec();
+        Ok(true)
+    }
+}
+
+/// Whether `folder` is `proven` or above it.
+fn is_within(proven: &[u8], folder: &[u8]) -> bool {
+    proven.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
+fn owner(facts: Facts) -> Attributes {
+    let owner = u32::try_from(facts.uid).ok().zip(u32::try_from(facts.gid).ok());
+    Attributes { owner, ..Attributes::default() }
+}
+
+fn mode_and_times(facts: Facts) -> Attributes {
+    Attributes { permissions: Some(facts.mode), ..times(facts) }
+}
+
+fn times(facts: Facts) -> Attributes {
+    let seconds = facts.modified.seconds.clamp(0, u32::MAX.into());
+    let seconds = u32::try_from(seconds).unwrap_or(0);
+    Attributes { times: Some((seconds, seconds)), ..Attributes::default() }
+}
+
+/// A refusal leaves things as they are; anything else ends the restore.
+fn ignore_refusal(done: std::result::Result<(), SftpError>, path: &[u8]) -> io::Result<()> {
+    match done {
+        Err(error @ SftpError::Status { .. }) => {
+            tracing::debug!(path = shown(path), %error, "the owner stays");
+            Ok(())
+        }
+        done => done.map_err(unwritten),
+    }
+}
+
+/// An error of writing: a status names its member further up; the rest is the end of the connection or the run.
+fn unwritten(error: SftpError) -> io::Error {
+    match error {
+        SftpError::Status { .. } | SftpError::NotOffered(_) | SftpError::Limit(_) => io::Error::other(error),
+        error => failed(b"SFTP", &error).into(),
+    }
+}
+
+impl Target for SftpTarget<'_> {
+    fn directory(&mut self, path: &[u8], facts: Facts) -> io::Result<()> {
+        let path = self.path(path);
+        if !self.make_parents(&path)? {
+            return Ok(());
+        }
+        match self.look(&path)? {
+            None => {
+                // Nobody else looks in before its mode is set at the end.
+                let attributes = Attributes { permissions: Some(0o700), ..Attributes::default() };
+                self.runtime.block_on(self.client.mkdir(&path, attributes)).map_err(unwritten)?;
+            }
+            Some(FileKind::Directory) if self.overwrite => {}
+            Some(FileKind::Directory) => return Ok(()),
+            Some(_) => {
+                self.context.log.warn(format!("{}: left as it is, though it is no folder", shown(&path)));
+                return Ok(());
+            }
+        }
+        self.give(&path, facts)?;
+        self.folders.push((path, mode_and_times(facts)));
+        Ok(())
+    }
+
+    fn file(&mut self, path: &[u8], facts: Facts, content: &mut dyn Read) -> io::Result<()> {
+        let path = self.path(path);
+        if !self.make_parents(&path)? || self.is_taken(&path)? {
+            return Ok(());
+        }
+        let (runtime, client) = (&self.runtime, &mut self.client);
+        // Its own mode may be more open than what it holds should be until its owner is set.
+        let private = Attributes { permissions: Some(0o600), ..Attributes::default() };
+        let opening = FileWriter::open(client, &path, OpenMode::CreateNew, private);
+        let mut writer = runtime.block_on(opening).map_err(unwritten)?;
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            let read = content.read(&mut piece)?;
+            if read == 0 {
+                break;
+            }
+            runtime.block_on(writer.write(client, &piece[..read])).map_err(unwritten)?;
+        }
+        let handle = runtime.block_on(writer.finish(client)).map_err(unwritten)?;
+        if !self.no_owner {
+            ignore_refusal(runtime.block_on(client.fsetstat(&handle, owner(facts))), &path)?;
+        }
+        runtime.block_on(client.fsetstat(&handle, mode_and_times(facts))).map_err(unwritten)?;
+        runtime.block_on(client.close(&handle)).map_err(unwritten)
+    }
+
+    fn symlink(&mut self, path: &[u8], link: &[u8], facts: Facts) -> io::Result<()> {
+        let path = self.path(path);
+        if !self.make_parents(&path)? || self.is_taken(&path)? {
+            return Ok(());
+        }
+        self.runtime.block_on(self.client.symlink(link, &path)).map_err(unwritten)?;
+        if self.client.extensions().lsetstat {
+            let owner = Some(owner(facts)).filter(|_| !self.no_owner);
+            for attributes in owner.into_iter().chain([times(facts)]) {
+                let set = self.runtime.block_on(self.client.lsetstat(&path, attributes));
+                ignore_refusal(set, &path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hardlink(&mut self, path: &[u8], target: &[u8]) -> io::Result<()> {
+        let (path, target) = (self.path(path), self.path(target));
+        if !self.make_parents(&target)? || !self.make_parents(&path)? || self.is_taken(&path)? {
+            return Ok(());
+        }
+        self.runtime.block_on(self.client.hardlink(&target, &path)).map_err(unwritten)
+    }
+
+    fn other(&mut self, path: &[u8]) -> io::Result<()> {
+        self.context.log.warn(format!("{}: neither file nor folder; left out", shown(path)));
+        Ok(())
+    }
+
+    fn lose_attributes(&mut self, _path: &[u8]) {
+        if !std::mem::replace(&mut self.has_lost_attributes, true) {
+            self.context.log.warn("Access control lists and extended attributes cannot be restored over SFTP.");
+        }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        // Deepest first: setting the time of a folder's content changes nothing above it.
+        for (path, attributes) in std::mem::take(&mut self.folders).into_iter().rev() {
+            self.runtime.block_on(self.client.setstat(&path, attributes)).map_err(unwritten)?;
+        }
+        Ok(())
+    }
+}

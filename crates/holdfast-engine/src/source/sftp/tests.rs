@@ -1,0 +1,269 @@
+//! Walks over servers that behave badly, and shell patterns.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::archive::tar::Reader;
+use crate::sftp::fake::{self, Asked};
+use crate::source::Batch;
+
+/// What a walk gave: the archive, the log, and how it ended.
+struct Walked {
+    archive: Vec<u8>,
+    log: Vec<String>,
+    warnings: u64,
+    end: Result<()>,
+}
+
+/// Walks over what a made-up server tells of `/src`.
+async fn walk(
+    limits: Limits,
+    excluded: &[&str],
+    cancel: CancellationToken,
+    answer: impl FnMut(&Asked) -> Vec<u8> + Send + 'static,
+) -> Walked {
+    let (context, mut lines) = Context::new(cancel.clone());
+    let client = fake::serve(Duration::from_secs(60), &cancel, answer).await;
+    let excluded = excluded.iter().map(|text| (*text).to_owned()).collect();
+    let source = FilesSource { path: "/src/".to_owned(), excluded, one_file_system: false };
+    let (mut outlet, mut inlet) = Outlet::new();
+    let reading = tokio::spawn(async move {
+        let mut archive = Vec::new();
+        while let Some(Ok(Batch::Chunks(batch))) = inlet.batches.recv().await {
+            batch.iter().for_each(|chunk| archive.extend_from_slice(chunk));
+        }
+        archive
+    });
+    let end = pump_within(limits, client, &source, &context, &mut outlet).await;
+    outlet.close(end.clone()).await;
+    let warnings = context.log.warnings();
+    drop(context);
+    let mut log = Vec::new();
+    while let Some(line) = lines.recv().await {
+        log.push(line);
+    }
+    Walked { archive: reading.await.unwrap(), log, warnings, end }
+}
+
+fn names_in(archive: &[u8]) -> Vec<Vec<u8>> {
+    let mut reader = Reader::new(archive);
+    std::iter::from_fn(|| reader.next().unwrap().map(|(member, _)| member.path)).collect()
+}
+
+/// A server with one folder of these files, each holding `content`. Names are told exactly as given.
+fn folder_of(names: Vec<Vec<u8>>, content: &'static [u8]) -> impl FnMut(&Asked) -> Vec<u8> + Send + 'static {
+    let mut listed: HashMap<Vec<u8>, bool> = HashMap::new();
+    let is_there = move |path: &[u8]| names.iter().any(|name| [b"/src/", &name[..]].concat() == path);
+    move |asked: &Asked| {
+        let id = asked.id;
+        match asked.kind {
+            fake::STAT => fake::attributes(id, fake::FOLDER_MODE, 0),
+            fake::LSTAT if is_there(asked.text()) => fake::attributes(id, fake::FILE_MODE, content.len() as u64),
+            fake::OPEN if is_there(asked.text()) => fake::handle(id, b"file"),
+            fake::LSTAT | fake::OPEN => fake::status(id, fake::NO_SUCH_FILE),
+            fake::FSTAT => fake::attributes(id, fake::FILE_MODE, content.len() as u64),
+            fake::READ => fake::data(id, content),
+            fake::OPENDIR => fake::handle(id, b"folder"),
+            fake::READDIR if listed.insert(asked.text().to_vec(), true).is_none() => {
+                fake::names(id, &[b".", b"..", b"bad \xff", b"b.log", b"a\nb", b"gone \xfe", b"b.log"])
+            }
+            fake::READDIR => fake::status(id, fake::EOF),
+            _ => fake::status(id, 0),
+        }
+    }
+}
+
+#[tokio::test]
+async fn names_are_kept_as_bytes_and_only_what_the_server_says_is_gone_is_gone() {
+    let there = vec![b"bad \xff".to_vec(), b"a\nb".to_vec(), b"b.log".to_vec()];
+    let cancel = CancellationToken::new();
+    let walked = walk(Limits::default(), &["*.log"], cancel, folder_of(there, b"content")).await;
+    walked.end.unwrap();
+    assert_eq!(names_in(&walked.archive), [b".".to_vec(), b"./a\nb".to_vec(), b"./bad \xff".to_vec()]);
+    assert_eq!(walked.warnings, 1, "{:?}", walked.log);
+    assert!(walked.log[0].contains("./gone \\xfe: File removed before we read it"), "{:?}", walked.log);
+}
+
+#[tokio::test]
+async fn patterns_match_bytes() {
+    let there = vec![b"bad \xff".to_vec(), b"a\nb".to_vec(), b"b.log".to_vec()];
+    let walked = walk(Limits::default(), &["bad ?", "gone*"], CancellationToken::new(), folder_of(there, b"")).await;
+    walked.end.unwrap();
+    assert_eq!(names_in(&walked.archive), [&b"."[..], b"./a\nb", b"./b.log"], "a name that came twice is one");
+    assert_eq!(walked.warnings, 0, "{:?}", walked.log);
+}
+
+/// Every path is a folder, whose pages are what `page` gives for the number of the page.
+fn folders(mut page: impl FnMut(u64) -> Option<Vec<String>> + Send + 'static) -> impl FnMut(&Asked) -> Vec<u8> + Send {
+    let mut number = 0;
+    move |asked| match asked.kind {
+        fake::STAT | fake::LSTAT => fake::attributes(asked.id, fake::FOLDER_MODE, 0),
+        fake::OPENDIR => fake::handle(asked.id, b"folder"),
+        fake::READDIR => {
+            number += 1;
+            match page(number) {
+                Some(names) => fake::names(asked.id, &names.iter().map(String::as_bytes).collect::<Vec<_>>()),
+                None => fake::status(asked.id, fake::EOF),
+            }
+        }
+        _ => fake::status(asked.id, 0),
+    }
+}
+
+#[tokio::test]
+async fn an_endless_folder_fails_the_run_and_is_named() {
+    let limits = Limits { folder: FolderLimits { names: 5_000, ..FolderLimits::default() }, ..Limits::default() };
+    let page = |number| Some((0..100).map(|place| format!("{number} {place}")).collect());
+    let error = walk(limits, &[], CancellationToken::new(), folders(page)).await.end.unwrap_err();
+    assert_eq!(error.code, FailureCode::RemoteFailed);
+    assert_eq!(error.message, "The folder /src holds more than 5000 names.");
+}
+
+#[tokio::test]
+async fn an_endless_folder_can_be_cancelled() {
+    let cancel = CancellationToken::new();
+    let stop = cancel.clone();
+    let page = move |number: u64| {
+        if number == 20 {
+            stop.cancel();
+        }
+        Some(vec![number.to_string()])
+    };
+    let error = walk(Limits::default(), &[], cancel, folders(page)).await.end.unwrap_err();
+    assert_eq!(error.code, FailureCode::Cancelled);
+}
+
+#[tokio::test]
+async fn folders_without_end_below_each_other_fail_the_run() {
+    // Each folder holds one other.
+    let page = |number: u64| (number % 2 == 1).then(|| vec!["deeper".to_owned()]);
+    let error = walk(Limits::default(), &[], CancellationToken::new(), folders(page)).await.end.unwrap_err();
+    assert_eq!(error.code, FailureCode::RemoteFailed);
+    assert!(error.message.starts_with("Folders are nested too deep to be read over SFTP, below /src/deeper/"));
+}
+
+#[tokio::test]
+async fn names_that_wait_are_bounded_over_all_folders_together() {
+    // Each folder holds a thousand others, each of which is looked into before the next.
+    let page = |number: u64| (number % 2 == 1).then(|| (0..1000).map(|place| format!("folder {place:04}")).collect());
+    let limits = Limits { waiting_bytes: 200_000, ..Limits::default() };
+    let error = walk(limits, &[], CancellationToken::new(), folders(page)).await.end.unwrap_err();
+    assert_eq!(error.code, FailureCode::RemoteFailed);
+    assert!(error.message.contains("more names wait to be read than the 200000 bytes"), "{}", error.message);
+    let depth = error.message.matches("/folder 0000").count();
+    assert!((5..20).contains(&depth), "{depth}");
+}
+
+#[tokio::test]
+async fn files_that_may_not_be_read_fail_the_run_and_are_named() {
+    let mut listed = false;
+    let walked = walk(Limits::default(), &[], CancellationToken::new(), move |asked| match asked.kind {
+        fake::STAT => fake::attributes(asked.id, fake::FOLDER_MODE, 0),
+        fake::LSTAT => fake::attributes(asked.id, fake::FILE_MODE, 5),
+        fake::OPEN => fake::status(asked.id, fake::PERMISSION_DENIED),
+        fake::OPENDIR => fake::handle(asked.id, b"folder"),
+        fake::READDIR if !std::mem::replace(&mut listed, true) => fake::names(asked.id, &[b"a \xff", b"b"]),
+        _ => fake::status(asked.id, fake::EOF),
+    })
+    .await;
+    let error = walked.end.unwrap_err();
+    assert_eq!(error.code, FailureCode::SourceUnreadable);
+    assert_eq!(error.message, "2 files cannot be read, the first is ./a \\xff.");
+    assert_eq!(walked.log, ["./a \\xff: Permission denied", "./b: Permission denied"]);
+}
+
+#[tokio::test]
+async fn a_file_of_impossible_size_is_not_filled_up() {
+    let mut answer = folder_of(vec![b"b.log".to_vec()], b"");
+    let walked =
+        walk(Limits::default(), &["bad*", "gone*", "a*"], CancellationToken::new(), move |asked| match asked.kind {
+            fake::FSTAT => fake::attributes(asked.id, fake::FILE_MODE, 1 << 62),
+            fake::READ => fake::status(asked.id, fake::EOF),
+            _ => answer(asked),
+        })
+        .await;
+    assert!(walked.end.unwrap_err().message.contains("./b.log: File shrank by 4611686018427387904 bytes"));
+}
+
+#[tokio::test]
+async fn a_file_that_became_shorter_is_filled_up_and_one_that_changed_is_named() {
+    let mut answer = folder_of(vec![b"b.log".to_vec()], b"");
+    let walked =
+        walk(Limits::default(), &["bad*", "gone*", "a*"], CancellationToken::new(), move |asked| match asked.kind {
+            fake::FSTAT => fake::attributes(asked.id, fake::FILE_MODE, 1000),
+            fake::READ if asked.range().0 == 0 => fake::data(asked.id, &[b'x'; 400]),
+            fake::READ => fake::status(asked.id, fake::EOF),
+            _ => answer(asked),
+        })
+        .await;
+    walked.end.unwrap();
+    assert_eq!(walked.log, ["Warning: ./b.log: File shrank by 600 bytes; padding with zeros"]);
+    assert_eq!(names_in(&walked.archive).len(), 2);
+
+    let (mut answer, mut looks) = (folder_of(vec![b"b.log".to_vec()], b"content"), 0);
+    let walked =
+        walk(Limits::default(), &["bad*", "gone*", "a*"], CancellationToken::new(), move |asked| match asked.kind {
+            fake::FSTAT => {
+                looks += 1;
+                fake::attributes(asked.id, fake::FILE_MODE, if looks == 1 { 7 } else { 8 })
+            }
+            _ => answer(asked),
+        })
+        .await;
+    walked.end.unwrap();
+    assert_eq!(walked.log, ["Warning: ./b.log: file changed as we read it"]);
+}
+
+#[test]
+fn shell_patterns_match_as_in_a_shell() {
+    let yes = [("*.log", "a.log"), ("a*b", "ab"), ("?x", "yx"), ("[a-c]1", "b1"), ("a/*/c", "a/b/c"), ("\\*", "*")];
+    for (pattern, text) in yes {
+        assert!(matches(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
+    }
+    let no = [("*.log", "a/b.log"), ("a*b", "abc"), ("?", "/"), ("[!a]x", "ax"), ("", "a"), ("a", "")];
+    for (pattern, text) in no {
+        assert!(!matches(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
+    }
+}
+
+#[test]
+fn headers_keep_names_and_sizes_of_any_kind() {
+    let meta = |kind: u32, size: u64| Attributes { permissions: Some(kind), size: Some(size), ..Attributes::default() };
+    let long = [&b"./\xff\n"[..], &[b'x'; 300]].concat();
+    for (name, link, size) in
+        [(&long[..], &long[..], 0), (b"./\xff\n", b"", 0), (&long, b"", 1 << 40), (b"./a", b"", 9)]
+    {
+        let kind = if link.is_empty() { fake::FILE_MODE } else { 0o120_777 };
+        let bytes = header(name, &meta(kind, size), link).unwrap();
+        let (member, _) = Reader::new(&bytes[..]).next().unwrap().unwrap();
+        assert_eq!((&member.path[..], &member.link[..], member.size), (name, link, size));
+    }
+}
+
+#[tokio::test]
+async fn a_restore_takes_no_answer_for_nothing_in_the_way() {
+    use crate::archive::{Facts, Target as _};
+    let cancel = CancellationToken::new();
+    let (context, _lines) = Context::new(cancel.clone());
+    let (asked, mut kinds) = tokio::sync::mpsc::unbounded_channel();
+    let client = fake::serve(Duration::from_secs(60), &cancel, move |request| {
+        asked.send(request.kind).unwrap();
+        match request.kind {
+            fake::LSTAT => fake::status(request.id, fake::PERMISSION_DENIED),
+            _ => fake::status(request.id, 0),
+        }
+    })
+    .await;
+    let runtime = tokio::runtime::Handle::current();
+    let restoring = tokio::task::spawn_blocking(move || {
+        let mut target = SftpTarget::new(client, "/to/", (true, false), runtime, &context);
+        let facts = Facts { mode: 0o644, uid: 0, gid: 0, modified: Time::default(), is_sparse: false };
+        target.file(b"a \xff", facts, &mut io::empty())
+    });
+    assert_eq!(restoring.await.unwrap().unwrap_err().to_string(), "Permission denied");
+    assert_eq!(kinds.recv().await, Some(fake::LSTAT));
+    assert_eq!(kinds.recv().await, None, "nothing was removed or opened");
+}

@@ -1,0 +1,112 @@
+//! Times that lie too far ahead, as a clock leaves them that was wrong for a while: found, and pulled back.
+
+use holdfast_core::Timestamp;
+use holdfast_core::ids::{TaskId, UserId};
+use holdfast_core::schedule::Schedule;
+
+use crate::tasks::read_schedule;
+use crate::{At, Result, Tx};
+
+/// A task whose times may lie too far ahead; its schedule tells.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct AheadRow {
+    pub id: i64,
+    pub user_id: i64,
+    pub label: String,
+    pub next_run_at: At,
+    pub overdue_at: Option<At>,
+    frequency: String,
+    time_to_run_at: Option<String>,
+    day_of_week: i64,
+    day_of_month: i64,
+    custom_cron: Option<String>,
+}
+
+impl AheadRow {
+    pub fn schedule(&self) -> Result<Schedule> {
+        let cron = self.custom_cron.as_deref();
+        read_schedule(&self.frequency, self.time_to_run_at.as_deref(), self.day_of_week, self.day_of_month, cron)
+    }
+}
+
+/// Tasks after this one whose times may lie too far ahead, by id. The spans are a little shorter than the period of each
+/// frequency, so that no task is left out whose next run or reminder is a whole period late; most are not looked at
+/// any closer. Cron expressions have no period to go by.
+pub async fn list_tasks_ahead(tx: &mut Tx, now: Timestamp, after: TaskId, limit: i64) -> Result<Vec<AheadRow>> {
+    fetch_all!(
+        tx,
+        AheadRow,
+        "SELECT id, user_id, label, next_run_at, overdue_at, frequency, time_to_run_at, day_of_week, day_of_month,
+             custom_cron
+         FROM backup_tasks
+         WHERE id > $2 AND next_run_at > $1 AND (custom_cron IS NOT NULL
+             OR next_run_at > $1 + CASE frequency WHEN 'hourly' THEN 3000000000 WHEN 'daily' THEN 79200000000
+                 WHEN 'weekly' THEN 597600000000 ELSE 2332800000000 END
+             OR overdue_at > $1 + CASE frequency WHEN 'hourly' THEN 86400000000 WHEN 'daily' THEN 122400000000
+                 WHEN 'weekly' THEN 684000000000 ELSE 2419200000000 END)
+         ORDER BY id LIMIT $3",
+        At(now),
+        after.0,
+        limit
+    )
+}
+
+/// Pulls a task's times back, unless it was moved or edited meanwhile. Slots after `now` that are on record as run or
+/// missed were neither: they are free again.
+pub async fn pull_task_back(
+    tx: &mut Tx,
+    row: &AheadRow,
+    next_run_at: Timestamp,
+    overdue_at: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<bool> {
+    let moved = execute!(
+        tx,
+        "UPDATE backup_tasks SET next_run_at = $1, overdue_at = $2 WHERE id = $3 AND next_run_at = $4",
+        At(next_run_at),
+        overdue_at.map(At),
+        row.id,
+        row.next_run_at
+    )?;
+    if moved == 1 {
+        execute!(tx, "UPDATE runs SET slot_at = NULL WHERE task_id = $1 AND slot_at > $2", row.id, At(now))?;
+    }
+    Ok(moved == 1)
+}
+
+/// The latest that each kind of waiting may end at.
+#[derive(Debug, Clone, Copy)]
+pub struct Latest {
+    pub retry: Timestamp,
+    pub notice: Timestamp,
+    pub removal: Timestamp,
+    pub upload: Timestamp,
+    pub catalogue: Timestamp,
+}
+
+/// Ends every waiting that would last longer than any may. Gives how many there were.
+pub async fn end_waits(tx: &mut Tx, latest: Latest, now: Timestamp) -> Result<u64> {
+    let now = At(now);
+    let mut ended = 0;
+    let sql = "UPDATE backup_tasks SET retry_at = $1 WHERE retry_at > $2";
+    ended += execute!(tx, sql, now, At(latest.retry))?;
+    let sql = "UPDATE notices SET next_try_at = $1 WHERE next_try_at > $2";
+    ended += execute!(tx, sql, now, At(latest.notice))?;
+    let sql = "UPDATE backups SET remove_after = $1
+               WHERE deleted_at IS NOT NULL AND removed_at IS NULL AND remove_after > $2";
+    ended += execute!(tx, sql, now, At(latest.removal))?;
+    // When it was first cleared is as wrong as when it is to be cleared again.
+    let sql = "UPDATE uploads SET retry_after = $1, cleared_at = NULL WHERE retry_after > $2 OR cleared_at > $2";
+    ended += execute!(tx, sql, now, At(latest.upload))?;
+    let sql = "UPDATE backup_destinations SET catalogue_next_at = $1
+               WHERE catalogue_wanted_at IS NOT NULL AND catalogue_next_at > $2";
+    ended += execute!(tx, sql, now, At(latest.catalogue))?;
+    Ok(ended)
+}
+
+/// Users whose next summary of the week is later than this, with their zones.
+pub async fn list_summaries_after(tx: &mut Tx, latest: Timestamp, limit: i64) -> Result<Vec<(UserId, At, String)>> {
+    let sql = "SELECT id, summary_at, timezone FROM users WHERE summary_at > $1 ORDER BY summary_at, id LIMIT $2";
+    let rows = fetch_all!(tx, (i64, At, String), sql, At(latest), limit)?;
+    Ok(rows.into_iter().map(|(id, at, zone)| (UserId(id), at, zone)).collect())
+}

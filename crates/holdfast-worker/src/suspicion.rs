@@ -1,0 +1,107 @@
+//! Looks at a finished backup beside the last normal one of its source, and holds the removal of old backups while the
+//! newest looks wrong.
+
+use holdfast_core::Timestamp;
+use holdfast_core::anomaly::{self, Hold, Judgement, Measure};
+use holdfast_core::backup::source_key;
+use holdfast_core::ids::{RunId, TaskId};
+use holdfast_engine::BackupReport;
+use holdfast_store::runs::RunRow;
+use holdfast_store::tasks::TaskRow;
+use holdfast_store::{StoreError, Tx, backups, tasks};
+
+use crate::end::BackupDone;
+use crate::herald::Herald;
+
+const UNTIL: &str = "No old backup of this task will be removed until a backup is normal again or somebody releases the \
+                     hold.";
+
+/// What a finished backup means for its task, and what its log says about it.
+pub(crate) struct Assessment {
+    pub judgement: Judgement,
+    /// What it is a backup of.
+    pub source: String,
+    /// Why it is suspicious, as a sentence; empty for one that is not.
+    reason: String,
+    /// For the log of its run.
+    pub lines: Vec<String>,
+    /// How many of these lines are warnings.
+    pub warnings: i64,
+}
+
+pub(crate) fn measure(report: &BackupReport) -> Measure {
+    let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    Measure {
+        plain_bytes: number(report.plain_bytes),
+        stored_bytes: number(report.stored_bytes),
+        entries: number(report.entries),
+    }
+}
+
+impl Assessment {
+    pub(crate) async fn of(tx: &mut Tx, task: Option<&TaskRow>, done: &BackupDone) -> Result<Self, StoreError> {
+        let (report, now) = (&done.report, measure(&done.report));
+        let source = source_key(&done.server, report.content, &done.source);
+        let baseline = match task {
+            Some(task) => backups::find_baseline(tx, TaskId(task.id), &source).await?,
+            None => None,
+        };
+        let is_held = task.is_some_and(|task| task.retention_held_at.is_some());
+        let judgement = anomaly::judge(now, report.is_empty, baseline, is_held);
+        let reason = match baseline.filter(|_| !judgement.signs.is_empty()) {
+            Some(baseline) => {
+                format!("The newest backup looks wrong: {}.", anomaly::reason(&judgement.signs, now, baseline))
+            }
+            None => String::new(),
+        };
+        let mut found = Self { judgement, source, reason, lines: Vec::new(), warnings: 0 };
+        if !found.reason.is_empty() {
+            found.warn(&format!("{} {UNTIL}", found.reason));
+        } else if report.is_empty && baseline.is_none() {
+            found.warn("This backup is empty. Check that the source is what you want to back up.");
+        }
+        match found.judgement.hold {
+            Hold::Ends => found
+                .lines
+                .push("This backup is normal again, so old backups of this task are removed again.".to_owned()),
+            Hold::Stays if found.reason.is_empty() => {
+                found.lines.push("The removal of this task's old backups is still on hold.".to_owned());
+            }
+            _ => {}
+        }
+        Ok(found)
+    }
+
+    fn warn(&mut self, text: &str) {
+        self.warnings += 1;
+        self.lines.push(format!("Warning: {text}"));
+    }
+
+    /// Notes what becomes of the hold, and tells people of a suspicious backup.
+    pub(crate) async fn record(
+        &self,
+        tx: &mut Tx,
+        herald: &Herald,
+        run: &RunRow,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let Some(task) = run.task_id.map(TaskId) else { return Ok(()) };
+        match self.judgement.hold {
+            Hold::Off => return Ok(()),
+            Hold::Ends => {
+                tracing::info!(task = task.0, "a backup is normal again; old backups are removed again");
+                return tasks::end_hold(tx, task).await;
+            }
+            Hold::Begins | Hold::Stays => {}
+        }
+        if self.reason.is_empty() {
+            return Ok(());
+        }
+        tracing::warn!(task = task.0, reason = self.reason, "the removal of old backups is on hold");
+        let signs = anomaly::signs_text(&self.judgement.signs);
+        let before = tasks::find(tx, task).await?;
+        tasks::update_hold(tx, task, &signs, &self.reason, now).await?;
+        let told = before.and_then(|row| Some((row.held_signs?, row.held_told_at?)));
+        herald.suspicious(tx, task, RunId(run.id), (&signs, &self.reason), told, now).await
+    }
+}

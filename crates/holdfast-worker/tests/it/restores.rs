@@ -1,0 +1,439 @@
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use holdfast_testkit::{Fingerprint, SshServer, TestApp, assert_same, on_both_engines};
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, assert_failed};
+
+async fn bench(ssh: SshServer) -> Bench {
+    Bench::with(TestApp::start(holdfast_testkit::Engine::Sqlite).await, ssh).await
+}
+
+fn output(run: &Value) -> &str {
+    run["output"].as_str().unwrap()
+}
+
+fn assert_successful(run: &Value) {
+    assert_eq!(run["status"], "successful", "{}", output(run));
+}
+
+/// Writes a program into a folder of programs that come before the system's own.
+fn shim(folder: &Path, name: &str, script: &str) {
+    let path = folder.join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn python(script: &str, arguments: &[&Path]) -> String {
+    let output = Command::new("python3").arg("-c").arg(script).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A library that makes a file system report no blocks for any file, as some do.
+fn library_without_blocks(folder: &Path) -> PathBuf {
+    const SOURCE: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sys/stat.h>
+#define WRAP(name, kind, arguments, call) \
+  int name arguments { int (*real) arguments = dlsym(RTLD_NEXT, #name); int done = real call; \
+    if (done == 0 && S_ISREG(buffer->st_mode)) buffer->st_blocks = 0; return done; }
+#define ALL(suffix, kind) \
+  WRAP(fstatat##suffix, kind, (int folder, const char *path, struct kind *buffer, int flags), (folder, path, buffer, flags)) \
+  WRAP(fstat##suffix, kind, (int file, struct kind *buffer), (file, buffer)) \
+  WRAP(lstat##suffix, kind, (const char *path, struct kind *buffer), (path, buffer)) \
+  WRAP(stat##suffix, kind, (const char *path, struct kind *buffer), (path, buffer))
+ALL(, stat)
+ALL(64, stat64)
+"#;
+    let (source, library) = (folder.join("blocks.c"), folder.join("blocks.so"));
+    std::fs::write(&source, SOURCE).unwrap();
+    let built = Command::new("gcc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).arg("-ldl").output();
+    let built = built.unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    library
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn content_is_right_where_the_file_system_reports_no_blocks() {
+    let shims = tempfile::tempdir().unwrap();
+    let library = library_without_blocks(shims.path());
+    shim(shims.path(), "tar", &format!("LD_PRELOAD={} exec /usr/bin/tar \"$@\"", library.display()));
+    shim(
+        shims.path(),
+        "stat",
+        r#"case "$*" in *file-system*) shift 3; for f do echo fuseblk; done ;; *) exec /usr/bin/stat "$@" ;; esac"#,
+    );
+    let bench = bench(SshServer::builder().with_path_shims(shims.path()).start()).await;
+    let source = bench.source();
+    std::fs::write(source.join("small"), "twelve bytes").unwrap();
+    std::fs::write(source.join("large ü\nx"), vec![7; 300_000]).unwrap();
+    std::fs::hard_link(source.join("small"), source.join("zz second name")).unwrap();
+    std::fs::create_dir(source.join("sub")).unwrap();
+    std::fs::write(source.join("sub/other"), "text").unwrap();
+    std::fs::write(source.join("empty"), "").unwrap();
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    assert_eq!(backup["entries"], 7);
+    let target = bench.restore_all(&backup).await;
+    assert_same(&Fingerprint::of(&source), &Fingerprint::of(&target));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_really_is_a_hole_stays_one() {
+    let bench = bench(SshServer::start()).await;
+    let hole = std::fs::File::create(bench.source().join("hole")).unwrap();
+    hole.set_len(64 << 20).unwrap();
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let target = bench.restore_all(&backup).await;
+    let meta = std::fs::metadata(target.join("hole")).unwrap();
+    assert_eq!(meta.len(), 64 << 20);
+    assert!(backup["size_bytes"].as_u64().unwrap() < 1 << 20);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn devices_and_whiteouts_keep_nobody_from_restoring() {
+    let bench = bench(SshServer::start()).await;
+    std::fs::write(bench.source().join("a"), "text").unwrap();
+    let made = Command::new("mknod").arg(bench.source().join("gone")).args(["c", "0", "0"]).status();
+    if !made.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: only root can make device nodes");
+        return;
+    }
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let run = bench.restore(&backup, json!({"path": bench.target()})).await;
+    assert_successful(&run);
+    assert!(output(&run).contains("gone: skipped: device nodes"), "{}", output(&run));
+    assert_eq!(std::fs::read(bench.target().join("a")).unwrap(), b"text");
+    assert!(!bench.target().join("gone").exists());
+    let everything = bench.folder.path().join("everything");
+    let run = bench.restore(&backup, json!({"path": everything, "restore_devices": true})).await;
+    assert_successful(&run);
+    assert_eq!(std::fs::symlink_metadata(everything.join("gone")).unwrap().rdev(), 0);
+    assert_same(&Fingerprint::of(&bench.source()), &Fingerprint::of(&everything));
+    // By hand too.
+    let by_hand = bench.folder.path().join("by-hand");
+    let (count, left) = holdfast_engine::extract(&bench.stored_file(&backup), None, &by_hand, &[]).unwrap();
+    assert_eq!((count, left.len()), (2, 1), "the folder and the file");
+}
+
+const SET_ATTRIBUTES: &str = r#"
+import os, struct, sys
+path = sys.argv[1]
+os.setxattr(path, 'user.note', b'line one\nline two\0\xff')
+entries = [(1, 6, 0xffffffff), (2, 6, 1234), (4, 4, 0xffffffff), (16, 6, 0xffffffff), (32, 0, 0xffffffff)]
+os.setxattr(path, 'system.posix_acl_access', struct.pack('<I', 2) + b''.join(struct.pack('<HHI', *e) for e in entries))
+if os.geteuid() == 0:
+    os.setxattr(path, 'security.capability', bytes.fromhex('0100000200040000000000000000000000000000'))
+"#;
+const GET_ATTRIBUTES: &str = r#"
+import os, sys
+for name in sorted(os.listxattr(sys.argv[1])): print(name, os.getxattr(sys.argv[1], name).hex())
+print(oct(os.stat(sys.argv[1]).st_mode))
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn access_control_lists_attributes_and_capabilities_come_back() {
+    let bench = bench(SshServer::start()).await;
+    let file = bench.source().join("program");
+    std::fs::write(&file, "text").unwrap();
+    python(SET_ATTRIBUTES, &[&file]);
+    let expected = python(GET_ATTRIBUTES, &[&file]);
+    assert!(expected.contains("posix_acl_access") && expected.contains("user.note"), "{expected}");
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let target = bench.restore_all(&backup).await;
+    assert_eq!(python(GET_ATTRIBUTES, &[&target.join("program")]), expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_with_line_breaks_and_odd_bytes_come_back() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let bench = bench(SshServer::start()).await;
+    let deep = bench.source().join("d".repeat(100)).join(format!("{}\n{}", "e".repeat(90), "ü".repeat(40)));
+    std::fs::create_dir_all(&deep).unwrap();
+    let names: [&[u8]; 6] =
+        ["ü\nx".as_bytes(), b"\xff\xfe", b"a\n12 path=evil\n", b"-rf", b"\\x41", "\u{1b}[31m\u{202e}".as_bytes()];
+    for name in names {
+        std::fs::write(deep.join(std::ffi::OsStr::from_bytes(name)), name).unwrap();
+        symlink(std::ffi::OsStr::from_bytes(name), bench.source().join(std::ffi::OsStr::from_bytes(name))).unwrap();
+    }
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let target = bench.restore_all(&backup).await;
+    assert_same(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target));
+    // Into a folder that is not empty, all of them are asked about.
+    let run = bench.restore(&backup, json!({"path": target, "overwrite": true})).await;
+    assert_successful(&run);
+    let (mut expected, mut found) = (Fingerprint::of(&bench.source()), Fingerprint::of(&target));
+    // A folder that was there keeps what is its own.
+    assert!(expected.0.remove(&b""[..]).is_some() && found.0.remove(&b""[..]).is_some());
+    assert_same(&expected, &found);
+}
+
+on_both_engines! {
+    async fn what_login_scripts_print_is_in_no_backup(app: TestApp) {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::write(home.path().join(".bashrc"), "echo 'Welcome to prod!'; echo noise >&2; export TAR_OPTIONS=--exclude=a\n").unwrap();
+        let noise = home.path().join("noise");
+        std::fs::write(&noise, "echo from BASH_ENV; seq 1 5000\n").unwrap();
+        let ssh = SshServer::builder().set_env("HOME", home.path().to_str().unwrap());
+        let bench = Bench::with(app, ssh.set_env("BASH_ENV", noise.to_str().unwrap()).start()).await;
+        std::fs::write(bench.source().join("a"), "text").unwrap();
+        let backup = bench.back_up(bench.task(json!({})).await).await;
+        let target = bench.restore_all(&backup).await;
+        assert_same(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target));
+        assert_eq!(bench.verify(&backup).await["status"], "successful");
+    }
+
+    async fn a_restore_that_finds_damage_marks_the_backup_and_changes_nothing(app: TestApp) {
+        let bench = Bench::new(app).await;
+        std::fs::write(bench.source().join("a"), holdfast_testkit::random(1, 3_000_000)).unwrap();
+        let backup = bench.back_up(bench.task(json!({})).await).await;
+        let file = bench.stored_file(&backup);
+        let mut bytes = std::fs::read(&file).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&file, bytes).unwrap();
+        std::fs::create_dir(bench.target()).unwrap();
+        std::fs::write(bench.target().join("a"), "precious").unwrap();
+        let run = bench.restore(&backup, json!({"path": bench.target(), "overwrite": true})).await;
+        assert_failed(&run, "corrupt");
+        assert_eq!(std::fs::read(bench.target().join("a")).unwrap(), b"precious");
+        assert_eq!(bench.show(&backup).await["verification"]["status"], "corrupt");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plain_object_in_place_of_an_encrypted_one_is_damage() {
+    let bench = bench(SshServer::start()).await;
+    std::fs::write(bench.source().join("a"), "text").unwrap();
+    let sealed = bench.back_up(bench.task(json!({"encryption_password": "correct horse"})).await).await;
+    let plain = bench.back_up(bench.task(json!({})).await).await;
+    let file = bench.stored_file(&sealed);
+    std::fs::copy(bench.stored_file(&plain), &file).unwrap();
+    let error =
+        holdfast_engine::extract(&file, Some(&holdfast_core::Secret::new("wrong")), &bench.target(), &[]).unwrap_err();
+    assert_eq!(error.code.as_str(), "corrupt");
+    assert!(!bench.target().join("a").exists());
+    let run = bench.restore(&sealed, json!({"path": bench.target()})).await;
+    assert_failed(&run, "corrupt");
+    assert!(!bench.target().join("a").exists());
+    let entries = format!("/api/backups/{}/entries", sealed["id"]);
+    assert_ne!(bench.user.client.get(&entries).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_what_was_chosen_changes() {
+    let bench = bench(SshServer::start()).await;
+    let source = bench.source();
+    std::fs::create_dir(source.join("sub")).unwrap();
+    std::fs::write(source.join("sub/first"), "from the backup").unwrap();
+    std::fs::hard_link(source.join("sub/first"), source.join("sub/second")).unwrap();
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let target = bench.target();
+    std::fs::create_dir_all(target.join("sub")).unwrap();
+    std::fs::set_permissions(target.join("sub"), std::fs::Permissions::from_mode(0o711)).unwrap();
+    std::fs::write(target.join("sub/first"), "of today").unwrap();
+    let run = bench.restore(&backup, json!({"path": target, "entries": ["sub/second"], "overwrite": true})).await;
+    assert_successful(&run);
+    assert_eq!(std::fs::read_to_string(target.join("sub/first")).unwrap(), "of today");
+    assert_eq!(std::fs::read_to_string(target.join("sub/second")).unwrap(), "from the backup");
+    assert_eq!(std::fs::metadata(target.join("sub")).unwrap().permissions().mode() & 0o777, 0o711);
+    assert!(output(&run).contains("Restored 1 entries"), "{}", output(&run));
+    let by_hand = bench.folder.path().join("by-hand");
+    let only = ["sub/second".to_owned()];
+    let (count, _) = holdfast_engine::extract(&bench.stored_file(&backup), None, &by_hand, &only).unwrap();
+    assert_eq!(count, 2, "the file and the folder on the way");
+    assert_eq!(std::fs::read_to_string(by_hand.join("sub/second")).unwrap(), "from the backup");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_leaves_the_target_through_links_that_are_in_it() {
+    let bench = bench(SshServer::start()).await;
+    let outside = bench.folder.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("precious"), "precious").unwrap();
+    // The first backup brings a link, the second one something below it.
+    symlink(&outside, bench.source().join("conf")).unwrap();
+    let first = bench.back_up(bench.task(json!({})).await).await;
+    std::fs::remove_file(bench.source().join("conf")).unwrap();
+    std::fs::create_dir(bench.source().join("conf")).unwrap();
+    std::fs::write(bench.source().join("conf/precious"), "from the backup").unwrap();
+    std::fs::write(bench.source().join("conf/new"), "from the backup").unwrap();
+    std::fs::write(bench.source().join("z"), "from the backup").unwrap();
+    let second = bench.back_up(bench.task(json!({})).await).await;
+    for (number, overwrite) in [false, true].into_iter().enumerate() {
+        let target = bench.folder.path().join(format!("target-{number}"));
+        assert_successful(&bench.restore(&first, json!({"path": target})).await);
+        let run = bench.restore(&second, json!({"path": target, "overwrite": overwrite})).await;
+        assert_successful(&run);
+        assert!(output(&run).contains("conf/new: skipped"), "{}", output(&run));
+        assert_eq!(std::fs::read_to_string(target.join("z")).unwrap(), "from the backup");
+        assert!(target.join("conf").is_symlink());
+        assert_eq!(std::fs::read_to_string(outside.join("precious")).unwrap(), "precious");
+        assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_that_cannot_be_listed_is_not_empty() {
+    let shims = tempfile::tempdir().unwrap();
+    // Root may list everything, so the tool that lists says that it may not.
+    shim(shims.path(), "ls", "echo 'ls: cannot open directory: Permission denied' >&2; exit 2");
+    let bench = bench(SshServer::builder().with_path_shims(shims.path()).start()).await;
+    std::fs::write(bench.source().join("a"), "from the backup").unwrap();
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    std::fs::create_dir(bench.target()).unwrap();
+    std::fs::write(bench.target().join("a"), "precious").unwrap();
+    assert_successful(&bench.restore(&backup, json!({"path": bench.target()})).await);
+    assert_eq!(std::fs::read(bench.target().join("a")).unwrap(), b"precious");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counts_are_true_and_a_dry_run_foretells_them() {
+    let bench = bench(SshServer::start()).await;
+    for number in 0..300 {
+        std::fs::write(bench.source().join(format!("{number:03}")), "x").unwrap();
+    }
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let target = bench.target();
+    let dry = bench.restore(&backup, json!({"path": target.join("deep/er"), "dry_run": true})).await;
+    assert_successful(&dry);
+    assert!(output(&dry).contains("301 entries would be written"), "{}", output(&dry));
+    assert!(!target.exists(), "a dry run makes nothing");
+    std::fs::create_dir(&target).unwrap();
+    for number in 0..299 {
+        std::fs::write(target.join(format!("{number:03}")), "was there").unwrap();
+    }
+    let dry = bench.restore(&backup, json!({"path": target, "dry_run": true})).await;
+    assert!(output(&dry).contains("1 entries would be written, 299 kept as they are, 0 skipped"), "{}", output(&dry));
+    assert!(output(&dry).contains("299: would be written"), "{}", output(&dry));
+    assert!(!target.join("299").exists());
+    let run = bench.restore(&backup, json!({"path": target})).await;
+    assert!(output(&run).contains("Restored 1 entries"), "{}", output(&run));
+    assert!(output(&run).contains("299 existed and were kept, 0 were skipped"), "{}", output(&run));
+    assert_eq!(std::fs::read(target.join("299")).unwrap(), b"x");
+    assert_eq!(std::fs::read(target.join("000")).unwrap(), b"was there");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn owners_are_restored_by_name_by_number_or_not_at_all() {
+    let bench = bench(SshServer::start()).await;
+    let file = bench.source().join("a");
+    std::fs::write(&file, "text").unwrap();
+    // A name that leads to another number here than the one in the archive.
+    if std::os::unix::fs::chown(&file, Some(4321), Some(4321)).is_err() {
+        eprintln!("skipped: only root can give files away");
+        return;
+    }
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let owner = async |name: &str, options: Value| {
+        let target = bench.folder.path().join(name);
+        let mut body = json!({"path": target});
+        body.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
+        assert_successful(&bench.restore(&backup, body).await);
+        std::fs::metadata(target.join("a")).unwrap().uid()
+    };
+    assert_eq!(owner("numbers", json!({"numeric_owner": true})).await, 4321);
+    assert_eq!(owner("nobody", json!({"no_owner": true})).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_is_a_link_to_a_file_stands_for_the_file() {
+    let bench = bench(SshServer::start()).await;
+    std::fs::write(bench.source().join("real"), "content").unwrap();
+    symlink("real", bench.source().join("link")).unwrap();
+    let task = bench.task(json!({"source_path": bench.source().join("link")})).await;
+    let target = bench.restore_all(&bench.back_up(task).await).await;
+    assert_eq!(std::fs::read(target.join("link")).unwrap(), b"content");
+    assert!(!target.join("link").is_symlink());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_can_stay_on_one_file_system() {
+    let bench = bench(SshServer::start()).await;
+    std::fs::write(bench.source().join("a"), "text").unwrap();
+    let mount = bench.source().join("mounted");
+    std::fs::create_dir(&mount).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&mount).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: only root can mount");
+        return;
+    }
+    std::fs::write(mount.join("elsewhere"), "x").unwrap();
+    let log = bench.run(bench.task(json!({"one_file_system": true})).await).await;
+    let all = bench.run(bench.task(json!({})).await).await;
+    let unmounted = Command::new("umount").arg(&mount).status().unwrap();
+    assert!(unmounted.success());
+    assert_successful(&log);
+    assert!(output(&log).contains("mounted is another file system and was left out"), "{}", output(&log));
+    assert_eq!(
+        (log["files"].as_i64(), all["files"].as_i64()),
+        (Some(3), Some(4)),
+        "with the folder, without what is in it"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_named_like_a_pattern_can_be_excluded() {
+    let bench = bench(SshServer::start()).await;
+    for name in ["[cache]", "c", "keep"] {
+        std::fs::create_dir(bench.source().join(name)).unwrap();
+        std::fs::write(bench.source().join(name).join("file"), "x").unwrap();
+    }
+    let target =
+        bench.restore_all(&bench.back_up(bench.task(json!({"excluded_paths": ["[cache]"]})).await).await).await;
+    assert!(target.join("keep/file").exists() && !target.join("[cache]").exists() && !target.join("c").exists());
+}
+
+/// A server whose tar writes whatever it likes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn archives_that_could_be_read_in_two_ways_are_never_stored() {
+    let shims = tempfile::tempdir().unwrap();
+    let hostile = shims.path().join("hostile.tar");
+    let script = format!(
+        "case \"$1\" in --version) echo 'tar (GNU tar) 1.34' ;; --help) exec /usr/bin/tar --help ;; *) cat {} ;; esac",
+        hostile.display()
+    );
+    shim(shims.path(), "tar", &script);
+    let bench = bench(SshServer::builder().with_path_shims(shims.path()).start()).await;
+    const WRITE: &str = r#"
+import io, sys, tarfile
+t = tarfile.open(sys.argv[1], 'w', format=tarfile.PAX_FORMAT)
+def record(key, value):
+    rest = len(key) + len(value) + 3
+    length = rest + len(str(rest + len(str(rest))))
+    return f'{length} {key}={value}\n'.encode()
+body = record('path', 'notes.txt') + record('path', '.ssh/authorized_keys')
+header = tarfile.TarInfo('x'); header.type = b'x'; header.size = len(body)
+t.fileobj.write(header.tobuf(tarfile.USTAR_FORMAT) + body.ljust(512, b'\0'))
+t.addfile(tarfile.TarInfo('notes.txt'), io.BytesIO(b''))
+t.close()
+"#;
+    python(WRITE, &[&hostile]);
+    let log = bench.run(bench.task(json!({})).await).await;
+    assert_failed(&log, "incomplete");
+    assert!(output(&log).contains("says twice path"), "{}", output(&log));
+    assert_eq!(bench.stored_names(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_at_a_restore_has_its_own_class_and_says_what_was_written() {
+    let bench = bench(SshServer::start()).await;
+    for number in 0..8 {
+        std::fs::write(bench.source().join(format!("{number}")), holdfast_testkit::random(number, 400_000)).unwrap();
+    }
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let target = bench.target();
+    std::fs::create_dir(&target).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(&target).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: only root can mount");
+        return;
+    }
+    let run = bench.restore(&backup, json!({"path": target})).await;
+    assert!(Command::new("umount").arg(&target).status().unwrap().success());
+    assert_failed(&run, "target_full");
+    assert!(output(&run).contains("were written to"), "{}", output(&run));
+}
