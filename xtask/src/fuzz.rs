@@ -17,10 +17,10 @@ pub fn run(arguments: &[&str]) -> Result<()> {
             _ => return Err(USAGE.to_owned()),
         }
     }
-    let build = ["build", "--profile", "profiling", "--locked", "--package", "holdfast-testkit", "--example", "fuzz"];
+    let build = ["build", "--profile", "fuzzing", "--locked", "--package", "holdfast-testkit", "--example", "fuzz"];
     step("build", &mut cargo(&build))?;
     let processes = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
-    let mut fuzz = Command::new(root().join("target/profiling/examples/fuzz"));
+    let mut fuzz = Command::new(root().join("target/fuzzing/examples/fuzz"));
     fuzz.args([minutes * 60, seed, processes].map(|number| number.to_string())).args(names);
     step("fuzz", &mut fuzz)
 }
