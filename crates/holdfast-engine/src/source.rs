@@ -1,5 +1,6 @@
 //! Where a backup's bytes come from.
 
+pub(crate) mod changes;
 pub(crate) mod cluster;
 pub(crate) mod database;
 pub(crate) mod files;
@@ -10,11 +11,14 @@ use tokio::sync::mpsc;
 
 use crate::archive::tar::Member;
 use crate::error::{EngineError, Result};
+use changes::Passed;
 
 /// Batches on their way to the packing thread.
 const WAITING_BATCHES: usize = 4;
 /// A thread that sleeps is woken for each batch, which for every packet would cost more than the packet.
 const BATCH_BYTES: usize = 256 * 1024;
+/// Files that were read and wait to be looked at once more.
+pub(crate) const WAITING_FILES: usize = 4096;
 
 /// What goes to the packing thread.
 pub(crate) enum Batch {
@@ -34,6 +38,7 @@ pub(crate) enum Batch {
 pub(crate) struct Outlet {
     sender: mpsc::Sender<Result<Batch>>,
     again: mpsc::Receiver<Vec<Member>>,
+    passed: Option<mpsc::Receiver<Passed>>,
     batch: Vec<Bytes>,
     bytes: usize,
 }
@@ -42,13 +47,17 @@ pub(crate) struct Outlet {
 pub(crate) struct Inlet {
     pub batches: mpsc::Receiver<Result<Batch>>,
     pub again: mpsc::Sender<Vec<Member>>,
+    /// Hears of each file that was read, for as long as the first reading goes on.
+    pub passed: Option<mpsc::Sender<Passed>>,
 }
 
 impl Outlet {
     pub(crate) fn new() -> (Self, Inlet) {
         let (sender, batches) = mpsc::channel(WAITING_BATCHES);
         let (ask_again, again) = mpsc::channel(1);
-        (Self { sender, again, batch: Vec::new(), bytes: 0 }, Inlet { batches, again: ask_again })
+        let (pass, passed) = mpsc::channel(WAITING_FILES);
+        let outlet = Self { sender, again, passed: Some(passed), batch: Vec::new(), bytes: 0 };
+        (outlet, Inlet { batches, again: ask_again, passed: Some(pass) })
     }
 
     pub(crate) async fn send(&mut self, chunk: Bytes) -> Result<()> {
@@ -66,6 +75,11 @@ impl Outlet {
     async fn pass(&mut self, batch: Batch) -> Result<()> {
         // The other end has failed and says why itself.
         self.sender.send(Ok(batch)).await.map_err(|_| EngineError::internal("the archive takes no more"))
+    }
+
+    /// The files that the packing thread has read. Once they are taken somebody has to listen or drop them.
+    pub(crate) fn take_passed(&mut self) -> Option<mpsc::Receiver<Passed>> {
+        self.passed.take()
     }
 
     /// Ends the first reading and gives the files that are wanted again, in order.

@@ -20,6 +20,9 @@ pub(super) trait Readings: Read {
     /// After the end of the first archive: asks for these files and gives those among them that really are all hole;
     /// `None` when nothing can be read again.
     fn again(&mut self, files: &[Member]) -> io::Result<Option<Vec<usize>>>;
+
+    /// A file of the first archive has been read.
+    fn passed(&mut self, file: &Member);
 }
 
 /// Counts what is written, which tells where each member lies.
@@ -82,6 +85,9 @@ pub(super) fn repack<W: Write>(
             links.push(member);
         } else {
             repacking.add(&member, &mut reader)?;
+            if member.kind == Kind::File && member.size > 0 {
+                reader.get_mut().passed(&member);
+            }
         }
     }
     // A source that cannot be asked again is believed.

@@ -20,6 +20,7 @@ use super::tar::Member;
 use super::{FRAME_BYTES, KeyTurn};
 use crate::error::{EngineError, Result, classify};
 use crate::progress::Progress;
+use crate::source::changes::Passed;
 use crate::source::{Batch, Inlet};
 
 /// What was written.
@@ -317,7 +318,13 @@ impl Read for Received {
 }
 
 impl Readings for Received {
+    fn passed(&mut self, file: &Member) {
+        // Most sources need nobody to look again.
+        self.inlet.passed.take_if(|passed| passed.blocking_send(Passed::of(file)).is_err());
+    }
+
     fn again(&mut self, files: &[Member]) -> io::Result<Option<Vec<usize>>> {
+        self.inlet.passed = None;
         if self.at == At::End {
             return Ok(None);
         }

@@ -2,13 +2,16 @@
 
 use bytes::Bytes;
 use holdfast_core::run::FailureCode;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
+use super::changes::{self, Changes};
 use super::{Outlet, sftp};
 use crate::archive::tar::Member;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::remote::{self, Pace, RemoteSettings, Script, end_of, ended};
-use crate::ssh::{Connection, Exit, Process, SshError};
+use crate::ssh::{Connection, Exit, Process, SshError, Stderr};
 
 /// What to copy.
 #[derive(Debug, Clone)]
@@ -116,14 +119,41 @@ pub(crate) async fn pump(
     context: &Context,
     outlet: &mut Outlet,
 ) -> Result<()> {
+    let passed = outlet.take_passed();
     let started = read_script(source)?.start(connection).await;
     let process = match started {
-        Err(SshError::ExecRefused) => return pump_over_sftp(connection, source, settings, context, outlet).await,
+        Err(SshError::ExecRefused) => {
+            drop(passed);
+            return pump_over_sftp(connection, source, settings, context, outlet).await;
+        }
         process => process?,
     };
-    // A server that only speaks SFTP takes the end of its input for the client's goodbye and ends.
-    let Read { exit, mut lines, has_started, has_sent } =
-        read(connection, process, &[], settings, context, outlet).await?;
+    let (on_flavour, on_failure) = (oneshot::channel(), CancellationToken::new());
+    let reading = async {
+        // A server that only speaks SFTP takes the end of its input for the client's goodbye and ends.
+        let read = read(connection, process, &[], settings, context, outlet, Some(on_flavour.0)).await;
+        let read = match read {
+            Ok(read) if is_silent(read.flavour()) && read.exit.success() => believe_holes(outlet).await.map(|()| read),
+            read => read,
+        };
+        if !read.as_ref().is_ok_and(|read| read.exit.success()) {
+            on_failure.cancel();
+        }
+        read
+    };
+    let comparing = async {
+        let (Ok(flavour), Some(passed)) = (on_flavour.1.await, passed) else { return Ok(None) };
+        if !is_silent(Some(flavour)) {
+            return Ok(None);
+        }
+        let script = Script::new(&format!("{ENTER}{}", changes::LOOK), &[&source.path]);
+        tokio::select! {
+            () = on_failure.cancelled() => Ok(None),
+            changes = changes::compare(connection, &script, passed, settings, context) => changes.map(Some),
+        }
+    };
+    let (read, changes) = tokio::join!(Box::pin(reading), Box::pin(comparing));
+    let Read { exit, mut lines, has_started, has_sent } = read?;
     let flavour = take_flavour(&mut lines);
     let is_elsewhere = matches!(exit.status, Some(EXIT_MISSING | EXIT_CLOSED | EXIT_NO_MOUNTS));
     if !has_started || (flavour.is_none() && !has_sent && !is_elsewhere) {
@@ -132,10 +162,24 @@ pub(crate) async fn pump(
     tell_mounts(&mut lines, context);
     warn_of_missing_attributes(&mut lines, flavour, context);
     judge(source, &exit, &lines, flavour == Some(Flavour::Gnu), context)?;
+    if is_silent(flavour) {
+        changes?.unwrap_or_else(Changes::unknown).tell(context);
+    }
     if flavour == Some(Flavour::Gnu) {
         read_again(connection, source, settings, context, outlet).await?;
     }
     Ok(())
+}
+
+/// Whether this tar says nothing about files that change while it reads them.
+fn is_silent(flavour: Option<Flavour>) -> bool {
+    matches!(flavour, Some(Flavour::Bsd | Flavour::Other))
+}
+
+/// Ends the reading for a tar that is not asked again.
+async fn believe_holes(outlet: &mut Outlet) -> Result<()> {
+    let files = outlet.first_end().await?;
+    outlet.second((0..files.len()).collect()).await
 }
 
 async fn pump_over_sftp(
@@ -184,7 +228,16 @@ struct Read {
     has_sent: bool,
 }
 
-/// Feeds a process its input and sends on what it writes.
+impl Read {
+    fn flavour(&self) -> Option<Flavour> {
+        self.lines.iter().find_map(|line| flavour_of(line))
+    }
+}
+
+/// Without a word by then about which tar it is, it is none that we asked for.
+const UNTOLD_BYTES: u64 = 1024 * 1024;
+
+/// Feeds a process its input and sends on what it writes. `on_flavour` hears which tar it is as soon as that is known.
 async fn read(
     connection: &Connection,
     process: Process,
@@ -192,6 +245,7 @@ async fn read(
     settings: &RemoteSettings,
     context: &Context,
     outlet: &mut Outlet,
+    mut on_flavour: Option<oneshot::Sender<Flavour>>,
 ) -> Result<Read> {
     let Process { mut stdin, mut stdout, control } = process;
     let feeding = async {
@@ -201,11 +255,18 @@ async fn read(
         }
         let _unwanted = stdin.close().await;
     };
-    let mut has_sent = false;
+    let mut sent = 0;
     let reading = async {
         let mut pace = Pace::new(settings.stall);
         while let Some(chunk) = pace.next(&mut stdout, &context.cancel).await? {
-            has_sent = true;
+            sent += chunk.len() as u64;
+            if on_flavour.is_some() {
+                let flavour = flavour_in(stdout.stderr());
+                if let Some(on_flavour) = on_flavour.take_if(|_| flavour.is_some() || sent > UNTOLD_BYTES) {
+                    // Nobody listens any more when the run has failed.
+                    let _gone = flavour.map(|flavour| on_flavour.send(flavour));
+                }
+            }
             outlet.send(chunk).await?;
         }
         end_of(&mut stdout, settings.stall, &context.cancel).await
@@ -214,7 +275,7 @@ async fn read(
     match ended {
         Ok(exit) => {
             let (lines, has_started) = (remote::lines(stdout.stderr()), stdout.has_started());
-            Ok(Read { exit, lines, has_started, has_sent })
+            Ok(Read { exit, lines, has_started, has_sent: sent > 0 })
         }
         Err(error) => {
             remote::stop(connection, &control, stdout.process_id(), context).await;
@@ -244,7 +305,8 @@ async fn read_again(
     }
     let script = Script::new(&format!("{ENTER}{GNU_OPTIONS}{READ_AGAIN}"), &[&source.path]);
     let process = script.start(connection).await?;
-    let Read { exit, mut lines, .. } = read(connection, process, &names(&rest), settings, context, outlet).await?;
+    let Read { exit, mut lines, .. } =
+        read(connection, process, &names(&rest), settings, context, outlet, None).await?;
     // What went away in the meantime is told by name when the archive turns out not to have it.
     lines.retain(|line| !line.contains("No such file or directory") && !is_end_note(line));
     match exit.status {
@@ -394,7 +456,16 @@ fn other_excludes(source: &FilesSource) -> Vec<String> {
 /// Which tar spoke, taken out of what it said.
 fn take_flavour(lines: &mut Vec<String>) -> Option<Flavour> {
     let place = lines.iter().position(|line| line.starts_with(MARKER))?;
-    match lines.remove(place).strip_prefix(MARKER)? {
+    flavour_of(&lines.remove(place))
+}
+
+/// Which tar speaks, if it has been said yet.
+fn flavour_in(stderr: &Stderr) -> Option<Flavour> {
+    stderr.lines().find_map(|line| flavour_of(std::str::from_utf8(line).ok()?))
+}
+
+fn flavour_of(line: &str) -> Option<Flavour> {
+    match line.strip_prefix(MARKER)? {
         "gnu" => Some(Flavour::Gnu),
         "bsd" => Some(Flavour::Bsd),
         "other" => Some(Flavour::Other),

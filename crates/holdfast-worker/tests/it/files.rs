@@ -228,13 +228,71 @@ async fn the_tar_of_bsd_is_enough() {
     let bench = bench(with_tar(shims.path(), r#"exec bsdtar "$@""#)).await;
     SampleTree::create(&bench.source());
     std::fs::write(bench.source().join("skip.log"), "x").unwrap();
-    let backup = bench.back_up(bench.task(json!({"excluded_paths": ["*.log"]})).await).await;
+    let task = bench.task(json!({"excluded_paths": ["*.log"]})).await;
+    let backup = bench.back_up(task).await;
+    let log = bench.latest_log(task).await;
+    assert_eq!(log["warnings"], 0, "nothing changed meanwhile: {}", log["output"]);
     let target = bench.restore_all(&backup).await;
     let (mut expected, mut found) = (Fingerprint::of(&bench.source()), Fingerprint::of(&target));
     assert!(expected.0.remove(&b"skip.log"[..]).is_some());
     // It does not set the time of the folder that it unpacks into.
     assert!(expected.0.remove(&b""[..]).is_some() && found.0.remove(&b""[..]).is_some());
     assert_same_but(&expected, &found, Ignore { holes: true, ..Ignore::default() });
+}
+
+/// A tar that stops in the middle of a file while something happens to it.
+fn interrupted(program: &str, version: &str, happens: &str) -> String {
+    format!(
+        "case \"$1\" in --version) exec echo '{version}' ;; -c) ;; *) exec {program} \"$@\" ;; esac\n\
+         out=$(mktemp); {{ {program} \"$@\"; echo $? >\"$out\"; }} | {{ head -c 2000000; {happens}; cat; }}\n\
+         status=$(cat \"$out\"); rm \"$out\"; exit $status"
+    )
+}
+
+/// bsdtar fills it with zeros and says nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_shrinks_while_bsdtar_reads_it_is_named() {
+    let shims = tempfile::tempdir().unwrap();
+    let script = interrupted("bsdtar", "bsdtar 3.6.2", "[ ! -e shrink ] || truncate -s 5000000 'big one'");
+    let bench = bench(with_tar(shims.path(), &script)).await;
+    let content = holdfast_testkit::random(1, 20_000_000);
+    for (name, content) in [("big one", &content[..]), ("other\nname", b"x\0\0"), ("zz", b"last")] {
+        std::fs::write(bench.source().join(name), content).unwrap();
+    }
+    let task = bench.task(json!({})).await;
+    let log = bench.run(task).await;
+    assert_eq!((&log["status"], &log["warnings"]), (&json!("successful"), &json!(0)), "{}", log["output"]);
+    std::fs::write(bench.source().join("shrink"), "").unwrap();
+    let backup = bench.back_up(task).await;
+    let log = bench.latest_log(task).await;
+    let said = log["output"].as_str().unwrap();
+    assert!(said.contains("Warning: ./big one: File shrank as we read it"), "{said}");
+    assert_eq!(log["warnings"], 1, "{said}");
+    // What it is about: the rest of the file is lost.
+    let target = bench.restore_all(&backup).await;
+    let stored = std::fs::read(target.join("big one")).unwrap();
+    assert!(stored.len() == content.len() && stored[..5_000_000] == content[..5_000_000]);
+    assert!(stored[5_000_000..].iter().all(|byte| *byte == 0));
+    assert_eq!(std::fs::read(target.join("other\nname")).unwrap(), b"x\0\0");
+}
+
+/// BusyBox gives up on a file that becomes shorter, and does not notice any other change.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_changes_while_busybox_reads_it_is_named() {
+    let shims = tempfile::tempdir().unwrap();
+    let script = interrupted("busybox tar", "tar (busybox) 1.35.0", "sh ./happens");
+    let bench = bench(with_tar(shims.path(), &script)).await;
+    std::fs::write(bench.source().join("big"), holdfast_testkit::random(1, 20_000_000)).unwrap();
+    let task = bench.task(json!({})).await;
+    std::fs::write(bench.source().join("happens"), "echo more >>big").unwrap();
+    let log = bench.run(task).await;
+    let said = log["output"].as_str().unwrap();
+    assert_eq!(log["status"], "successful", "{said}");
+    assert!(said.contains("Warning: ./big: file changed as we read it"), "{said}");
+    let stored = bench.stored_names();
+    std::fs::write(bench.source().join("happens"), "truncate -s 5000000 big").unwrap();
+    assert_failed(&bench.run(task).await, "remote_failed");
+    assert_eq!(bench.stored_names(), stored);
 }
 
 /// Its patterns begin at any level and its stars match slashes; neither may leave out more than was meant.

@@ -38,6 +38,10 @@ impl<R: Read> Reader<R> {
         Self { input, position: 0, data_left: 0, padding: 0, scratch: Vec::new() }
     }
 
+    pub(crate) fn get_mut(&mut self) -> &mut R {
+        &mut self.input
+    }
+
     /// The next member, after the rest of the one before. `None` is the proven end of the archive and of the stream.
     pub(crate) fn next(&mut self) -> io::Result<Option<(Member, Place)>> {
         self.skip_data()?;

@@ -1,0 +1,284 @@
+//! Files that change while they are read. GNU tar says so itself; others do not, and bsdtar fills a file that became
+//! shorter with zeros. So each file is looked at once more, shortly after it was read.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use crate::archive::shown;
+use crate::archive::tar::Member;
+use crate::context::Context;
+use crate::error::{EngineError, Result};
+use crate::remote::{Pace, RemoteSettings, Script, end_of};
+use crate::ssh::{Connection, Process};
+
+/// A file as tar's header told of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Passed {
+    pub path: Vec<u8>,
+    pub size: u64,
+    pub seconds: i64,
+}
+
+impl Passed {
+    pub(crate) fn of(member: &Member) -> Self {
+        Self { path: member.path.clone(), size: member.size, seconds: member.modified.seconds }
+    }
+}
+
+/// Size and time of each file named on standard input, and its name, by which an answer is known for the right one's.
+/// Goes after the script that enters the source. Whatever is asked at once is answered at once.
+pub(super) const LOOK: &str = r#"
+l=; [ -z "$f" ] || l=-L
+if stat -c '%s %Y %n' . >/dev/null 2>&1; then exec xargs -0 -n 200 stat $l -c '%s %Y %n' 2>/dev/null; fi
+exec xargs -0 -n 200 stat $l -f '%z %m %N' 2>/dev/null
+"#;
+
+/// Files that are named; of others there is a count.
+const NAMED: usize = 20;
+const FEED_BYTES: usize = 16 * 1024;
+/// Questions on their way; whoever takes more without an answer gives none.
+const UNANSWERED: usize = 100_000;
+
+/// What became of the files that were looked at again.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    shrunk: Vec<String>,
+    changed: Vec<String>,
+    count: u64,
+    /// Nobody could be asked, or the answers made no sense.
+    is_unknown: bool,
+}
+
+impl Changes {
+    pub(super) fn unknown() -> Self {
+        Self { is_unknown: true, ..Self::default() }
+    }
+
+    pub(super) fn tell(&self, context: &Context) {
+        for name in &self.shrunk {
+            context.log.warn(format!("{name}: File shrank as we read it; what the backup has of it may end in zeros"));
+        }
+        for name in &self.changed {
+            context.log.warn(format!("{name}: file changed as we read it"));
+        }
+        let named = (self.shrunk.len() + self.changed.len()) as u64;
+        if self.count > named {
+            context.log.warn(format!("{} further files changed as we read them", self.count - named));
+        }
+        if self.is_unknown {
+            context.log.warn(
+                "This server's tar does not say when a file changes while it is read, and its other tools could not be \
+                 asked: such a file may be in this backup half old and half new, or end in zeros.",
+            );
+        }
+    }
+}
+
+/// Compares answers with what was asked about, in order.
+#[derive(Default)]
+struct Comparing {
+    asked: VecDeque<Passed>,
+    has_asked: bool,
+    has_answer: bool,
+    buffer: Vec<u8>,
+    changes: Changes,
+}
+
+impl Comparing {
+    fn ask(&mut self, file: Passed) {
+        self.has_asked = true;
+        self.changes.is_unknown |= self.asked.len() >= UNANSWERED;
+        if !self.changes.is_unknown {
+            self.asked.push_back(file);
+        }
+    }
+
+    fn feed(&mut self, answer: &[u8]) {
+        if self.changes.is_unknown {
+            return;
+        }
+        self.buffer.extend_from_slice(answer);
+        let mut at = 0;
+        while let Some(length) = self.take(at) {
+            at += length;
+        }
+        self.buffer.drain(..at);
+    }
+
+    /// Takes one answer, if it is whole, and gives its length.
+    fn take(&mut self, at: usize) -> Option<usize> {
+        let Self { buffer, asked, .. } = self;
+        let answer = &buffer[at..];
+        if answer.is_empty() {
+            return None;
+        }
+        let Some((size, seconds, name)) = split(answer) else {
+            // Two numbers are never longer than this.
+            self.changes.is_unknown = answer.len() > 64;
+            return None;
+        };
+        loop {
+            // What is gone has no answer; nothing but its name went away while it was open.
+            let Some(file) = asked.front() else {
+                self.changes.is_unknown = true;
+                return None;
+            };
+            let ended = [&file.path, &b"\n"[..]].concat();
+            if name.starts_with(&ended) {
+                let length = answer.len() - name.len() + ended.len();
+                if size != file.size || !is_same_time(file.seconds, seconds) {
+                    self.changes.note(file, size);
+                }
+                self.has_answer = true;
+                asked.pop_front();
+                return Some(length);
+            }
+            if ended.starts_with(name) {
+                return None;
+            }
+            asked.pop_front();
+        }
+    }
+
+    fn finish(mut self) -> Changes {
+        self.changes.is_unknown |= !self.buffer.is_empty() || (self.has_asked && !self.has_answer);
+        self.changes
+    }
+}
+
+impl Changes {
+    fn note(&mut self, file: &Passed, size: u64) {
+        self.count += 1;
+        if self.shrunk.len() + self.changed.len() < NAMED {
+            let names = if size < file.size { &mut self.shrunk } else { &mut self.changed };
+            names.push(shown(&file.path));
+        }
+    }
+}
+
+/// Before 1970 programs do not agree on whether a fraction counts forwards or backwards.
+fn is_same_time(told: i64, now: i64) -> bool {
+    now == told || (told < 0 && now.checked_sub(1) == Some(told))
+}
+
+/// Size, time, and what follows them.
+fn split(answer: &[u8]) -> Option<(u64, i64, &[u8])> {
+    let mut parts = answer.splitn(3, |byte| *byte == b' ');
+    let mut number = || std::str::from_utf8(parts.next()?).ok();
+    let (size, seconds) = (number()?.parse().ok()?, number()?.parse().ok()?);
+    Some((size, seconds, parts.next()?))
+}
+
+/// Looks at each file once more. Ends when no more files come, with whatever is known by then.
+pub(super) async fn compare(
+    connection: &Connection,
+    script: &Script,
+    files: mpsc::Receiver<Passed>,
+    settings: &RemoteSettings,
+    context: &Context,
+) -> Result<Changes> {
+    let Ok(process) = script.start(connection).await else { return Ok(Changes::unknown()) };
+    match exchange(process, files, settings, context).await {
+        Err(error) if context.cancel.is_cancelled() => Err(error),
+        Err(_) => Ok(Changes::unknown()),
+        changes => changes,
+    }
+}
+
+async fn exchange(
+    process: Process,
+    mut files: mpsc::Receiver<Passed>,
+    settings: &RemoteSettings,
+    context: &Context,
+) -> Result<Changes> {
+    let Process { mut stdin, mut stdout, .. } = process;
+    let comparing = std::sync::Mutex::new(Comparing::default());
+    let with = |change: &mut dyn FnMut(&mut Comparing)| {
+        change(&mut comparing.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    };
+    let feeding = async {
+        let mut pace = Pace::patient(settings.stall);
+        let mut names = Vec::new();
+        while let Some(file) = files.recv().await {
+            names.extend_from_slice(&file.path);
+            names.push(0);
+            with(&mut |comparing| comparing.ask(file.clone()));
+            // A moment without files is a good one to send what there is.
+            if names.len() >= FEED_BYTES || files.is_empty() {
+                let bytes = Bytes::from(std::mem::take(&mut names));
+                pace.wait(&context.cancel, |_| 1, stdin.write_all(bytes)).await??;
+            }
+        }
+        Ok::<_, EngineError>(stdin.close().await?)
+    };
+    let mut feeding = std::pin::pin!(feeding);
+    // Between two files a large one may be read for hours, so only the end has a limit.
+    loop {
+        tokio::select! {
+            () = context.cancel.cancelled() => return Err(EngineError::cancelled()),
+            fed = &mut feeding => {
+                fed?;
+                break;
+            }
+            answer = stdout.next() => match answer {
+                Some(answer) => with(&mut |comparing| comparing.feed(&answer)),
+                None => return Ok(Changes::unknown()),
+            },
+        }
+    }
+    let mut pace = Pace::patient(settings.stall);
+    while let Some(answer) = pace.next(&mut stdout, &context.cancel).await? {
+        with(&mut |comparing| comparing.feed(&answer));
+    }
+    end_of(&mut stdout, settings.stall, &context.cancel).await?;
+    let mut comparing = comparing.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    Ok(std::mem::take(&mut *comparing).finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compared(files: &[(&str, u64, i64)], answer: &[u8], piece: usize) -> Changes {
+        let mut comparing = Comparing::default();
+        for (path, size, seconds) in files {
+            comparing.ask(Passed { path: path.as_bytes().to_vec(), size: *size, seconds: *seconds });
+        }
+        answer.chunks(piece).for_each(|piece| comparing.feed(piece));
+        comparing.finish()
+    }
+
+    #[test]
+    fn answers_are_known_by_their_names_however_they_come() {
+        let files = [("./a", 5, 7), ("./gone", 1, 1), ("./b\n9 9 ./c", 5, -7), ("./d", 9, 9), ("./e", 3, 3)];
+        let answer = b"5 7 ./a\n4 -7 ./b\n9 9 ./c\n9 10 ./d\n3 3 ./e\n";
+        for piece in 1..answer.len() {
+            let changes = compared(&files, answer, piece);
+            assert!(!changes.is_unknown, "in pieces of {piece}");
+            assert_eq!(changes.shrunk, ["./b\\x0a9 9 ./c"], "in pieces of {piece}");
+            assert_eq!((changes.changed, changes.count), (vec!["./d".to_owned()], 2), "in pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_not_taken_for_unchanged() {
+        let files = [("./a", 5, 7), ("./b", 5, 7)];
+        let long = [b'x'; 100];
+        for answer in [b"".as_slice(), b"stat: not found\n", b"5 7 ./a\n5", b"5 7 ./z\n", b"5 7 ./b\n5 7 ./a\n", &long]
+        {
+            assert!(compared(&files, answer, 3).is_unknown, "{answer:?}");
+        }
+        assert!(!compared(&[], b"", 1).is_unknown);
+    }
+
+    #[test]
+    fn of_many_changes_some_are_named_and_all_counted() {
+        let names: Vec<String> = (0..100).map(|number| format!("./{number}")).collect();
+        let files: Vec<(&str, u64, i64)> = names.iter().map(|name| (name.as_str(), 1, 1)).collect();
+        let answer: String = names.iter().map(|name| format!("0 1 {name}\n")).collect();
+        let changes = compared(&files, answer.as_bytes(), 10);
+        assert_eq!((changes.shrunk.len(), changes.count, changes.is_unknown), (NAMED, 100, false));
+    }
+}
