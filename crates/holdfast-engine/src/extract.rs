@@ -42,7 +42,8 @@ pub fn extract(path: &Path, password: Option<&Secret>, folder: &Path, only: &[St
         left_out.push(format!("{path}: {}", left.text()));
     };
     let is_everything = choice.is_everything();
-    let options = Options { with_owners: is_root(), with_root: is_everything, ..Options::default() };
+    let options =
+        Options { with_owners: is_root(), with_root: is_everything, without_special: true, ..Options::default() };
     let mut selection = Selection::new(choice, options, None, on_left);
     if !is_everything {
         archive.visit(&mut |entry: &Entry| selection.expect(entry).map(|()| true))?;

@@ -112,7 +112,7 @@ pub fn selection(asked: &Asked, archive: &[u8]) -> bool {
     let mut in_the_way = BTreeSet::new();
     let existing = asked.existing.as_ref().map(|paths| occupied(&entries, paths, &mut in_the_way));
     let Asked { overwrite, restore_devices, with_root, .. } = *asked;
-    let options = Options { overwrite, restore_devices, with_owners: true, with_root };
+    let options = Options { overwrite, restore_devices, with_owners: true, with_root, without_special: false };
     let mut selection = Selection::new(Choice::new(&asked.choice), options, existing, |_, _| {});
     if !entries.iter().all(|entry| selection.expect(entry).is_ok()) {
         return false;
@@ -141,6 +141,7 @@ fn hard_link(path: &str, link: &str) -> Entry {
         size: 0,
         modified_micros: 0,
         link: Some(link.to_owned()),
+        is_device: None,
         start: 0,
         end: 0,
     }

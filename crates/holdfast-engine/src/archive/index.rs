@@ -98,6 +98,9 @@ pub struct Entry {
     pub modified_micros: i64,
     #[serde(rename = "l", default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
+    /// Whether something other is a device; older backups do not say.
+    #[serde(rename = "d", default, skip_serializing_if = "Option::is_none")]
+    pub is_device: Option<bool>,
     /// Where its headers begin in the plain stream, and where the next entry's do.
     #[serde(rename = "o")]
     pub start: u64,
@@ -122,6 +125,7 @@ impl Entry {
             size: member.size,
             modified_micros: member.modified.micros(),
             link: has_link.then(|| name_text(&member.link)),
+            is_device: (kind == EntryKind::Other).then(|| member.kind.is_device()),
             start: place.start,
             end: place.end,
         }

@@ -111,6 +111,8 @@ pub(crate) struct Options {
     pub with_owners: bool,
     /// The target was made for this restore, so it gets mode and owner of the source folder.
     pub with_root: bool,
+    /// Pipes and devices cannot be made at all.
+    pub without_special: bool,
 }
 
 /// Why a chosen member is not written.
@@ -123,6 +125,7 @@ pub(crate) enum Left {
     FileInTheWay,
     FolderInTheWay,
     Device,
+    Special,
 }
 
 impl Left {
@@ -134,6 +137,36 @@ impl Left {
             Self::FileInTheWay => "skipped: the target has a file where the backup has a folder",
             Self::FolderInTheWay => "skipped: the target has a folder where the backup has a file",
             Self::Device => "skipped: device nodes are only restored on request and by root",
+            Self::Special => "skipped: pipes and devices cannot be restored in this way",
+        }
+    }
+}
+
+/// What matters of what a member is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Nature {
+    Directory,
+    Pipe,
+    Device,
+    Other,
+}
+
+impl Nature {
+    fn of(kind: Kind) -> Self {
+        match kind {
+            Kind::Directory => Self::Directory,
+            Kind::Fifo => Self::Pipe,
+            kind if kind.is_device() => Self::Device,
+            _ => Self::Other,
+        }
+    }
+
+    fn of_entry(entry: &Entry) -> Self {
+        match (entry.kind, entry.is_device) {
+            (EntryKind::Directory, _) => Self::Directory,
+            (EntryKind::Other, Some(true)) => Self::Device,
+            (EntryKind::Other, _) => Self::Pipe,
+            _ => Self::Other,
         }
     }
 }
@@ -173,6 +206,8 @@ pub(crate) struct Selection {
     links: HashMap<String, Links>,
     promoted: HashSet<String>,
     symlinks: HashSet<String>,
+    /// Pipes and devices that are not restored, nor are their further names.
+    special: HashMap<String, Left>,
     counted: Counted,
     on_left: OnLeft,
 }
@@ -191,6 +226,7 @@ impl Selection {
             links: HashMap::new(),
             promoted: HashSet::new(),
             symlinks: HashSet::new(),
+            special: HashMap::new(),
             counted: Counted::default(),
             on_left: Box::new(on_left),
         }
@@ -225,16 +261,22 @@ impl Selection {
 
     /// Whether an entry would be written, for a dry run.
     pub(crate) fn foresee(&mut self, entry: &Entry) {
-        let is_dir = entry.kind == EntryKind::Directory;
-        let verdict = self.verdict(&entry.path, is_dir, false);
+        let nature = Nature::of_entry(entry);
+        let mut verdict = self.verdict(&entry.path, nature);
+        self.remember_special(&entry.path, nature);
+        if entry.kind == EntryKind::Hardlink && verdict == Verdict::Write {
+            let target = entry.link.as_deref().and_then(plain_text);
+            verdict = self.verdict_of_link(target.as_deref());
+        }
         self.count(&entry.path, verdict);
     }
 
     /// What to write for this member: the member itself, the same content under another name, or nothing.
     pub(crate) fn decide(&mut self, member: &Member) -> io::Result<Option<Member>> {
         let text = name_text(tidy_path(&member.path));
-        let is_dir = member.kind == Kind::Directory;
-        if self.choice.of(&text, is_dir) == Chosen::No {
+        let nature = Nature::of(member.kind);
+        if self.choice.of(&text, nature == Nature::Directory) == Chosen::No {
+            self.remember_special(&text, nature);
             return self.promote(member, &text);
         }
         let Some(plain) = relative(&member.path) else {
@@ -245,7 +287,12 @@ impl Selection {
         if member.kind == Kind::Symlink {
             self.remember_symlink(&path)?;
         }
-        let verdict = self.verdict(&path, is_dir, member.kind.is_device());
+        let mut verdict = self.verdict(&path, nature);
+        self.remember_special(&path, nature);
+        if member.kind == Kind::Hardlink && verdict == Verdict::Write {
+            let target = relative(&member.link).map(|target| name_text(&target));
+            verdict = self.verdict_of_link(target.as_deref());
+        }
         self.count(&path, verdict);
         match (verdict, member.kind) {
             (Verdict::Write, Kind::Hardlink) => self.link(member, &path, &plain),
@@ -263,10 +310,10 @@ impl Selection {
     fn promote(&mut self, member: &Member, path: &str) -> io::Result<Option<Member>> {
         let Some(links) = self.links.get(path) else { return Ok(None) };
         let can_be_linked = !matches!(member.kind, Kind::Directory | Kind::Hardlink);
-        if !can_be_linked || links.written.is_some() || (member.kind.is_device() && !self.options.restore_devices) {
+        if !can_be_linked || links.written.is_some() || self.left_special(Nature::of(member.kind)).is_some() {
             return Ok(None);
         }
-        let first = links.wanted.iter().find(|wanted| self.verdict(wanted, false, false) == Verdict::Write).cloned();
+        let first = links.wanted.iter().find(|wanted| self.verdict(wanted, Nature::Other) == Verdict::Write).cloned();
         let Some(first) = first else { return Ok(None) };
         let bytes = holdfast_core::backup::name_bytes(&first);
         let Some(plain) = relative(&bytes) else {
@@ -319,6 +366,29 @@ impl Selection {
         Ok(())
     }
 
+    /// Why something that is neither file, folder nor link is not restored.
+    fn left_special(&self, nature: Nature) -> Option<Left> {
+        match nature {
+            Nature::Pipe | Nature::Device if self.options.without_special => Some(Left::Special),
+            Nature::Device if !self.options.restore_devices => Some(Left::Device),
+            _ => None,
+        }
+    }
+
+    /// More of them than there may be links are forgotten; their further names are then links to nothing.
+    fn remember_special(&mut self, path: &str, nature: Nature) {
+        if let Some(left) = self.left_special(nature)
+            && self.special.len() < MAX_LINKS
+        {
+            self.special.insert(path.to_owned(), left);
+        }
+    }
+
+    /// A further name of what is not restored is not restored either.
+    fn verdict_of_link(&self, target: Option<&str>) -> Verdict {
+        target.and_then(|target| self.special.get(target)).map_or(Verdict::Write, |left| Verdict::Leave(*left))
+    }
+
     /// A link that the archive itself brought is never written through.
     fn check_links(&self, path: &str, may_be_link: bool) -> io::Result<()> {
         if self.symlinks.is_empty() {
@@ -339,13 +409,14 @@ impl Selection {
         Member { path, mode, ..member.clone() }
     }
 
-    fn verdict(&self, path: &str, is_dir: bool, is_device: bool) -> Verdict {
+    fn verdict(&self, path: &str, nature: Nature) -> Verdict {
+        let is_dir = nature == Nature::Directory;
         let chosen = self.choice.of(path, is_dir);
         if chosen == Chosen::No || (path.is_empty() && !self.options.with_root) {
             return Verdict::Unchosen;
         }
-        if is_device && !self.options.restore_devices {
-            return Verdict::Leave(Left::Device);
+        if let Some(left) = self.left_special(nature) {
+            return Verdict::Leave(left);
         }
         let Some(existing) = &self.existing else { return Verdict::Write };
         let mut above = ancestors(path).map(|above| existing.at(above));

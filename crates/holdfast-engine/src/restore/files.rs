@@ -75,6 +75,7 @@ impl Engine {
             overwrite: plan.overwrite || target.is_empty,
             restore_devices: plan.options.restore_devices && target.is_root,
             with_root: target.is_empty,
+            without_special: target.flavour == Flavour::Sftp,
         };
         let surveyed = self.survey(connection, plan, path, &choice, &target, context).await?;
         let log = context.log.clone();

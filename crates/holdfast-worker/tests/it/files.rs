@@ -209,6 +209,40 @@ async fn busybox_tar_is_enough() {
     assert_same_but(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target), ignore);
 }
 
+/// Its tar reads them, and SFTP cannot make them again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pipes_and_devices_are_not_counted_as_restored_over_sftp() {
+    let shims = tempfile::tempdir().unwrap();
+    let bench = bench(with_tar(shims.path(), BUSYBOX)).await;
+    std::fs::write(bench.source().join("a"), "text").unwrap();
+    let make = |name: &str, kind: &[&str]| {
+        std::process::Command::new("mknod").arg(bench.source().join(name)).args(kind).status().unwrap().success()
+    };
+    assert!(make("pipe", &["p"]));
+    let skipped = if make("device", &["c", "1", "3"]) { 2 } else { 1 };
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    for target in ["new", "there"] {
+        let target = bench.folder.path().join(target);
+        let written = if target.ends_with("new") { 2 } else { 1 };
+        if written == 1 {
+            std::fs::create_dir(&target).unwrap();
+            std::fs::write(target.join("other"), "").unwrap();
+        }
+        let options = json!({"path": target, "restore_devices": true, "dry_run": true});
+        let run = bench.restore(&backup, options).await;
+        let said = run["output"].as_str().unwrap();
+        let told = format!("{written} entries would be written, 0 kept as they are, {skipped} skipped");
+        assert!(said.contains(&told), "{said}");
+        let run = bench.restore(&backup, json!({"path": target, "restore_devices": true})).await;
+        let said = run["output"].as_str().unwrap();
+        assert!(said.contains(&format!("Restored {written} entries")), "{said}");
+        assert!(said.contains(&format!("0 existed and were kept, {skipped} were skipped")), "{said}");
+        assert!(said.contains("pipe: skipped: pipes and devices cannot be restored in this way"), "{said}");
+        assert_eq!(std::fs::read(target.join("a")).unwrap(), b"text");
+        assert!(!target.join("pipe").exists() && !target.join("device").exists());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tar_without_excludes_gives_way_to_sftp() {
     let shims = tempfile::tempdir().unwrap();

@@ -103,8 +103,11 @@ async fn devices_and_whiteouts_keep_nobody_from_restoring() {
         return;
     }
     let backup = bench.back_up(bench.task(json!({})).await).await;
+    let dry = bench.restore(&backup, json!({"path": bench.target(), "dry_run": true})).await;
+    assert!(output(&dry).contains("2 entries would be written, 0 kept as they are, 1 skipped"), "{}", output(&dry));
     let run = bench.restore(&backup, json!({"path": bench.target()})).await;
     assert_successful(&run);
+    assert!(output(&run).contains("Restored 2 entries"), "{}", output(&run));
     assert!(output(&run).contains("gone: skipped: device nodes"), "{}", output(&run));
     assert_eq!(std::fs::read(bench.target().join("a")).unwrap(), b"text");
     assert!(!bench.target().join("gone").exists());

@@ -180,6 +180,42 @@ fn a_dry_run_counts_what_a_restore_does() {
     assert_eq!(foreseen.counted(), Counted { restored: 1, kept: 2, skipped: 0 });
 }
 
+/// Whatever is restored and skipped is foreseen, also further names of devices, as whiteouts of overlays have them.
+#[test]
+fn a_dry_run_foresees_what_becomes_of_pipes_and_devices() {
+    let device = Kind::BlockDevice { major: 7, minor: 1 };
+    let members = archive(&[
+        (device, "./dev", "", ""),
+        (HARD, "./dev2", "./dev", ""),
+        (Kind::Fifo, "./pipe", "", ""),
+        (HARD, "./pipe2", "./pipe", ""),
+        (FILE, "./a", "", "x"),
+        (HARD, "./b", "./a", ""),
+    ]);
+    let with = |restore_devices, without_special| Options { restore_devices, without_special, ..Options::default() };
+    let all: &[&str] = &["./dev", "./dev2", "./pipe", "./pipe2", "./a", "./b"];
+    for (wanted, options, written, skipped) in [
+        (&[][..], with(false, false), &all[2..], 2),
+        (&[], with(true, false), all, 0),
+        (&[], with(false, true), &all[4..], 4),
+        (&[], with(true, true), &all[4..], 4),
+        (&["dev2", "pipe2"], with(false, true), &[], 2),
+        (&["dev2", "b"], with(false, false), &["./b"], 1),
+    ] {
+        let (mut selection, left) = select(wanted, options, None);
+        assert_eq!(names(&passed(&mut selection, &members).unwrap()), written, "{wanted:?} {options:?}");
+        let restored = written.len() as u64;
+        assert_eq!(selection.counted(), Counted { restored, kept: 0, skipped }, "{wanted:?} {options:?}");
+        let (mut foreseen, foreseen_left) = select(wanted, options, None);
+        let mut reader = Reader::new(members.as_slice());
+        while let Some((member, place)) = reader.next().unwrap() {
+            foreseen.foresee(&Entry::of(&member, place));
+        }
+        assert_eq!(foreseen.counted(), selection.counted(), "{wanted:?} {options:?}");
+        assert_eq!(*foreseen_left.lock().unwrap(), *left.lock().unwrap());
+    }
+}
+
 #[test]
 fn a_further_name_of_a_link_is_a_link_too() {
     let members = [
@@ -204,6 +240,7 @@ fn content_is_not_put_through_a_link_under_a_further_name() {
             size: 0,
             modified_micros: 0,
             link: Some("x".to_owned()),
+            is_device: None,
             start: 0,
             end: 0,
         };
