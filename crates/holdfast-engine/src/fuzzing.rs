@@ -112,7 +112,7 @@ pub fn selection(asked: &Asked, archive: &[u8]) -> bool {
     let mut in_the_way = BTreeSet::new();
     let existing = asked.existing.as_ref().map(|paths| occupied(&entries, paths, &mut in_the_way));
     let Asked { overwrite, restore_devices, with_root, .. } = *asked;
-    let options = Options { overwrite, restore_devices, with_owners: true, with_root, without_special: false };
+    let options = Options { overwrite, restore_devices, with_owners: true, with_root, ..Options::default() };
     let mut selection = Selection::new(Choice::new(&asked.choice), options, existing, |_, _| {});
     if !entries.iter().all(|entry| selection.expect(entry).is_ok()) {
         return false;

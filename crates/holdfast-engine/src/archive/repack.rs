@@ -9,11 +9,15 @@ use holdfast_core::backup::name_text;
 
 use super::index::Entry;
 use super::inspect::Inspected;
-use super::selection::relative;
+use super::selection::{Longest, relative};
 use super::tar::{Kind, Member, Place, Reader, Writer};
+use super::unpack::shown_short;
 
 /// Files to read again; more than this and the list itself would be a burden.
 const MAX_AGAIN: usize = 1_000_000;
+
+/// Members that are named in warnings; of others there is a count.
+const NAMED: u64 = 20;
 
 /// Where the members come from: one archive, and another one of the files that are read again.
 pub(super) trait Readings: Read {
@@ -46,21 +50,42 @@ impl<W: Write> Write for Counted<W> {
 struct Repacking<'a, W: Write> {
     writer: Writer<Counted<W>>,
     inspected: Inspected,
+    /// Members with a path or name that most systems do not take.
+    long_names: u64,
     on_entry: &'a mut dyn FnMut(&Entry) -> io::Result<()>,
 }
 
 impl<W: Write> Repacking<'_, W> {
     fn add(&mut self, member: &Member, data: &mut dyn Read) -> io::Result<()> {
         // No tar that reads a folder writes such names; what cannot be restored must not count as backed up.
-        let leads_out = |path: &[u8]| relative(path).is_none();
-        if leads_out(&member.path) || (member.kind == Kind::Hardlink && leads_out(&member.link)) {
-            return Err(io::Error::other(format!("{} leads out of the source", name_text(&member.path))));
+        let leads_out = || io::Error::other(format!("{} leads out of the source", name_text(&member.path)));
+        let path = relative(&member.path).ok_or_else(leads_out)?;
+        if member.kind == Kind::Hardlink {
+            relative(&member.link).ok_or_else(leads_out)?;
+        }
+        if Longest::USUAL.is_exceeded(&path) {
+            self.note_long_name(&path);
         }
         let start = self.writer.get_mut().bytes;
         self.writer.append(member, data)?;
         let place = Place { start, end: self.writer.get_mut().bytes };
         self.inspected.entries += 1;
         (self.on_entry)(&Entry::of(member, place))
+    }
+
+    /// Folders can be entered one by one and nested without end; the whole path is more than most programs can name.
+    fn note_long_name(&mut self, path: &[u8]) {
+        self.long_names += 1;
+        if self.long_names > NAMED {
+            return;
+        }
+        let Longest { path: longest, name } = Longest::USUAL;
+        self.inspected.warnings.push(format!(
+            "{}: a path of {} bytes. One of more than {longest} bytes, or with a name of more than {name}, is backed up, \
+             but most servers cannot restore it: only bsdtar writes longer paths, and few file systems take longer names",
+            shown_short(&name_text(path)),
+            path.len()
+        ));
     }
 }
 
@@ -71,7 +96,7 @@ pub(super) fn repack<W: Write>(
     on_entry: &mut dyn FnMut(&Entry) -> io::Result<()>,
 ) -> io::Result<Inspected> {
     let writer = Writer::new(Counted { out, bytes: 0 });
-    let mut repacking = Repacking { writer, inspected: Inspected::default(), on_entry };
+    let mut repacking = Repacking { writer, inspected: Inspected::default(), long_names: 0, on_entry };
     let (mut again, mut links, mut names) = (Vec::new(), Vec::new(), HashSet::new());
     let mut reader = Reader::new(&mut *source);
     while let Some((member, _)) = reader.next()? {
@@ -112,6 +137,10 @@ pub(super) fn repack<W: Write>(
     }
     let gone = names.iter().map(|path| format!("{}: File removed before we read it", name_text(path)));
     repacking.inspected.warnings.extend(gone);
+    if repacking.long_names > NAMED {
+        let more = repacking.long_names - NAMED;
+        repacking.inspected.warnings.push(format!("{more} further paths or names are as long"));
+    }
     repacking.writer.finish()?;
     Ok(repacking.inspected)
 }
@@ -119,3 +148,6 @@ pub(super) fn repack<W: Write>(
 fn is_all_hole(member: &Member) -> bool {
     member.kind == Kind::File && member.size > 0 && member.parts.is_some() && member.data_bytes() == 0
 }
+
+#[cfg(test)]
+mod tests;

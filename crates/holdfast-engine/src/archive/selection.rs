@@ -102,6 +102,28 @@ pub(crate) fn ancestors(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| &path[..at])
 }
 
+/// The longest path below a target, and the longest name in it, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Longest {
+    pub path: usize,
+    pub name: usize,
+}
+
+impl Longest {
+    /// What Linux takes at once of a path that begins with `./`, and what nearly every file system takes of a name.
+    pub(crate) const USUAL: Self = Self { path: 4093, name: 255 };
+
+    pub(crate) fn is_exceeded(self, path: &[u8]) -> bool {
+        path.len() > self.path || path.split(|byte| *byte == b'/').any(|name| name.len() > self.name)
+    }
+}
+
+impl Default for Longest {
+    fn default() -> Self {
+        Self { path: usize::MAX, name: usize::MAX }
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Options {
     /// Replace what is there; otherwise it stays.
@@ -113,6 +135,7 @@ pub(crate) struct Options {
     pub with_root: bool,
     /// Pipes and devices cannot be made at all.
     pub without_special: bool,
+    pub longest: Longest,
 }
 
 /// Why a chosen member is not written.
@@ -126,6 +149,7 @@ pub(crate) enum Left {
     FolderInTheWay,
     Device,
     Special,
+    TooLong,
 }
 
 impl Left {
@@ -138,6 +162,9 @@ impl Left {
             Self::FolderInTheWay => "skipped: the target has a folder where the backup has a file",
             Self::Device => "skipped: device nodes are only restored on request and by root",
             Self::Special => "skipped: pipes and devices cannot be restored in this way",
+            Self::TooLong => {
+                "skipped: its path, or that of the file that it is a further name of, is longer than the target takes"
+            }
         }
     }
 }
@@ -206,8 +233,8 @@ pub(crate) struct Selection {
     links: HashMap<String, Links>,
     promoted: HashSet<String>,
     symlinks: HashSet<String>,
-    /// Pipes and devices that are not restored, nor are their further names.
-    special: HashMap<String, Left>,
+    /// What is not restored, whatever the target holds; nor are its further names.
+    left: HashMap<String, Left>,
     counted: Counted,
     on_left: OnLeft,
 }
@@ -226,7 +253,7 @@ impl Selection {
             links: HashMap::new(),
             promoted: HashSet::new(),
             symlinks: HashSet::new(),
-            special: HashMap::new(),
+            left: HashMap::new(),
             counted: Counted::default(),
             on_left: Box::new(on_left),
         }
@@ -263,7 +290,7 @@ impl Selection {
     pub(crate) fn foresee(&mut self, entry: &Entry) {
         let nature = Nature::of_entry(entry);
         let mut verdict = self.verdict(&entry.path, nature);
-        self.remember_special(&entry.path, nature);
+        self.remember_left(&entry.path, nature);
         if entry.kind == EntryKind::Hardlink && verdict == Verdict::Write {
             let target = entry.link.as_deref().and_then(plain_text);
             verdict = self.verdict_of_link(target.as_deref());
@@ -276,7 +303,7 @@ impl Selection {
         let text = name_text(tidy_path(&member.path));
         let nature = Nature::of(member.kind);
         if self.choice.of(&text, nature == Nature::Directory) == Chosen::No {
-            self.remember_special(&text, nature);
+            self.remember_left(&text, nature);
             return self.promote(member, &text);
         }
         let Some(plain) = relative(&member.path) else {
@@ -288,7 +315,7 @@ impl Selection {
             self.remember_symlink(&path)?;
         }
         let mut verdict = self.verdict(&path, nature);
-        self.remember_special(&path, nature);
+        self.remember_left(&path, nature);
         if member.kind == Kind::Hardlink && verdict == Verdict::Write {
             let target = relative(&member.link).map(|target| name_text(&target));
             verdict = self.verdict_of_link(target.as_deref());
@@ -375,18 +402,25 @@ impl Selection {
         }
     }
 
+    fn is_too_long(&self, path: &str) -> bool {
+        // A text is never shorter than what it stands for.
+        let longest = self.options.longest;
+        longest.is_exceeded(path.as_bytes()) && longest.is_exceeded(&holdfast_core::backup::name_bytes(path))
+    }
+
     /// More of them than there may be links are forgotten; their further names are then links to nothing.
-    fn remember_special(&mut self, path: &str, nature: Nature) {
-        if let Some(left) = self.left_special(nature)
-            && self.special.len() < MAX_LINKS
-        {
-            self.special.insert(path.to_owned(), left);
+    fn remember_left(&mut self, path: &str, nature: Nature) {
+        // The content of a file whose further names were noted goes under the first of them.
+        let is_too_long = || self.is_too_long(path) && !self.links.contains_key(path);
+        let left = self.left_special(nature).or_else(|| is_too_long().then_some(Left::TooLong));
+        if let Some(left) = left.filter(|_| self.left.len() < MAX_LINKS) {
+            self.left.insert(path.to_owned(), left);
         }
     }
 
     /// A further name of what is not restored is not restored either.
     fn verdict_of_link(&self, target: Option<&str>) -> Verdict {
-        target.and_then(|target| self.special.get(target)).map_or(Verdict::Write, |left| Verdict::Leave(*left))
+        target.and_then(|target| self.left.get(target)).map_or(Verdict::Write, |left| Verdict::Leave(*left))
     }
 
     /// A link that the archive itself brought is never written through.
@@ -417,6 +451,9 @@ impl Selection {
         }
         if let Some(left) = self.left_special(nature) {
             return Verdict::Leave(left);
+        }
+        if self.is_too_long(path) {
+            return Verdict::Leave(Left::TooLong);
         }
         let Some(existing) = &self.existing else { return Verdict::Write };
         let mut above = ancestors(path).map(|above| existing.at(above));

@@ -15,7 +15,8 @@ use tokio::sync::mpsc;
 use super::feed::{Fed, Feeding};
 use crate::Engine;
 use crate::archive::{
-    Choice, Counted, Entry, EntryKind, Existing, Left, Occupant, Options, Selection, ancestors, forward, unpack,
+    Choice, Counted, Entry, EntryKind, Existing, Left, Longest, Occupant, Options, Selection, ancestors, forward,
+    shown_short, unpack,
 };
 use crate::context::Context;
 use crate::error::{EngineError, Result};
@@ -31,6 +32,20 @@ struct Target {
     is_empty: bool,
     flavour: Flavour,
     is_root: bool,
+    /// The longest name that its file system takes, in bytes.
+    longest_name: usize,
+}
+
+impl Target {
+    /// bsdtar goes into a folder when a path is too long to be named at once; others cannot.
+    fn longest(&self, root: &str) -> Longest {
+        let path = match self.flavour {
+            Flavour::Gnu => Longest::USUAL.path,
+            Flavour::Bsd => usize::MAX,
+            Flavour::Sftp => (Longest::USUAL.path + 1).saturating_sub(root.trim_end_matches('/').len()),
+        };
+        Longest { path, name: self.longest_name }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +73,7 @@ impl Engine {
                 is_empty: sftp::is_empty(connection, &self.settings.remote, path, context).await?,
                 flavour: Flavour::Sftp,
                 is_root: plan.server.target.username == "root",
+                longest_name: Longest::USUAL.name,
             },
             prepared => prepared?,
         };
@@ -76,12 +92,13 @@ impl Engine {
             restore_devices: plan.options.restore_devices && target.is_root,
             with_root: target.is_empty,
             without_special: target.flavour == Flavour::Sftp,
+            longest: target.longest(path),
         };
         let surveyed = self.survey(connection, plan, path, &choice, &target, context).await?;
         let log = context.log.clone();
         let on_left = move |path: &str, left: Left| match left {
-            Left::Kept => log.line(format!("{path}: {}", left.text())),
-            _ => log.warn(format!("{path}: {}", left.text())),
+            Left::Kept => log.line(format!("{}: {}", shown_short(path), left.text())),
+            _ => log.warn(format!("{}: {}", shown_short(path), left.text())),
         };
         let mut selection = Selection::new(choice, options, surveyed.existing, on_left);
         for link in &surveyed.links {
@@ -136,6 +153,7 @@ else mkdir -p -- "$t" || exit 97; echo empty; fi
 command -v tar >/dev/null 2>&1 || exit 98
 case $(tar --version 2>&1) in *'GNU tar'*) echo gnu ;; *bsdtar*) echo bsd ;; *) echo other ;; esac
 id -u
+getconf NAME_MAX "$t" 2>/dev/null || echo unknown
 "#;
         let script = Script::new(SCRIPT, &[path, if is_dry { "dry" } else { "" }]);
         let answer = remote::ask(connection, &self.settings.remote, context, &script, "").await?;
@@ -149,13 +167,14 @@ id -u
                 FailureCode::TargetUnwritable,
                 format!("The SSH user may not write to {path}: {}", answer.stderr.join("; ")),
             )),
-            (Some(0), [state, flavour, id]) => {
+            (Some(0), [state, flavour, id, longest_name]) => {
                 let flavour = match *flavour {
                     "gnu" => Flavour::Gnu,
                     "bsd" => Flavour::Bsd,
                     _ => Flavour::Sftp,
                 };
-                Ok(Target { is_empty: *state == "empty", flavour, is_root: *id == "0" })
+                let longest_name = longest_name.parse().unwrap_or(Longest::USUAL.name);
+                Ok(Target { is_empty: *state == "empty", flavour, is_root: *id == "0", longest_name })
             }
             _ => Err(EngineError::new(FailureCode::ToolMissing, "The server runs no tar for this user.")),
         }

@@ -122,6 +122,49 @@ async fn devices_and_whiteouts_keep_nobody_from_restoring() {
     assert_eq!((count, left.len()), (2, 1), "the folder and the file");
 }
 
+const DIG: &str = r#"
+import os, sys
+os.chdir(sys.argv[1])
+for level in range(25):
+    os.mkdir('d' * 200); os.chdir('d' * 200)
+open('bottom', 'w').write('far down')
+"#;
+const LOOK_DOWN: &str = r#"
+import os, sys
+os.chdir(sys.argv[1])
+for level in range(25): os.chdir('d' * 200)
+print(open('bottom').read(), end='')
+"#;
+
+/// Folders can be entered one by one and nested deeper than a path can say.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_path_that_is_too_long_is_told_and_keeps_nothing_else_from_restoring() {
+    let shims = tempfile::tempdir().unwrap();
+    let bench = bench(SshServer::builder().with_path_shims(shims.path()).start()).await;
+    std::fs::write(bench.source().join("zz"), "text").unwrap();
+    python(DIG, &[&bench.source()]);
+    let task = bench.task(json!({})).await;
+    let backup = bench.back_up(task).await;
+    let log = bench.latest_log(task).await;
+    assert!(output(&log).contains("ddd/bottom: a path of 5031 bytes"), "{}", output(&log));
+    assert_eq!(log["warnings"], 6, "5 folders and a file: {}", output(&log));
+    let dry = bench.restore(&backup, json!({"path": bench.target(), "dry_run": true})).await;
+    assert!(output(&dry).contains("22 entries would be written, 0 kept as they are, 6 skipped"), "{}", output(&dry));
+    let run = bench.restore(&backup, json!({"path": bench.target()})).await;
+    assert_successful(&run);
+    assert!(output(&run).contains("Restored 22 entries"), "{}", output(&run));
+    assert!(output(&run).contains("0 existed and were kept, 6 were skipped"), "{}", output(&run));
+    assert!(output(&run).contains("/bottom: skipped: its path"), "{}", output(&run));
+    assert_eq!(std::fs::read(bench.target().join("zz")).unwrap(), b"text");
+    // bsdtar knows how to go there.
+    shim(shims.path(), "tar", r#"exec bsdtar "$@""#);
+    let whole = bench.folder.path().join("whole");
+    let run = bench.restore(&backup, json!({"path": whole})).await;
+    assert_successful(&run);
+    assert!(output(&run).contains("Restored 28 entries"), "{}", output(&run));
+    assert_eq!(python(LOOK_DOWN, &[&whole]), "far down");
+}
+
 const SET_ATTRIBUTES: &str = r#"
 import os, struct, sys
 path = sys.argv[1]

@@ -217,6 +217,31 @@ fn a_dry_run_foresees_what_becomes_of_pipes_and_devices() {
 }
 
 #[test]
+fn what_the_target_cannot_name_is_skipped_and_its_content_goes_under_a_further_name() {
+    let (long, odd) = ("n".repeat(11), "\u{1}".repeat(10));
+    let deep = "d/".repeat(15) + "e";
+    let below = format!("./{long}/x");
+    let members = archive(&[
+        (FILE, &format!("./{long}"), "", "text"),
+        (HARD, "./short", &format!("./{long}"), ""),
+        (FILE, &format!("./{odd}"), "", "odd"),
+        (FILE, &format!("./{deep}"), "", "deep"),
+        (FILE, &below, "", "below"),
+    ]);
+    let options = Options { longest: Longest { path: 30, name: 10 }, ..Options::default() };
+    let (mut selection, left) = select(&[], options, None);
+    let found = passed(&mut selection, &members).unwrap();
+    assert_eq!(found, [("./short".to_owned(), "text".to_owned()), (format!("./{odd}"), "odd".to_owned())]);
+    assert_eq!(selection.counted(), Counted { restored: 2, kept: 0, skipped: 3 });
+    assert!(left.lock().unwrap().iter().all(|(_, left)| *left == Left::TooLong));
+    // Where further names were not noted before, they are skipped too.
+    let (mut selection, _) = select(&[], options, None);
+    let mut out = Vec::new();
+    forward(&mut members.as_slice(), &mut selection, &mut |_| {}, &mut out).unwrap();
+    assert_eq!(selection.counted(), Counted { restored: 1, kept: 0, skipped: 4 });
+}
+
+#[test]
 fn a_further_name_of_a_link_is_a_link_too() {
     let members = [
         (Kind::Symlink, "./s", "/etc", ""),

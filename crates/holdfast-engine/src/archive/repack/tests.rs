@@ -1,0 +1,55 @@
+use super::super::tar::Time;
+use super::*;
+
+/// One archive, and nothing to be read again.
+struct Once<'a>(&'a [u8]);
+
+impl Read for Once<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl Readings for Once<'_> {
+    fn again(&mut self, _files: &[Member]) -> io::Result<Option<Vec<usize>>> {
+        Ok(None)
+    }
+
+    fn passed(&mut self, _file: &Member) {}
+}
+
+fn member(kind: Kind, path: &str, link: &str) -> Member {
+    let modified = Time { seconds: 1_000_000_000, nanos: 0 };
+    Member { link: link.as_bytes().to_vec(), modified, ..Member::new(path.as_bytes(), kind) }
+}
+
+/// The names that were stored, and what was warned of.
+fn repacked(members: &[Member]) -> io::Result<(Vec<String>, Vec<String>)> {
+    let mut writer = Writer::new(Vec::new());
+    for member in members {
+        writer.append(member, &mut io::repeat(b'x')).unwrap();
+    }
+    let archive = writer.finish().unwrap();
+    let mut names = Vec::new();
+    let mut on_entry = |entry: &Entry| {
+        names.push(entry.path.clone());
+        Ok(())
+    };
+    let inspected = repack(&mut Once(&archive), io::sink(), &mut on_entry)?;
+    Ok((names, inspected.warnings))
+}
+
+#[test]
+fn paths_and_names_that_few_systems_take_are_told() {
+    let name = "n".repeat(255);
+    let path = |length: usize| "a/".repeat(length / 2 + 1)[..length].to_owned();
+    for (path, is_told) in [(name.clone(), false), (name + "n", true), (path(4093), false), (path(4095), true)] {
+        let (names, warnings) = repacked(&[member(Kind::File, &format!("./{path}"), "")]).unwrap();
+        assert_eq!((names.len(), warnings.len()), (1, usize::from(is_told)), "{warnings:?}");
+        assert!(warnings.iter().all(|warning| warning.contains(&format!(": a path of {} bytes", path.len()))));
+    }
+    let many: Vec<Member> =
+        (0..30).map(|number| member(Kind::File, &format!("./{number}{}", "n".repeat(300)), "")).collect();
+    let (_, warnings) = repacked(&many).unwrap();
+    assert_eq!((warnings.len(), warnings.last().unwrap().as_str()), (21, "10 further paths or names are as long"));
+}
