@@ -27,7 +27,7 @@ pub(crate) use reader::{Bounded, plain};
 pub(crate) use sealed::KeyTurn;
 pub use selection::Counted;
 pub(crate) use selection::{Choice, Existing, Left, Longest, Occupant, Options, Selection, ancestors};
-pub(crate) use unpack::{Facts, Target, shown, shown_short, unpack};
+pub(crate) use unpack::{Content, Facts, Target, shown, shown_short, unpack};
 pub(crate) use writer::{Out, Packed, Packing, Received, pack};
 
 /// Plain bytes per frame. Small enough that fifty runs at once stay within their memory and that one file costs one

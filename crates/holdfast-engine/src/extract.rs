@@ -14,7 +14,7 @@ use holdfast_core::Secret;
 use holdfast_core::run::FailureCode;
 
 use crate::archive::tar::Time;
-use crate::archive::{Archive, Choice, Entry, Facts, Left, Options, Selection, Target, shown, unpack};
+use crate::archive::{Archive, Choice, Content, Entry, Facts, Left, Options, Selection, Target, shown, unpack};
 use crate::error::{EngineError, Result, classify};
 
 /// Writes the plain stream, a tar archive or a dump, to `output`. A wrong password is told before the first byte.
@@ -97,24 +97,16 @@ fn moment(time: Time) -> SystemTime {
     whole.and_then(|whole| whole.checked_add(Duration::from_nanos(time.nanos.into()))).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// Writes a file that had holes with holes: blocks of zeros take no room.
-fn copy_sparse(content: &mut dyn Read, file: &mut File) -> io::Result<()> {
-    const BLOCK: usize = 4096;
-    let mut block = Vec::with_capacity(BLOCK);
-    let mut size = 0;
-    loop {
-        block.clear();
-        let read = (&mut *content).take(BLOCK as u64).read_to_end(&mut block)?;
-        if read == 0 {
-            return file.set_len(size);
-        }
-        size += read as u64;
-        if block.iter().all(|byte| *byte == 0) {
-            file.seek(SeekFrom::Start(size))?;
-        } else {
-            file.write_all(&block)?;
+/// Writes what a file holds; its holes take no room and no time.
+fn write(content: &mut Content<'_>, file: &mut File) -> io::Result<()> {
+    let Some(parts) = content.parts else { return io::copy(content.data, file).map(drop) };
+    for part in parts {
+        file.seek(SeekFrom::Start(part.offset))?;
+        if io::copy(&mut (&mut *content.data).take(part.length), file)? < part.length {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
     }
+    file.set_len(content.size)
 }
 
 fn is_root() -> bool {
@@ -139,16 +131,12 @@ impl Target for Folder {
         Ok(())
     }
 
-    fn file(&mut self, path: &[u8], facts: Facts, content: &mut dyn Read) -> io::Result<()> {
+    fn file(&mut self, path: &[u8], facts: Facts, mut content: Content<'_>) -> io::Result<()> {
         let path = local(path);
         self.make_parents(&path)?;
         let mut options = OpenOptions::new();
         let mut file = self.root.open_with(&path, options.write(true).create_new(true).mode(0o600))?.into_std();
-        if facts.is_sparse {
-            copy_sparse(content, &mut file)?;
-        } else {
-            io::copy(content, &mut file)?;
-        }
+        write(&mut content, &mut file)?;
         apply(&file, facts)
     }
 

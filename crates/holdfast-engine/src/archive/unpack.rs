@@ -7,7 +7,7 @@ use holdfast_core::backup::name_text;
 use holdfast_core::run::FailureCode;
 
 use super::selection::{Selection, relative};
-use super::tar::{Expanded, Kind, Member, Reader, Time};
+use super::tar::{Kind, Member, Part, Reader, Time};
 use crate::error::{Result, classify};
 
 /// What is kept of a member besides its content.
@@ -17,14 +17,21 @@ pub(crate) struct Facts {
     pub uid: u64,
     pub gid: u64,
     pub modified: Time,
-    /// It had holes; long stretches of zeros need no room.
-    pub is_sparse: bool,
+}
+
+/// What a file holds. Holes are never read: an archive of some hundred bytes can tell of a file of exabytes.
+pub(crate) struct Content<'a> {
+    pub data: &'a mut dyn Read,
+    /// Where the data lies in a file with holes.
+    pub parts: Option<&'a [Part]>,
+    /// With its holes.
+    pub size: u64,
 }
 
 /// Where members go. Paths are relative, without `.` and `..`.
 pub(crate) trait Target {
     fn directory(&mut self, path: &[u8], facts: Facts) -> io::Result<()>;
-    fn file(&mut self, path: &[u8], facts: Facts, content: &mut dyn Read) -> io::Result<()>;
+    fn file(&mut self, path: &[u8], facts: Facts, content: Content<'_>) -> io::Result<()>;
     fn symlink(&mut self, path: &[u8], link: &[u8], facts: Facts) -> io::Result<()>;
     /// A further name of a file that came before.
     fn hardlink(&mut self, path: &[u8], target: &[u8]) -> io::Result<()>;
@@ -82,21 +89,17 @@ fn place<R: Read>(member: &Member, content: &mut Reader<R>, target: &mut dyn Tar
     if !member.attributes.is_empty() {
         target.lose_attributes(&member.path);
     }
-    let facts = Facts {
-        mode: mode_without_list(member),
-        uid: member.uid,
-        gid: member.gid,
-        modified: member.modified,
-        is_sparse: member.parts.is_some(),
-    };
+    let facts = Facts { mode: mode_without_list(member), uid: member.uid, gid: member.gid, modified: member.modified };
     let path = relative(&member.path).unwrap_or_default();
-    match (member.kind, &member.parts) {
-        (Kind::Directory, _) => target.directory(&path, facts),
-        (Kind::Symlink, _) => target.symlink(&path, &member.link, facts),
-        (Kind::Hardlink, _) => target.hardlink(&path, &relative(&member.link).unwrap_or_default()),
-        (Kind::File, Some(parts)) => target.file(&path, facts, &mut Expanded::new(content, parts, member.size)),
-        (Kind::File, None) => target.file(&path, facts, content),
-        (Kind::CharDevice { .. } | Kind::BlockDevice { .. } | Kind::Fifo, _) => target.other(&path),
+    match member.kind {
+        Kind::Directory => target.directory(&path, facts),
+        Kind::Symlink => target.symlink(&path, &member.link, facts),
+        Kind::Hardlink => target.hardlink(&path, &relative(&member.link).unwrap_or_default()),
+        Kind::File => {
+            let content = Content { data: content, parts: member.parts.as_deref(), size: member.size };
+            target.file(&path, facts, content)
+        }
+        Kind::CharDevice { .. } | Kind::BlockDevice { .. } | Kind::Fifo => target.other(&path),
     }
 }
 

@@ -125,7 +125,7 @@ impl FileReader {
     }
 }
 
-/// A file that is written from its start on.
+/// A file that is written from its start on, with or without holes.
 pub struct FileWriter {
     handle: Handle,
     offset: u64,
@@ -155,6 +155,11 @@ impl FileWriter {
             client.send_now().await?;
         }
         Ok(())
+    }
+
+    /// Goes on at this place; what lies before it is a hole.
+    pub fn skip_to(&mut self, offset: u64) {
+        self.offset = self.offset.max(offset);
     }
 
     /// Waits until the server has confirmed every piece, and gives the handle, to be closed.

@@ -10,7 +10,7 @@ pub(super) const MAX_PARTS: usize = 1 << 20;
 /// The longest text that so many stretches make.
 const MAP_BYTES: usize = 40 * 1024 * 1024;
 
-/// In order, within the file, and as much as the archive holds.
+/// In order, within the file, and as much as the archive holds. No file is larger than what its end can be named by.
 pub(super) fn check(parts: &[Part], size: u64, data_bytes: u64) -> io::Result<()> {
     let wrong = || io::Error::other("the map of a file with holes is wrong");
     let (mut end, mut total) = (0_u64, 0_u64);
@@ -19,7 +19,7 @@ pub(super) fn check(parts: &[Part], size: u64, data_bytes: u64) -> io::Result<()
         end = next.filter(|next| part.offset >= end && *next <= size).ok_or_else(wrong)?;
         total = total.checked_add(part.length).ok_or_else(wrong)?;
     }
-    if total != data_bytes || parts.len() > MAX_PARTS { Err(wrong()) } else { Ok(()) }
+    if total != data_bytes || parts.len() > MAX_PARTS || i64::try_from(size).is_err() { Err(wrong()) } else { Ok(()) }
 }
 
 /// The map that stands before the data: decimal numbers, one a line: how many stretches, then offset and length of

@@ -6,7 +6,7 @@ use holdfast_core::run::FailureCode;
 use tokio::runtime::Handle;
 
 use super::{PIECE_BYTES, failed, trimmed};
-use crate::archive::{Facts, Target, shown};
+use crate::archive::{Content, Facts, Target, shown};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::sftp::{Attributes, Client, FileKind, FileWriter, OpenMode, SftpError, StatusCode};
@@ -201,7 +201,7 @@ impl Target for SftpTarget<'_> {
         Ok(())
     }
 
-    fn file(&mut self, path: &[u8], facts: Facts, content: &mut dyn Read) -> io::Result<()> {
+    fn file(&mut self, path: &[u8], facts: Facts, content: Content<'_>) -> io::Result<()> {
         let path = self.path(path);
         if !self.make_parents(&path)? || self.is_taken(&path)? {
             return Ok(());
@@ -212,14 +212,33 @@ impl Target for SftpTarget<'_> {
         let opening = FileWriter::open(client, &path, OpenMode::CreateNew, private);
         let mut writer = runtime.block_on(opening).map_err(unwritten)?;
         let mut piece = vec![0; PIECE_BYTES];
-        loop {
-            let read = content.read(&mut piece)?;
-            if read == 0 {
-                break;
+        let mut copy = |writer: &mut FileWriter, data: &mut dyn Read| {
+            let mut copied = 0;
+            loop {
+                let read = data.read(&mut piece)?;
+                if read == 0 {
+                    return Ok::<u64, io::Error>(copied);
+                }
+                runtime.block_on(writer.write(client, &piece[..read])).map_err(unwritten)?;
+                copied += read as u64;
             }
-            runtime.block_on(writer.write(client, &piece[..read])).map_err(unwritten)?;
+        };
+        match content.parts {
+            None => drop(copy(&mut writer, content.data)?),
+            Some(parts) => {
+                for part in parts {
+                    writer.skip_to(part.offset);
+                    if copy(&mut writer, &mut (&mut *content.data).take(part.length))? < part.length {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                }
+            }
         }
         let handle = runtime.block_on(writer.finish(client)).map_err(unwritten)?;
+        if content.parts.is_some() {
+            let size = Attributes { size: Some(content.size), ..Attributes::default() };
+            runtime.block_on(client.fsetstat(&handle, size)).map_err(unwritten)?;
+        }
         if !self.no_owner {
             ignore_refusal(runtime.block_on(client.fsetstat(&handle, owner(facts))), &path)?;
         }

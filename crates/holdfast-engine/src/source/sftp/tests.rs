@@ -245,7 +245,7 @@ fn headers_keep_names_and_sizes_of_any_kind() {
 
 #[tokio::test]
 async fn a_restore_takes_no_answer_for_nothing_in_the_way() {
-    use crate::archive::{Facts, Target as _};
+    use crate::archive::{Content, Facts, Target as _};
     let cancel = CancellationToken::new();
     let (context, _lines) = Context::new(cancel.clone());
     let (asked, mut kinds) = tokio::sync::mpsc::unbounded_channel();
@@ -260,10 +260,88 @@ async fn a_restore_takes_no_answer_for_nothing_in_the_way() {
     let runtime = tokio::runtime::Handle::current();
     let restoring = tokio::task::spawn_blocking(move || {
         let mut target = SftpTarget::new(client, "/to/", (true, false), runtime, &context);
-        let facts = Facts { mode: 0o644, uid: 0, gid: 0, modified: Time::default(), is_sparse: false };
-        target.file(b"a \xff", facts, &mut io::empty())
+        let facts = Facts { mode: 0o644, uid: 0, gid: 0, modified: Time::default() };
+        target.file(b"a \xff", facts, Content { data: &mut io::empty(), parts: None, size: 0 })
     });
     assert_eq!(restoring.await.unwrap().unwrap_err().to_string(), "Permission denied");
     assert_eq!(kinds.recv().await, Some(fake::LSTAT));
     assert_eq!(kinds.recv().await, None, "nothing was removed or opened");
+}
+
+/// OpenSSH's own server, over pipes. The child ends with the client.
+async fn openssh(cancel: &CancellationToken) -> (Client, tokio::process::Child) {
+    let places = ["/usr/lib/openssh", "/usr/libexec/openssh", "/usr/lib/ssh", "/usr/libexec"];
+    let server = places.iter().map(|place| std::path::Path::new(place).join("sftp-server")).find(|path| path.exists());
+    let server = server.expect("OpenSSH's SFTP server is installed; `cargo xtask test` does that");
+    let piped = std::process::Stdio::piped;
+    let mut child = tokio::process::Command::new(server).stdin(piped()).stdout(piped()).spawn().unwrap();
+    let stream = tokio::io::join(child.stdout.take().unwrap(), child.stdin.take().unwrap());
+    (Client::start(stream, Duration::from_secs(60), cancel.clone()).await.unwrap(), child)
+}
+
+/// Puts these members into a folder by way of OpenSSH's server. Gives how that ended, and what was said.
+async fn put_back(folder: &std::path::Path, members: &[(Member, &'static [u8])]) -> (Result<()>, Vec<String>) {
+    use crate::archive::{Choice, Options, Selection, unpack};
+    let mut writer = Writer::new(Vec::new());
+    for (member, content) in members {
+        writer.append(member, &mut &content[..]).unwrap();
+    }
+    let archive = writer.finish().unwrap();
+    let (context, mut lines) = Context::new(CancellationToken::new());
+    let (client, _child) = openssh(&context.cancel).await;
+    let (root, runtime) = (folder.to_str().unwrap().to_owned(), tokio::runtime::Handle::current());
+    let restoring = tokio::task::spawn_blocking(move || {
+        let mut target = SftpTarget::new(client, &root, (true, true), runtime, &context);
+        let mut selection = Selection::new(Choice::new(&[]), Options::default(), None, |_, _| {});
+        unpack(&mut archive.as_slice(), &mut selection, &mut |_| {}, &mut target)
+    });
+    let ended = restoring.await.unwrap();
+    let mut said = Vec::new();
+    while let Some(line) = lines.recv().await {
+        said.push(line);
+    }
+    (ended, said)
+}
+
+#[tokio::test]
+async fn holes_are_not_written_over_sftp() {
+    use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+
+    use crate::archive::tar::Part;
+    let folder = tempfile::tempdir().unwrap();
+    let size = 1 << 40;
+    let parts = vec![
+        Part { offset: 3, length: 4 },
+        Part { offset: 1 << 39, length: 5 },
+        Part { offset: 1 << 39 | 5, length: 0 },
+    ];
+    let sparse =
+        |name: &[u8], size, parts| Member { size, mode: 0o640, parts: Some(parts), ..Member::new(name, Kind::File) };
+    let plain = Member { size: 5, mode: 0o600, ..Member::new(b"./plain", Kind::File) };
+    let members = [
+        (sparse(b"./holes", size, parts), &b"onetwotre"[..]),
+        (sparse(b"./none", 77, Vec::new()), b""),
+        (plain, b"plain"),
+    ];
+    let (ended, _) = put_back(folder.path(), &members).await;
+    ended.unwrap();
+    let file = std::fs::File::open(folder.path().join("holes")).unwrap();
+    let meta = file.metadata().unwrap();
+    assert_eq!((meta.len(), meta.mode() & 0o7777), (size, 0o640));
+    assert!(meta.blocks() < 1000, "{} blocks", meta.blocks());
+    for (offset, expected) in [(0, b"\0\0\0onet\0\0".as_slice()), ((1 << 39) - 1, b"\0wotre\0"), (size - 2, b"\0\0")] {
+        let mut found = vec![1; expected.len()];
+        file.read_exact_at(&mut found, offset).unwrap();
+        assert_eq!(found, expected, "at {offset}");
+    }
+    assert_eq!(std::fs::read(folder.path().join("none")).unwrap(), [0; 77]);
+    assert_eq!(std::fs::read(folder.path().join("plain")).unwrap(), b"plain");
+    // What no file system here takes is refused, not tried for ever; what none takes at all is not even tried.
+    let (ended, _) = put_back(folder.path(), &[(sparse(b"./exabytes", i64::MAX as u64, Vec::new()), b"")]).await;
+    if let Err(error) = ended {
+        assert_eq!(error.code, FailureCode::TargetUnwritable, "{error:?}");
+    }
+    let (ended, _) = put_back(folder.path(), &[(sparse(b"./more", 1 << 63, Vec::new()), b"")]).await;
+    assert_eq!(ended.unwrap_err().code, FailureCode::Corrupt);
+    assert!(!folder.path().join("more").exists());
 }
