@@ -53,3 +53,34 @@ fn paths_and_names_that_few_systems_take_are_told() {
     let (_, warnings) = repacked(&many).unwrap();
     assert_eq!((warnings.len(), warnings.last().unwrap().as_str()), (21, "10 further paths or names are as long"));
 }
+
+/// What cannot be restored must not count as backed up.
+#[test]
+fn a_further_name_of_what_did_not_come_is_refused() {
+    let (file, folder) = (member(Kind::File, "./a", ""), member(Kind::Directory, "./d", ""));
+    let link = |path: &str, to: &str| member(Kind::Hardlink, path, to);
+    let good = [file.clone(), folder.clone(), link("./b", "a"), link("./d/c", "././a"), link("./e", "./b")];
+    assert_eq!(repacked(&good).unwrap().0, ["a", "d", "b", "d/c", "e"]);
+    let symlink = member(Kind::Symlink, "./s", "nowhere");
+    repacked(&[symlink, link("./t", "./s")]).unwrap();
+    for bad in [
+        vec![link("./a", "./a")],
+        vec![file.clone(), link("./b", "./missing")],
+        vec![link("./b", "./a"), file.clone()],
+        vec![file.clone(), folder, link("./b", "./d")],
+        vec![file, link("./b", "./b")],
+    ] {
+        let error = repacked(&bad).unwrap_err().to_string();
+        assert!(error.contains("which did not come before it"), "{error}");
+    }
+}
+
+#[test]
+fn a_name_that_came_is_always_known_and_hardly_any_other() {
+    let mut seen = Seen::default();
+    let name = |number: u32| format!("folder/{number}").into_bytes();
+    (0..200_000).for_each(|number| seen.note(&name(number)));
+    assert!((0..200_000).all(|number| seen.has(&name(number))));
+    let mistaken = (200_000..300_000).filter(|number| seen.has(&name(*number))).count();
+    assert!(mistaken < 50, "{mistaken} of 100,000");
+}
