@@ -110,7 +110,7 @@ impl Engine {
         let backup = backup.clone();
         tokio::task::spawn_blocking(move || {
             let mut out = io::BufWriter::with_capacity(PIECE_BYTES, Piecewise(sender.clone()));
-            let forwarded = forward(&mut whole.plain, &mut selection, &mut |_| {}, &mut out);
+            let forwarded = forward(&mut whole.plain, &mut selection, &mut |_| {}, (&mut out, false));
             // The last piece waits until everything before it is known to be what was written.
             let sent = forwarded.and_then(|_| whole.finish(&backup)).and_then(|()| {
                 io::Write::flush(&mut out)

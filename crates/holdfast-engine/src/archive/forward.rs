@@ -6,18 +6,18 @@ use std::io::{self, Read, Write};
 use holdfast_core::run::FailureCode;
 
 use super::selection::Selection;
-use super::tar::{Kind, Reader, Writer};
+use super::tar::{Kind, Reader, Writer, for_bsd};
 use crate::error::{Result, classify};
 
 /// Reads `reader` to its end and writes what `selection` decides to `out`, with a proper end. `on_member` hears of each
-/// member that is written.
+/// member that is written. For bsdtar attributes are written in its own way.
 pub(crate) fn forward(
     reader: &mut dyn Read,
     selection: &mut Selection,
     on_member: &mut dyn FnMut(&[u8]),
-    out: &mut dyn Write,
+    (out, is_bsd): (&mut dyn Write, bool),
 ) -> Result<()> {
-    forward_members(reader, selection, on_member, out)
+    forward_members(reader, selection, on_member, (out, is_bsd))
         .map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))
 }
 
@@ -25,12 +25,15 @@ fn forward_members(
     reader: &mut dyn Read,
     selection: &mut Selection,
     on_member: &mut dyn FnMut(&[u8]),
-    out: &mut dyn Write,
+    (out, is_bsd): (&mut dyn Write, bool),
 ) -> io::Result<()> {
     let mut reader = Reader::new(reader);
     let mut writer = Writer::new(out);
     while let Some((member, _)) = reader.next()? {
-        if let Some(written) = selection.decide(&member)? {
+        if let Some(mut written) = selection.decide(&member)? {
+            if is_bsd {
+                written.attributes = for_bsd(&written.attributes);
+            }
             on_member(&written.path);
             match written.kind {
                 Kind::File => writer.append(&written, &mut reader)?,

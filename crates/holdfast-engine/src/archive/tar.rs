@@ -8,6 +8,7 @@ mod read;
 mod sparse;
 mod write;
 
+pub(crate) use pax::for_bsd;
 pub(crate) use read::{Place, Reader};
 pub(crate) use sparse::Expanded;
 pub(crate) use write::Writer;

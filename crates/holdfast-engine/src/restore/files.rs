@@ -320,7 +320,7 @@ done' sh
                     files.add_file();
                     note(&written, path);
                 };
-                forward(plain, &mut selection, &mut on_member, out)?;
+                forward(plain, &mut selection, &mut on_member, (out, flavour == Flavour::Bsd))?;
                 Ok(selection.counted())
             })
             .await?;

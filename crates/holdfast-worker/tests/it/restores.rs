@@ -193,6 +193,34 @@ async fn access_control_lists_attributes_and_capabilities_come_back() {
     assert_eq!(python(GET_ATTRIBUTES, &[&target.join("program")]), expected);
 }
 
+/// Whichever tar read them and whichever writes them: no name is lost, and none comes twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attributes_with_odd_names_come_back_once() {
+    const SET_ODD: &str = r#"
+import os, sys
+for name, value in [('a=b', b'1\n='), ('plain', b'2'), ('p%3Dq', b'3'), ('ü x', b'4')]:
+    os.setxattr(sys.argv[1], 'user.' + name, value)
+"#;
+    let shims = tempfile::tempdir().unwrap();
+    let bench = bench(SshServer::builder().with_path_shims(shims.path()).start()).await;
+    let file = bench.source().join("file");
+    std::fs::write(&file, "text").unwrap();
+    python(SET_ODD, &[&file]);
+    let expected = python(GET_ATTRIBUTES, &[&file]);
+    assert_eq!(expected.matches("user.").count(), 4, "{expected}");
+    let task = bench.task(json!({})).await;
+    for reads in ["tar", "bsdtar"] {
+        shim(shims.path(), "tar", &format!("exec /usr/bin/{reads} \"$@\""));
+        let backup = bench.back_up(task).await;
+        for writes in ["tar", "bsdtar"] {
+            shim(shims.path(), "tar", &format!("exec /usr/bin/{writes} \"$@\""));
+            let target = bench.folder.path().join(format!("{reads}-{writes}"));
+            assert_successful(&bench.restore(&backup, json!({"path": target})).await);
+            assert_eq!(python(GET_ATTRIBUTES, &[&target.join("file")]), expected, "{reads} to {writes}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_with_line_breaks_and_odd_bytes_come_back() {
     use std::os::unix::ffi::OsStrExt as _;

@@ -42,7 +42,7 @@ fn passed(selection: &mut Selection, archive: &[u8]) -> Result<Vec<(String, Stri
         selection.expect(&Entry::of(&member, place))?;
     }
     let mut out = Vec::new();
-    forward(&mut &archive[..], selection, &mut |_| {}, &mut out)?;
+    forward(&mut &archive[..], selection, &mut |_| {}, (&mut out, false))?;
     let mut reader = Reader::new(out.as_slice());
     let mut found = Vec::new();
     while let Some((member, _)) = reader.next().unwrap() {
@@ -237,7 +237,7 @@ fn what_the_target_cannot_name_is_skipped_and_its_content_goes_under_a_further_n
     // Where further names were not noted before, they are skipped too.
     let (mut selection, _) = select(&[], options, None);
     let mut out = Vec::new();
-    forward(&mut members.as_slice(), &mut selection, &mut |_| {}, &mut out).unwrap();
+    forward(&mut members.as_slice(), &mut selection, &mut |_| {}, (&mut out, false)).unwrap();
     assert_eq!(selection.counted(), Counted { restored: 1, kept: 0, skipped: 4 });
 }
 

@@ -4,6 +4,9 @@
 use std::collections::HashSet;
 use std::io;
 
+use base64::Engine as _;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
 use super::{Part, Time};
 
 /// What an extended header changes about the member after it.
@@ -57,6 +60,7 @@ impl Extended {
             }
             extended.take(key, value)?;
         }
+        extended.attributes = one_of_each(extended.attributes)?;
         Ok(extended)
     }
 
@@ -120,6 +124,74 @@ impl Extended {
         }
         Ok(())
     }
+}
+
+const SCHILY: &[u8] = b"SCHILY.xattr.";
+const LIBARCHIVE: &[u8] = b"LIBARCHIVE.xattr.";
+/// As libarchive writes values, and also with the padding that it leaves out.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_encode_padding(false)
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+type Records = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// bsdtar writes every extended attribute twice, in libarchive's way and in the one that GNU tar knows, and encodes more
+/// of a name than GNU tar decodes: some would be restored under two names. Each is kept once, as GNU tar writes it.
+fn one_of_each(records: Records) -> io::Result<Records> {
+    let (theirs, mut kept): (Records, Records) = records.into_iter().partition(|(key, _)| key.starts_with(LIBARCHIVE));
+    for (key, value) in theirs {
+        let encoded = &key[LIBARCHIVE.len()..];
+        let (Some(name), Ok(plain)) = (percent_decoded(encoded), BASE64.decode(&value)) else {
+            kept.push((key, value));
+            continue;
+        };
+        // A name with `=` that is not encoded was cut there.
+        let twins = [encoded, &name].map(|name| [SCHILY, name, b"=", &plain].concat());
+        kept.retain(|(key, value)| !twins.contains(&[key, &b"="[..], value].concat()));
+        let key = [SCHILY, &percent_encoded(&name, |byte| matches!(byte, b'%' | b'='))].concat();
+        if kept.iter().any(|(known, _)| *known == key) {
+            return Err(refused("says twice", &key));
+        }
+        kept.push((key, plain));
+    }
+    Ok(kept)
+}
+
+/// Attributes for bsdtar, which decodes names only where they are written in its own way.
+pub(crate) fn for_bsd(records: &[(Vec<u8>, Vec<u8>)]) -> Records {
+    let records = records.iter().map(|(key, value)| {
+        let name = key.strip_prefix(SCHILY).filter(|name| name.contains(&b'%')).and_then(percent_decoded);
+        match name {
+            Some(name) => {
+                let name = percent_encoded(&name, |byte| !byte.is_ascii_graphic() || matches!(byte, b'%' | b'='));
+                ([LIBARCHIVE, &name].concat(), BASE64.encode(value).into_bytes())
+            }
+            None => (key.clone(), value.clone()),
+        }
+    });
+    records.collect()
+}
+
+fn percent_encoded(name: &[u8], is_encoded: impl Fn(u8) -> bool) -> Vec<u8> {
+    let encode = |byte: &u8| if is_encoded(*byte) { format!("%{byte:02X}").into_bytes() } else { vec![*byte] };
+    name.iter().flat_map(encode).collect()
+}
+
+/// `None` where a percent sign begins no two digits, and for names that no attribute has.
+fn percent_decoded(name: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16);
+    let (mut plain, mut rest) = (Vec::new(), name.iter());
+    while let Some(byte) = rest.next() {
+        plain.push(match byte {
+            b'%' => u8::try_from(digit(rest.next()?)? * 16 + digit(rest.next()?)?).ok()?,
+            byte => *byte,
+        });
+    }
+    (!plain.is_empty() && !plain.contains(&0)).then_some(plain)
 }
 
 /// A header for all members that follow. Programs write them to leave a comment; anything else would change what every
