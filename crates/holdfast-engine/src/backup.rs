@@ -220,7 +220,9 @@ impl Engine {
     ) -> Result<()> {
         let settings = &self.settings.remote;
         match &plan.source {
-            Source::Files(source) => files::pump(connection, source, settings, context, outlet).await,
+            Source::Files(source) => {
+                files::pump(connection, source, settings, context, (outlet, plan.started_at)).await
+            }
             Source::Database(source) => {
                 let engine = match content {
                     Content::PostgresServer => {

@@ -158,6 +158,8 @@ pub struct Handle(pub(super) Vec<u8>);
 pub struct Name {
     pub name: Vec<u8>,
     pub attributes: Attributes,
+    /// When it was changed, where the server also lists it as `ls` does; for times that are not of the last months.
+    pub year: Option<u16>,
 }
 
 /// How to open a file.
@@ -425,10 +427,17 @@ fn names(input: &mut Input<'_>) -> Result<Vec<Name>, Malformed> {
     let mut names = Vec::new();
     for _ in 0..count {
         let name = input.string()?.to_vec();
-        let _listing = input.string()?;
-        names.push(Name { name, attributes: attributes(input)? });
+        let year = listed_year(input.string()?);
+        names.push(Name { name, attributes: attributes(input)?, year });
     }
     Ok(names)
+}
+
+/// `-rw-r--r-- 1 user group 5 Jan  1  1960 name`
+fn listed_year(listing: &[u8]) -> Option<u16> {
+    let word = listing.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).nth(7)?;
+    let is_year = word.len() == 4 && word.iter().all(u8::is_ascii_digit);
+    is_year.then(|| std::str::from_utf8(word).ok()?.parse().ok())?
 }
 
 fn attributes(input: &mut Input<'_>) -> Result<Attributes, Malformed> {

@@ -1,6 +1,7 @@
 //! Files of a server: one `tar` on one channel, its exit status read, whatever it could not read told by name.
 
 use bytes::Bytes;
+use holdfast_core::Timestamp;
 use holdfast_core::run::FailureCode;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -111,20 +112,20 @@ enum Flavour {
     Other,
 }
 
-/// Sends the tar stream of the source to `outlet`; falls back to SFTP where no command can be run.
+/// Sends the tar stream of the source to `outlet`, in a run that began `now`; falls back to SFTP where no command can be run.
 pub(crate) async fn pump(
     connection: &Connection,
     source: &FilesSource,
     settings: &RemoteSettings,
     context: &Context,
-    outlet: &mut Outlet,
+    (outlet, now): (&mut Outlet, Timestamp),
 ) -> Result<()> {
     let passed = outlet.take_passed();
     let started = read_script(source)?.start(connection).await;
     let process = match started {
         Err(SshError::ExecRefused) => {
             drop(passed);
-            return pump_over_sftp(connection, source, settings, context, outlet).await;
+            return pump_over_sftp(connection, source, settings, context, (outlet, now)).await;
         }
         process => process?,
     };
@@ -157,7 +158,7 @@ pub(crate) async fn pump(
     let flavour = take_flavour(&mut lines);
     let is_elsewhere = matches!(exit.status, Some(EXIT_MISSING | EXIT_CLOSED | EXIT_NO_MOUNTS));
     if !has_started || (flavour.is_none() && !has_sent && !is_elsewhere) {
-        return pump_over_sftp(connection, source, settings, context, outlet).await;
+        return pump_over_sftp(connection, source, settings, context, (outlet, now)).await;
     }
     tell_mounts(&mut lines, context);
     warn_of_missing_attributes(&mut lines, flavour, context);
@@ -187,12 +188,12 @@ async fn pump_over_sftp(
     source: &FilesSource,
     settings: &RemoteSettings,
     context: &Context,
-    outlet: &mut Outlet,
+    (outlet, now): (&mut Outlet, Timestamp),
 ) -> Result<()> {
     if source.one_file_system {
         return Err(no_mounts());
     }
-    sftp::pump(connection, source, settings, context, outlet).await?;
+    sftp::pump(connection, source, settings, context, (outlet, now)).await?;
     context.log.warn(
         "Files were read over SFTP, which tells no access control lists, extended attributes, file capabilities, \
          hard links or fractions of a second; they are not in this backup.",

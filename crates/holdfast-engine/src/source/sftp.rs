@@ -4,9 +4,11 @@
 
 mod target;
 
+use std::collections::HashSet;
 use std::io;
 
 use bytes::Bytes;
+use holdfast_core::Timestamp;
 use holdfast_core::probe::FolderItem;
 use holdfast_core::run::FailureCode;
 
@@ -28,6 +30,10 @@ const PIECE_BYTES: usize = 256 * 1024;
 const WAITING_BYTES: usize = 128 * 1024 * 1024;
 /// The longest path. Linux takes an eighth of it; a tree that goes on below has no end.
 const PATH_BYTES: usize = 32 * 1024;
+/// Names that are remembered for a time in the far future; there should be none.
+const AHEAD_NAMES: usize = 100_000;
+/// Members that are named in warnings of one kind; of others there is a count.
+const NAMED: u64 = 20;
 /// A file that lost more than this while it was read is not filled up with zeros.
 const PADDING_BYTES: u64 = 64 << 30;
 
@@ -75,11 +81,11 @@ pub(crate) async fn pump(
     source: &FilesSource,
     settings: &RemoteSettings,
     context: &Context,
-    outlet: &mut Outlet,
+    (outlet, now): (&mut Outlet, Timestamp),
 ) -> Result<()> {
     let client = open(connection, settings, context).await?;
     context.log.line("The server runs no tar for this user; reading over SFTP.");
-    pump_within(Limits::default(), client, source, context, outlet).await
+    pump_within(Limits::default(), client, source, context, (outlet, now)).await
 }
 
 async fn pump_within(
@@ -87,12 +93,24 @@ async fn pump_within(
     mut client: Client,
     source: &FilesSource,
     context: &Context,
-    outlet: &mut Outlet,
+    (outlet, now): (&mut Outlet, Timestamp),
 ) -> Result<()> {
     let root = trimmed(&source.path);
     let meta = client.stat(root).await.map_err(|error| failed(root, &error))?;
     let (unreadable, pace) = (Unreadable::default(), Pace::new(client.reply_limit()));
-    let mut walk = Walk { client, patterns: patterns(source), context, outlet, unreadable, limits, pace };
+    let now = now.as_second();
+    let mut walk = Walk {
+        client,
+        patterns: patterns(source),
+        context,
+        outlet,
+        unreadable,
+        limits,
+        pace,
+        now,
+        odd_times: 0,
+        ahead: HashSet::new(),
+    };
     match meta.kind() {
         Some(FileKind::Directory) => {
             walk.send_header(b".", &meta, b"").await?;
@@ -110,6 +128,10 @@ async fn pump_within(
         }
     }
     walk.outlet.send(Bytes::from_static(&[0; 1024])).await?;
+    if walk.odd_times > NAMED {
+        let more = walk.odd_times - NAMED;
+        context.log.warn(format!("{more} further times are taken for before 1970, too"));
+    }
     walk.unreadable.judge()
 }
 
@@ -309,6 +331,11 @@ struct Walk<'a> {
     unreadable: Unreadable,
     limits: Limits,
     pace: Pace,
+    /// When the run began.
+    now: i64,
+    odd_times: u64,
+    /// What the server lists with a year that small headers can hold and no sign is missing from.
+    ahead: HashSet<Vec<u8>>,
 }
 
 impl Walk<'_> {
@@ -414,6 +441,9 @@ impl Walk<'_> {
                 relative.extend_from_slice(&entry.name);
                 if !is_excluded(&self.patterns, &relative) {
                     names.push(&entry.name);
+                    if entry.year.is_some_and(|year| year >= 2038) && self.ahead.len() < AHEAD_NAMES {
+                        self.ahead.insert([b"./", &relative[..]].concat());
+                    }
                 }
             }
             if waiting + names.bytes() > self.limits.waiting_bytes {
@@ -483,12 +513,36 @@ impl Walk<'_> {
     }
 
     async fn send_header(&mut self, member: &[u8], meta: &Attributes, link: &[u8]) -> Result<()> {
-        self.outlet.send(header(member, meta, link).map_err(EngineError::internal)?.into()).await
+        let is_ahead = self.ahead.remove(member);
+        let seconds = meta.times.map_or(
+            0,
+            |(_, changed)| {
+                if is_ahead { changed.into() } else { true_seconds(changed, self.now) }
+            },
+        );
+        if seconds < 0 {
+            self.odd_times += 1;
+            if self.odd_times <= NAMED {
+                self.context.log.warn(format!(
+                    "{}: its time is before 1970 or after 2038, which SFTP does not tell apart; taken for before 1970",
+                    shown(member)
+                ));
+            }
+        }
+        self.outlet.send(header(member, meta, link, seconds).map_err(EngineError::internal)?.into()).await
     }
 }
 
+/// The protocol has 32 bits for a time and no sign, and servers cut off the rest: what was changed before 1970 seems to
+/// come from the next century. Nothing that is more than a year ahead does.
+fn true_seconds(told: u32, now: i64) -> i64 {
+    const AHEAD: i64 = 366 * 24 * 3600;
+    let is_wrapped = told > i32::MAX.cast_unsigned() && i64::from(told) > now.saturating_add(AHEAD);
+    if is_wrapped { told.cast_signed().into() } else { told.into() }
+}
+
 /// A member's headers.
-fn header(member: &[u8], meta: &Attributes, link: &[u8]) -> io::Result<Vec<u8>> {
+fn header(member: &[u8], meta: &Attributes, link: &[u8], seconds: i64) -> io::Result<Vec<u8>> {
     let kind = match meta.kind() {
         Some(FileKind::Directory) => Kind::Directory,
         Some(FileKind::Symlink) => Kind::Symlink,
@@ -500,7 +554,7 @@ fn header(member: &[u8], meta: &Attributes, link: &[u8]) -> io::Result<Vec<u8>> 
         mode: meta.permissions.unwrap_or(0o644) & 0o7777,
         uid: uid.into(),
         gid: gid.into(),
-        modified: Time { seconds: meta.times.map_or(0, |(_, changed)| changed.into()), nanos: 0 },
+        modified: Time { seconds, nanos: 0 },
         size: if kind == Kind::File { meta.size.unwrap_or(0) } else { 0 },
         ..Member::new(member, kind)
     };

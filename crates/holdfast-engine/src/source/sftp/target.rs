@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use holdfast_core::run::FailureCode;
 use tokio::runtime::Handle;
 
-use super::{PIECE_BYTES, failed, trimmed};
+use super::{NAMED, PIECE_BYTES, failed, trimmed};
 use crate::archive::{Content, Facts, Target, shown};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
@@ -37,6 +37,8 @@ pub(crate) struct SftpTarget<'a> {
     overwrite: bool,
     no_owner: bool,
     has_lost_attributes: bool,
+    /// Members whose time the protocol cannot say.
+    odd_times: u64,
     runtime: Handle,
     context: &'a Context,
     /// Times and modes of folders wait until everything is in them.
@@ -61,6 +63,7 @@ impl<'a> SftpTarget<'a> {
             overwrite,
             no_owner,
             has_lost_attributes: false,
+            odd_times: 0,
             runtime,
             context,
             folders: Vec::new(),
@@ -92,6 +95,18 @@ impl<'a> SftpTarget<'a> {
         }
         let given = self.runtime.block_on(self.client.setstat(path, owner(facts)));
         ignore_refusal(given, path)
+    }
+
+    /// Times before 1970, and after 2106, become the nearest that there is.
+    fn note_time(&mut self, path: &[u8], facts: Facts) {
+        if u32::try_from(facts.modified.seconds).is_ok() {
+            return;
+        }
+        self.odd_times += 1;
+        if self.odd_times <= NAMED {
+            let text = format!("{}: SFTP cannot set its time, which is before 1970 or after 2106", shown(path));
+            self.context.log.warn(text);
+        }
     }
 
     /// Whether something is in the way that must stay, which is told.
@@ -196,6 +211,7 @@ impl Target for SftpTarget<'_> {
                 return Ok(());
             }
         }
+        self.note_time(&path, facts);
         self.give(&path, facts)?;
         self.folders.push((path, mode_and_times(facts)));
         Ok(())
@@ -206,6 +222,7 @@ impl Target for SftpTarget<'_> {
         if !self.make_parents(&path)? || self.is_taken(&path)? {
             return Ok(());
         }
+        self.note_time(&path, facts);
         let (runtime, client) = (&self.runtime, &mut self.client);
         // Its own mode may be more open than what it holds should be until its owner is set.
         let private = Attributes { permissions: Some(0o600), ..Attributes::default() };
@@ -253,6 +270,7 @@ impl Target for SftpTarget<'_> {
         }
         self.runtime.block_on(self.client.symlink(link, &path)).map_err(unwritten)?;
         if self.client.extensions().lsetstat {
+            self.note_time(&path, facts);
             let owner = Some(owner(facts)).filter(|_| !self.no_owner);
             for attributes in owner.into_iter().chain([times(facts)]) {
                 let set = self.runtime.block_on(self.client.lsetstat(&path, attributes));
@@ -282,6 +300,10 @@ impl Target for SftpTarget<'_> {
     }
 
     fn finish(&mut self) -> io::Result<()> {
+        if self.odd_times > NAMED {
+            let more = self.odd_times - NAMED;
+            self.context.log.warn(format!("{more} further times cannot be set by SFTP either"));
+        }
         // Deepest first: setting the time of a folder's content changes nothing above it.
         for (path, attributes) in std::mem::take(&mut self.folders).into_iter().rev() {
             self.runtime.block_on(self.client.setstat(&path, attributes)).map_err(unwritten)?;

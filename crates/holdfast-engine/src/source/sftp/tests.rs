@@ -18,6 +18,8 @@ struct Walked {
     end: Result<()>,
 }
 
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
 /// Walks over what a made-up server tells of `/src`.
 async fn walk(
     limits: Limits,
@@ -37,7 +39,7 @@ async fn walk(
         }
         archive
     });
-    let end = pump_within(limits, client, &source, &context, &mut outlet).await;
+    let end = pump_within(limits, client, &source, &context, (&mut outlet, NOW)).await;
     outlet.close(end.clone()).await;
     let warnings = context.log.warnings();
     drop(context);
@@ -237,7 +239,7 @@ fn headers_keep_names_and_sizes_of_any_kind() {
         [(&long[..], &long[..], 0), (b"./\xff\n", b"", 0), (&long, b"", 1 << 40), (b"./a", b"", 9)]
     {
         let kind = if link.is_empty() { fake::FILE_MODE } else { 0o120_777 };
-        let bytes = header(name, &meta(kind, size), link).unwrap();
+        let bytes = header(name, &meta(kind, size), link, 0).unwrap();
         let (member, _) = Reader::new(&bytes[..]).next().unwrap().unwrap();
         assert_eq!((&member.path[..], &member.link[..], member.size), (name, link, size));
     }
@@ -344,4 +346,64 @@ async fn holes_are_not_written_over_sftp() {
     let (ended, _) = put_back(folder.path(), &[(sparse(b"./more", 1 << 63, Vec::new()), b"")]).await;
     assert_eq!(ended.unwrap_err().code, FailureCode::Corrupt);
     assert!(!folder.path().join("more").exists());
+}
+
+#[test]
+fn a_time_without_its_sign_gets_it_back() {
+    let year = |year: i64| (year - 1970) * 31_556_952;
+    let cut = |seconds: i64| u32::try_from(seconds & 0xffff_ffff).unwrap();
+    for (seconds, now) in [
+        (0, year(2025)),
+        (-1, year(2025)),
+        (year(1902), year(2025)),
+        (year(2025), year(2025)),
+        (year(2037), year(2025)),
+        (year(2039), year(2040)),
+        (year(2040), year(2040)),
+        (year(1960), year(2040)),
+        (i64::from(u32::MAX), i64::from(u32::MAX)),
+    ] {
+        assert_eq!(true_seconds(cut(seconds), now), seconds, "{seconds} in {now}");
+    }
+}
+
+/// Reads a folder by way of OpenSSH's server and puts it back the same way.
+#[tokio::test]
+async fn times_before_1970_do_not_become_those_of_the_next_century() {
+    use std::os::unix::fs::MetadataExt as _;
+    let (folder, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let old = std::time::UNIX_EPOCH - Duration::from_secs(315_619_200);
+    let at = |seconds| std::time::UNIX_EPOCH + Duration::from_secs(seconds);
+    // The server lists the year of what lies ahead.
+    for (name, time) in [("old", old), ("new", at(1_700_000_000)), ("next", at(4_102_444_800))] {
+        let file = std::fs::File::create(folder.path().join(name)).unwrap();
+        file.set_modified(time).unwrap();
+    }
+    let (context, mut lines) = Context::new(CancellationToken::new());
+    let (client, _child) = openssh(&context.cancel).await;
+    let path = folder.path().to_str().unwrap().to_owned();
+    let source = FilesSource { path, excluded: Vec::new(), one_file_system: false };
+    let (mut outlet, mut inlet) = Outlet::new();
+    let now = Timestamp::from_second(1_790_000_000).unwrap();
+    pump_within(Limits::default(), client, &source, &context, (&mut outlet, now)).await.unwrap();
+    outlet.close(Ok(())).await;
+    let mut archive = Vec::new();
+    while let Some(Ok(Batch::Chunks(batch))) = inlet.batches.recv().await {
+        batch.iter().for_each(|chunk| archive.extend_from_slice(chunk));
+    }
+    let mut reader = Reader::new(archive.as_slice());
+    let mut members = Vec::new();
+    while let Some((member, _)) = reader.next().unwrap() {
+        members.push((member, &b""[..]));
+    }
+    let times: Vec<(&[u8], i64)> =
+        members[1..].iter().map(|(member, _)| (&member.path[..], member.modified.seconds)).collect();
+    assert_eq!(times, [(&b"./new"[..], 1_700_000_000), (b"./next", 4_102_444_800), (b"./old", -315_619_200)]);
+    assert!(lines.recv().await.unwrap().contains("Warning: ./old: its time is before 1970"));
+
+    let (ended, said) = put_back(target.path(), &members).await;
+    ended.unwrap();
+    let time = |name: &str| std::fs::metadata(target.path().join(name)).unwrap().mtime();
+    assert_eq!((time("new"), time("next"), time("old")), (1_700_000_000, 4_102_444_800, 0));
+    assert!(said.len() == 1 && said[0].contains("/old: SFTP cannot set its time"), "{said:?}");
 }
