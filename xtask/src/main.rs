@@ -1,4 +1,5 @@
-//! All automation of Holdfast: `cargo xtask test | dist | docs | openapi | screenshots | bench … | torture | fuzz`.
+//! All automation of Holdfast: `cargo xtask test | dist | docs | openapi | screenshots | bench … | torture | fuzz |
+//! hostile`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "automation speaks on the terminal")]
 
 mod bench;
@@ -7,6 +8,7 @@ mod commands;
 mod deny;
 mod dist;
 mod fuzz;
+mod hostile;
 mod packages;
 mod slow_clients;
 mod test;
@@ -25,6 +27,8 @@ const HELP: &str = "cargo xtask COMMAND
                   --kills N a seed and database [60]
   fuzz            parsers of foreign bytes under made-up and damaged inputs; --minutes N [5], --seed N [1],
                   --target NAME (all); failing inputs are kept in crates/holdfast-testkit/fuzz/cases
+  hostile         servers that send hostile archives and dumps through the whole service, and what must hold after each;
+                  --streams N [10000], --seed N [1], --first N [0]
   bench archive   backups against `ssh tar | zstd -3 > file`; --repeats N [3]; draws docs/archive.svg
   bench scheduler 10,000 slots at one moment, idle cost of 100,000 tasks, on both databases
   bench pages     the overview with 10,000 tasks and 1,000,000 runs, and what a first visit loads
@@ -55,6 +59,7 @@ fn main() -> ExitCode {
         ["dist"] => dist::run(),
         ["screenshots"] => test::screenshots(),
         ["fuzz", rest @ ..] => fuzz::run(rest),
+        ["hostile", rest @ ..] => hostile::run(rest),
         ["torture", rest @ ..] => bench::torture(rest),
         ["help" | "--help" | "-h"] => {
             println!("{HELP}");

@@ -4,10 +4,10 @@
 //! Inputs that once failed are kept in `fuzz/cases`, a folder for each target; they run first, also in the tests.
 
 mod archives;
-mod databases;
-mod mutate;
+pub(crate) mod databases;
+pub(crate) mod mutate;
 mod rng;
-mod tar;
+pub(crate) mod tar;
 mod text;
 /// Part of the program, which is no library; it leans on nothing else there.
 #[path = "../../holdfast/src/vanguard/dump.rs"]

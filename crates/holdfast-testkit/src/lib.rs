@@ -6,6 +6,7 @@ mod chromium;
 mod client;
 mod clock;
 pub mod fuzz;
+pub mod hostile;
 mod identity;
 mod identity_server;
 mod mail_server;

@@ -93,7 +93,7 @@ pub fn make(rng: &mut Rng) -> Vec<u8> {
 }
 
 /// Members as they come; `tame` ones only vary in what they are and how they are called.
-fn archive(rng: &mut Rng, longest: usize, tame: bool) -> Vec<u8> {
+pub fn archive(rng: &mut Rng, longest: usize, tame: bool) -> Vec<u8> {
     let mut out = Vec::new();
     for _ in 0..=rng.below(longest) {
         member(rng, &mut out, tame);
@@ -273,10 +273,10 @@ fn wild_fields(rng: &mut Rng, header: &mut Header, length: u64) {
     }
 }
 
-struct Header([u8; BLOCK]);
+pub struct Header(pub [u8; BLOCK]);
 
 impl Header {
-    fn new(kind: u8, path: &[u8]) -> Self {
+    pub fn new(kind: u8, path: &[u8]) -> Self {
         let mut header = Self([0; BLOCK]);
         header.put(0..100, path);
         for field in [100..108, 108..116, 116..124, 124..136, 136..148, 329..337, 337..345] {
@@ -287,23 +287,23 @@ impl Header {
         header
     }
 
-    fn gnu(&mut self) {
+    pub fn gnu(&mut self) {
         self.put(257..265, b"ustar  \0");
         self.0[345..500].fill(0);
     }
 
-    fn put(&mut self, field: std::ops::Range<usize>, text: &[u8]) {
+    pub fn put(&mut self, field: std::ops::Range<usize>, text: &[u8]) {
         let length = text.len().min(field.len());
         self.0[field.clone()].fill(0);
         self.0[field][..length].copy_from_slice(&text[..length]);
     }
 
-    fn number(&mut self, field: std::ops::Range<usize>, number: u64) {
+    pub fn number(&mut self, field: std::ops::Range<usize>, number: u64) {
         let digits = number_field(field.len(), number);
         self.0[field].copy_from_slice(&digits);
     }
 
-    fn sealed(&mut self) -> [u8; BLOCK] {
+    pub fn sealed(&mut self) -> [u8; BLOCK] {
         self.0[148..156].fill(b' ');
         let sum: u64 = self.0.iter().map(|byte| u64::from(*byte)).sum();
         self.put(148..156, format!("{sum:06o}\0 ").as_bytes());
@@ -325,14 +325,14 @@ fn number_field(width: usize, number: u64) -> Vec<u8> {
     digits
 }
 
-fn put_extension(out: &mut Vec<u8>, kind: u8, body: &[u8]) {
+pub fn put_extension(out: &mut Vec<u8>, kind: u8, body: &[u8]) {
     let mut header = Header::new(kind, b"extension");
     header.number(124..136, body.len() as u64);
     out.extend(header.sealed());
     put_padded(out, body);
 }
 
-fn put_record(body: &mut Vec<u8>, key: &str, value: &[u8]) {
+pub fn put_record(body: &mut Vec<u8>, key: &str, value: &[u8]) {
     let rest = key.len() + value.len() + 3;
     let digits = (1..10_usize).find(|digits| (rest + digits).to_string().len() == *digits).unwrap_or(1);
     body.extend(format!("{} {key}=", rest + digits).as_bytes());
@@ -340,7 +340,7 @@ fn put_record(body: &mut Vec<u8>, key: &str, value: &[u8]) {
     body.push(b'\n');
 }
 
-fn put_padded(out: &mut Vec<u8>, data: &[u8]) {
+pub fn put_padded(out: &mut Vec<u8>, data: &[u8]) {
     out.extend(data);
     out.resize(out.len().next_multiple_of(BLOCK), 0);
 }

@@ -2,3 +2,6 @@
 
 /// A short pass of fuzzing over every parser, and every input that failed before.
 mod fuzz;
+
+/// Servers that lie, through the whole service.
+mod hostile;

@@ -1,0 +1,13 @@
+//! A short pass of servers that lie; `cargo xtask hostile` runs the long one.
+
+use holdfast_testkit::hostile::{Plan, run};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_rule_is_broken_by_servers_that_lie() {
+    let plan = Plan { seed: 1, first: 0, streams: 60, at_once: 4, loaded: 2 };
+    let report = run(&plan, |_| {}).await;
+    assert!(report.failures.is_empty(), "{report}");
+    let total = report.total();
+    assert_eq!(total.streams, plan.streams);
+    assert!(total.accepted > 0 && total.accepted < total.streams && total.restored > 0, "{report}");
+}
