@@ -95,17 +95,35 @@ fn open_marked(folder: &Path, expected: Option<&str>) -> Result<(Dir, String)> {
         (Some(_), _) => Err(unmounted()),
         (None, Some(found)) => Ok((root, found)),
         (None, None) => {
-            let marker = random::hex(&random::bytes::<16>());
-            let write = || -> io::Result<()> {
-                let mut file = root.open_with(MARKER, OpenOptions::new().write(true).create_new(true).mode(0o600))?;
-                file.write_all(marker.as_bytes())?;
-                file.sync_all()?;
-                sync_dir(&root, Path::new("."))
-            };
-            write().map_err(|error| failed(&error, "cannot mark the folder"))?;
+            let marker = mark(&root).map_err(|error| failed(&error, "cannot mark the folder"))?;
             Ok((root, marker))
         }
     }
+}
+
+/// Marks a new folder, and gives the marker that it has from then on. Its first runs may begin at the same moment: the
+/// marker appears whole, and the first one counts for all.
+fn mark(root: &Dir) -> io::Result<String> {
+    let marker = random::hex(&random::bytes::<16>());
+    let write = |name: &str| -> io::Result<()> {
+        let mut file = root.open_with(name, OpenOptions::new().write(true).create_new(true).mode(0o600))?;
+        file.write_all(marker.as_bytes())?;
+        file.sync_all()
+    };
+    let temporary = format!("{MARKER}-{marker}");
+    write(&temporary)?;
+    let linked = root.hard_link(&temporary, root, MARKER);
+    root.remove_file(&temporary)?;
+    match linked {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return Ok(root.read_to_string(MARKER)?.trim().to_owned());
+        }
+        // A file system without hard links.
+        Err(_) => write(MARKER)?,
+    }
+    sync_dir(root, Path::new("."))?;
+    Ok(marker)
 }
 
 /// What an error of the file system means. Nothing of it is tried again: a disk does not get better by itself.
@@ -337,5 +355,28 @@ impl BlobStore for Local {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<String>> {
         let prefix = prefix.to_owned();
         self.with(move |inner| inner.list(&prefix, limit)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_begin_together_agree_on_the_marker() {
+        for _ in 0..20 {
+            let folder = tempfile::tempdir().unwrap();
+            let place = folder.path().join("new");
+            let open = || open_marked(&place, None).unwrap().1;
+            let markers: Vec<String> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(markers[0].len(), 32);
+            assert!(markers.iter().all(|marker| *marker == markers[0]), "{markers:?}");
+            assert!(open_marked(&place, Some(&markers[0])).is_ok());
+            let names: Vec<_> = std::fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            assert_eq!(names, [MARKER]);
+        }
     }
 }
