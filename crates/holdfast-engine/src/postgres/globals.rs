@@ -14,7 +14,7 @@ pub use self::query::{CAN_READ_PASSWORDS, database_query, globals_query};
 
 /// Documents of a server with 10,000 roles have some megabytes.
 const DOCUMENT_BYTES: usize = 64 * 1024 * 1024;
-/// Each of roles, memberships, settings and databases.
+/// Each of roles, memberships, settings, databases and rights.
 const ITEMS: usize = 100_000;
 /// 63 in servers as they are built by everybody.
 const NAME_BYTES: usize = 255;
@@ -208,11 +208,7 @@ impl TryFrom<AskedSetting> for Setting {
     type Error = String;
 
     fn try_from(AskedSetting { role, name, value }: AskedSetting) -> Result<Self, String> {
-        let is_part = |part: &str| {
-            let starts = part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-            starts && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$'))
-        };
-        if name.len() > NAME_BYTES || !name.split('.').all(is_part) {
+        if !is_setting_name(&name) {
             return Err("a setting has a name that is none".to_owned());
         }
         let setting = Self { role, name, value };
@@ -221,6 +217,15 @@ impl TryFrom<AskedSetting> for Setting {
             None => Err(format!("the setting {} is no list of names", setting.name)),
         }
     }
+}
+
+/// Words of letters, digits, `_` and `$`, with dots between them.
+fn is_setting_name(name: &str) -> bool {
+    let is_part = |part: &str| {
+        let starts = part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        starts && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$'))
+    };
+    name.len() <= NAME_BYTES && name.split('.').all(is_part)
 }
 
 impl Setting {
@@ -297,6 +302,44 @@ pub struct Grant {
     pub can_grant: bool,
 }
 
+/// The name of a setting that the server has rights for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Parameter(String);
+
+impl TryFrom<String> for Parameter {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        if is_setting_name(&name) { Ok(Self(name)) } else { Err("a parameter has a name that is none".to_owned()) }
+    }
+}
+
+impl From<Parameter> for String {
+    fn from(parameter: Parameter) -> Self {
+        parameter.0
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ParameterPrivilege {
+    #[serde(rename = "SET")]
+    Set,
+    #[serde(rename = "ALTER SYSTEM")]
+    AlterSystem,
+}
+
+/// One right to a parameter of the server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ParameterGrant {
+    pub parameter: Parameter,
+    /// `None` is everybody.
+    pub grantee: Option<Name>,
+    pub privilege: ParameterPrivilege,
+    pub can_grant: bool,
+}
+
 /// How a database was made and who may do what with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -340,6 +383,9 @@ pub struct Globals {
     pub databases: Vec<DatabaseFacts>,
     /// Without those that every server has. They are folders of a server, so they are named and not made.
     pub tablespaces: Vec<Name>,
+    /// Servers before 15 have none, and so have documents of before this was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parameter_grants: Vec<ParameterGrant>,
 }
 
 impl Globals {
@@ -370,7 +416,8 @@ pub struct Refused(String);
 pub fn parse(document: &[u8]) -> Result<Globals, Refused> {
     let globals: Globals = read(document)?;
     let counts = [globals.roles.len(), globals.memberships.len(), globals.settings.len(), globals.databases.len()];
-    if counts.into_iter().any(|count| count > ITEMS) || globals.tablespaces.len() > ITEMS {
+    let others = [globals.tablespaces.len(), globals.parameter_grants.len()];
+    if counts.into_iter().chain(others).any(|count| count > ITEMS) {
         return Err(Refused("there are more of them than can be".to_owned()));
     }
     globals.roles.iter().try_for_each(|role| check_limit(role.connection_limit))?;

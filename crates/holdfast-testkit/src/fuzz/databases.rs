@@ -246,6 +246,7 @@ pub fn make_globals(rng: &mut Rng) -> Vec<u8> {
         "server_version": 90_600 + rng.below(100_000), "has_passwords": rng.one_in(2),
         "roles": list(rng, role), "memberships": list(rng, membership), "settings": list(rng, setting),
         "databases": list(rng, database), "tablespaces": list(rng, |rng| json!(name(rng))),
+        "parameter_grants": list(rng, parameter_grant),
     });
     let mut document = document.to_string().into_bytes();
     if rng.one_in(3) {
@@ -306,6 +307,12 @@ fn setting(rng: &mut Rng) -> Value {
     json!({ "role": maybe(rng, name), "name": setting, "value": value })
 }
 
+fn parameter_grant(rng: &mut Rng) -> Value {
+    let parameter = rng.pick(&["work_mem", "my.x", "a$b._c", "log_statement"]);
+    let privilege = rng.pick(&["SET", "ALTER SYSTEM"]);
+    json!({ "parameter": parameter, "grantee": maybe(rng, name), "privilege": privilege, "can_grant": rng.one_in(2) })
+}
+
 fn database(rng: &mut Rng) -> Value {
     let acl: Option<Vec<Value>> = rng.one_in(2).then(|| {
         let grant = |rng: &mut Rng| {
@@ -340,6 +347,7 @@ pub fn run_globals(input: &[u8]) -> bool {
         }
     }
     globals.settings.iter().for_each(|setting| is_one_statement(&sql::setting_sql(setting)));
+    sql::parameter_grants_sql(&globals, 150_000).iter().for_each(|sql| is_one_statement(sql));
     globals.databases.iter().for_each(check_database);
     let written = serde_json::to_vec(&globals).expect("it was read from JSON");
     assert_eq!(globals::parse(&written).as_ref(), Ok(&globals), "what was understood is not read again");

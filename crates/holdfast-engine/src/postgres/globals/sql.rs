@@ -3,13 +3,18 @@
 //!
 //! Those with a password must travel on standard input, never as an argument.
 
-use super::{DatabaseFacts, Grant, Membership, Name, Privilege, Provider, Role, Setting};
+use super::{
+    DatabaseFacts, Globals, Grant, Membership, Name, ParameterGrant, ParameterPrivilege, Privilege, Provider, Role,
+    Setting,
+};
 use crate::postgres::quoting::{identifier, text};
 
 /// The first version in which memberships say whether they are inherited.
 const MEMBERSHIP_OPTIONS: u32 = 160_000;
 /// The first version with locales of ICU, and with those of the server itself.
 const PROVIDERS: u32 = 150_000;
+/// The first version with rights to parameters.
+const PARAMETER_GRANTS: u32 = 150_000;
 const ICU_RULES: u32 = 160_000;
 const BUILTIN: u32 = 170_000;
 
@@ -70,6 +75,24 @@ pub fn membership_sql(membership: &Membership, server_version: u32) -> String {
 pub fn setting_sql(setting: &Setting) -> String {
     let role = setting.role.as_ref().map_or_else(|| "ALL".to_owned(), identifier);
     format!("ALTER ROLE {role} SET {};", assignment(setting))
+}
+
+/// Rights to parameters, for a server that knows them; none for others. Who granted them is not restored.
+pub fn parameter_grants_sql(globals: &Globals, server_version: u32) -> Vec<String> {
+    let grants = globals.parameter_grants.iter().filter(|_| server_version >= PARAMETER_GRANTS);
+    grants.map(parameter_grant_sql).collect()
+}
+
+fn parameter_grant_sql(grant: &ParameterGrant) -> String {
+    let privilege = match grant.privilege {
+        ParameterPrivilege::Set => "SET",
+        ParameterPrivilege::AlterSystem => "ALTER SYSTEM",
+    };
+    let grantee = grant.grantee.as_ref().map_or_else(|| "PUBLIC".to_owned(), identifier);
+    let option = if grant.can_grant { " WITH GRANT OPTION" } else { "" };
+    // Only letters, digits, `_`, `$` and dots are in it.
+    let parameter = grant.parameter.0.replace('.', "\".\"");
+    format!("GRANT {privilege} ON PARAMETER \"{parameter}\" TO {grantee}{option};")
 }
 
 /// A setting of a database, or of a role in it.

@@ -108,6 +108,7 @@ fn empty() -> Globals {
         settings: Vec::new(),
         databases: Vec::new(),
         tablespaces: Vec::new(),
+        parameter_grants: Vec::new(),
     }
 }
 
@@ -120,6 +121,31 @@ fn memberships_have_the_options_that_the_server_knows() {
     (membership.is_admin, membership.inherits, membership.can_set) = (false, None, None);
     assert_eq!(membership_sql(&membership, 120_000), "GRANT \"a\" TO \"b\";");
     assert_eq!(membership_sql(&membership, 160_000), "GRANT \"a\" TO \"b\" WITH ADMIN FALSE;");
+}
+
+fn parameter_grant(parameter: &str, grantee: Option<&str>) -> ParameterGrant {
+    ParameterGrant {
+        parameter: Parameter::try_from(parameter.to_owned()).unwrap(),
+        grantee: grantee.map(name),
+        privilege: ParameterPrivilege::Set,
+        can_grant: false,
+    }
+}
+
+#[test]
+fn rights_to_parameters_are_for_servers_that_know_them() {
+    let mut globals = empty();
+    globals.parameter_grants = vec![parameter_grant("my.x", Some("a\"b")), parameter_grant("work_mem", None)];
+    globals.parameter_grants[1].privilege = ParameterPrivilege::AlterSystem;
+    globals.parameter_grants[1].can_grant = true;
+    assert_eq!(
+        parameter_grants_sql(&globals, 150_000),
+        [
+            "GRANT SET ON PARAMETER \"my\".\"x\" TO \"a\"\"b\";",
+            "GRANT ALTER SYSTEM ON PARAMETER \"work_mem\" TO PUBLIC WITH GRANT OPTION;"
+        ]
+    );
+    assert_eq!(parameter_grants_sql(&globals, 140_009), [""; 0]);
 }
 
 #[test]
@@ -175,10 +201,11 @@ fn a_document_is_read_back_and_anything_else_in_it_is_refused() {
     globals.roles = vec![role("app")];
     globals.databases = vec![facts()];
     globals.settings = vec![setting(None, "a.b", "x")];
+    globals.parameter_grants = vec![parameter_grant("my.x", Some("app"))];
     let document = serde_json::to_value(&globals).unwrap();
     let read = |document: &serde_json::Value| parse(document.to_string().as_bytes());
     assert_eq!(read(&document), Ok(globals.clone()));
-    let changes: [(&str, serde_json::Value); 14] = [
+    let changes: [(&str, serde_json::Value); 16] = [
         ("/roles/0/name", "".into()),
         ("/roles/0/name", "a\0b".into()),
         ("/roles/0/name", "x".repeat(256).into()),
@@ -193,18 +220,24 @@ fn a_document_is_read_back_and_anything_else_in_it_is_refused() {
         ("/databases/0/encoding", "UTF8'".into()),
         ("/databases/0/provider", "x".into()),
         ("/databases/0/acl/0/privilege", "ALL".into()),
+        ("/parameter_grants/0/privilege", "ALL".into()),
+        ("/parameter_grants/0/parameter", "a\"b".into()),
     ];
     for (place, value) in changes {
         let mut changed = document.clone();
         *changed.pointer_mut(place).unwrap() = value.clone();
         assert!(read(&changed).is_err(), "{place} {value}");
     }
-    for place in ["", "/roles/0", "/databases/0", "/databases/0/acl/0", "/settings/0"] {
+    for place in ["", "/roles/0", "/databases/0", "/databases/0/acl/0", "/settings/0", "/parameter_grants/0"] {
         let mut changed = document.clone();
         let object = changed.pointer_mut(place).unwrap().as_object_mut().unwrap();
         object.insert("more".to_owned(), 1.into());
         assert!(read(&changed).is_err(), "{place}");
     }
+    // Written before rights to parameters were asked for.
+    let mut older = document.clone();
+    older.as_object_mut().unwrap().remove("parameter_grants");
+    assert_eq!(read(&older).unwrap().parameter_grants, []);
     let twice = format!("{document}{document}");
     assert!(parse(twice.as_bytes()).is_err());
     assert!(parse(b"Welcome!\n{}").is_err());

@@ -12,3 +12,11 @@ CREATE DATABASE tmpl IS_TEMPLATE true CONNECTION LIMIT 3;
 ALTER DATABASE "my-app" SET search_path = "$user", 'x y', public;
 ALTER ROLE app IN DATABASE "my-app" SET work_mem='9MB';
 COMMENT ON DATABASE "my-app" IS 'comment \ with -- \! stuff'; REVOKE ALL ON DATABASE "my-app" FROM PUBLIC; GRANT CONNECT ON DATABASE "my-app" TO app WITH GRANT OPTION;
+DO $do$ BEGIN
+    IF current_setting('server_version_num')::int >= 150000 THEN
+        EXECUTE $$GRANT SET ON PARAMETER work_mem TO "Odd ""role", "a'b\c"$$;
+        EXECUTE $$REVOKE SET ON PARAMETER work_mem FROM "a'b\c"$$;
+        EXECUTE $$GRANT SET, ALTER SYSTEM ON PARAMETER log_statement TO "rôle" WITH GRANT OPTION$$;
+        EXECUTE $$GRANT SET ON PARAMETER my.x TO PUBLIC$$;
+    END IF;
+END $do$;
