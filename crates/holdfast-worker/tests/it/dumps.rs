@@ -1,10 +1,19 @@
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use holdfast_testkit::{MariaDbServer, PostgresServer, SshServer, TestApp};
+use holdfast_core::backup::Content;
+use holdfast_core::ids::{DestinationId, RunId, TaskId};
+use holdfast_store::backups::NewBackup;
+use holdfast_testkit::{MariaDbServer, PostgresServer, Settings, SshServer, TestApp, on_both_engines, random};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
 
 use crate::bench::{Bench, assert_failed};
 use crate::databases::{login, mysql_home, task};
+use crate::faults::wait_for;
 
 async fn postgres_bench(postgres: &PostgresServer) -> Bench {
     let ssh = SshServer::builder().set_env("PGHOST", "127.0.0.1").set_env("PGPORT", &postgres.port().to_string());
@@ -207,4 +216,186 @@ async fn what_a_mariadb_dump_does_not_say_comes_back_too() {
     assert_eq!(mariadb.sql("copy", "SHOW TABLES LIKE 'precious'").trim(), "");
     assert_eq!(mariadb.sql("copy", collation).trim(), "latin1_german2_ci");
     assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE '%holdfast%'").trim(), "", "nothing is left behind");
+}
+
+/// Stores a dump as the first release did: one frame, an index with a manifest and no entries, and its row. The run is
+/// that of another backup of the task.
+async fn store_as_before(bench: &Bench, task: i64, content: Content, dump: &[u8]) -> Value {
+    let other = bench.back_up(task).await;
+    let sha256 = |bytes: &[u8]| -> String { Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect() };
+    let mut object = zstd::encode_all(dump, 3).unwrap();
+    let manifest = json!({"holdfast": 1, "content": content.as_str(), "created_at": "2024-11-01T03:00:00Z",
+        "label": "Web files", "source": "all databases", "frame_bytes": 4 * 1024 * 1024});
+    let end = json!({"entries": 1, "plain_bytes": dump.len(), "plain_sha256": sha256(dump), "frames": [object.len()]});
+    let lines = format!("{}\n{}\n", json!({"manifest": manifest}), json!({"end": end}));
+    let index = zstd::encode_all(lines.as_bytes(), 3).unwrap();
+    object.extend(0x184D_2A5E_u32.to_le_bytes());
+    object.extend(u32::try_from(index.len() + 16).unwrap().to_le_bytes());
+    object.extend(&index);
+    object.extend((index.len() as u64).to_le_bytes());
+    object.extend(b"HFINDEX1");
+    let key = other["key"].as_str().unwrap().rsplit_once(".tar").unwrap().0.to_owned() + "0.sql.zst";
+    std::fs::write(bench.stored_folder().join(&key), &object).unwrap();
+    let new = NewBackup {
+        task: TaskId(task),
+        destination: DestinationId(bench.destination),
+        run: RunId(other["run_id"].as_i64().unwrap()),
+        task_label: "Web files".to_owned(),
+        source: "all databases".to_owned(),
+        source_server: String::new(),
+        signs: Vec::new(),
+        content,
+        key,
+        size_bytes: object.len().try_into().unwrap(),
+        sha256: sha256(&object),
+        plain_bytes: dump.len().try_into().unwrap(),
+        plain_sha256: sha256(dump),
+        entries: 1,
+        password: None,
+    };
+    let app = &bench.app.app;
+    let mut tx = app.store.begin().await.unwrap();
+    let id = holdfast_store::backups::insert(&mut tx, bench.user.id, &new, app.now()).await.unwrap();
+    tx.commit().await.unwrap();
+    bench.show(&json!({"id": id.0})).await
+}
+
+on_both_engines! {
+    async fn a_postgresql_server_as_the_first_release_stored_it_comes_back(app: TestApp) {
+        let postgres = PostgresServer::start(false);
+        let ssh = SshServer::builder().set_env("PGHOST", "127.0.0.1").set_env("PGPORT", &postgres.port().to_string());
+        let bench = Bench::with(app, ssh.start()).await;
+        login(&bench, "holdfast", None).await;
+        psql(&postgres, "postgres", "CREATE ROLE app LOGIN PASSWORD 'secret' CONNECTION LIMIT 3");
+        for name in ["my-app", "a'b"] {
+            psql(&postgres, "postgres", &format!("CREATE DATABASE \"{name}\" OWNER app"));
+            psql(&postgres, name, "CREATE TABLE t AS SELECT n, repeat(md5(n::text), 9) || E'\\n\\\\.\\t' v FROM generate_series(1, 2000) n");
+            psql(&postgres, name, "ALTER TABLE t OWNER TO app; CREATE VIEW odd AS SELECT '\\! id'::text b");
+        }
+        let dump = Command::new("pg_dumpall")
+            .args(["--clean", "--if-exists", "-h", "127.0.0.1", "-p", &postgres.port().to_string(), "-U", "holdfast"])
+            .output()
+            .unwrap();
+        assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
+        let task = task(&bench, json!({"database_engine": "postgresql"})).await;
+        let backup = store_as_before(&bench, task, Content::PostgresCluster, &dump.stdout).await;
+        assert_eq!(backup["content"], "postgresql-all");
+        assert_eq!(bench.verify(&backup).await["status"], "successful");
+
+        let sum = "SELECT count(*) || md5(string_agg(t::text, ',' ORDER BY n)) || min(b) FROM t, odd";
+        let (before, password) = (psql(&postgres, "my-app", sum), "SELECT rolpassword FROM pg_authid WHERE rolname = 'app'");
+        let hash = psql(&postgres, "postgres", password);
+        psql(&postgres, "my-app", "DELETE FROM t WHERE n > 5; CREATE TABLE later AS SELECT 1 a");
+        psql(&postgres, "postgres", "DROP DATABASE \"a'b\"");
+        psql(&postgres, "postgres", "ALTER ROLE app PASSWORD 'other' CONNECTION LIMIT 1");
+        assert_successful(&bench.restore(&backup, json!({"overwrite": true, "dry_run": true})).await);
+        assert_eq!(psql(&postgres, "my-app", "SELECT count(*) FROM t"), "5");
+        assert_successful(&bench.restore(&backup, json!({"overwrite": true})).await);
+        for name in ["my-app", "a'b"] {
+            assert_eq!(psql(&postgres, name, sum), before, "{name}");
+            assert_eq!(psql(&postgres, name, "SELECT tableowner FROM pg_tables WHERE tablename = 't'"), "app");
+        }
+        assert_eq!(psql(&postgres, "my-app", "SELECT to_regclass('later') IS NULL"), "t");
+        assert_eq!(psql(&postgres, "postgres", password), hash);
+
+        // One that would have psql do something else changes nothing.
+        let evil = [&dump.stdout[..], b"\\! id\n--\n-- PostgreSQL database cluster dump complete\n--\n"].concat();
+        let backup = store_as_before(&bench, task, Content::PostgresCluster, &evil).await;
+        psql(&postgres, "my-app", "DELETE FROM t WHERE n > 7");
+        assert_failed(&bench.restore(&backup, json!({"overwrite": true})).await, "hostile_archive");
+        assert_eq!(psql(&postgres, "my-app", "SELECT count(*) FROM t"), "7");
+    }
+}
+
+fn shim(shims: &TempDir, name: &str, script: &str) {
+    let path = shims.path().join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A server whose account finds this MariaDB, with a folder first on its path; a user who may do everything there.
+async fn mariadb_bench(mariadb: &MariaDbServer, shims: &TempDir, settings: Settings) -> Bench {
+    let ssh = SshServer::builder().with_path_shims(shims.path()).set_env("HOME", &mysql_home(shims.path(), mariadb));
+    let app = TestApp::start_with(holdfast_testkit::Engine::Sqlite, settings).await;
+    let bench = Bench::with(app, ssh.start()).await;
+    mariadb.create_user("ada", "secret", "*");
+    login(&bench, "ada", Some("secret")).await;
+    bench
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mysql_dump_takes_no_file_of_the_ssh_user_along() {
+    let mariadb = MariaDbServer::start();
+    mariadb.sql("mysql", "SET GLOBAL local_infile = ON; CREATE DATABASE kept; CREATE DATABASE control");
+    let shims = tempfile::tempdir().unwrap();
+    let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
+    // What the account itself wants from its client counts for nothing.
+    let mut options = std::fs::read_to_string(shims.path().join(".my.cnf")).unwrap();
+    options.push_str("[mysql]\nlocal-infile=1\n[mariadb-client]\nlocal-infile=1\n");
+    std::fs::write(shims.path().join(".my.cnf"), options).unwrap();
+    let secret = shims.path().join("id_ed25519");
+    std::fs::write(&secret, "a private key\n").unwrap();
+    let load = format!(
+        "CREATE TABLE loot (a TEXT);\nLOAD DATA LOCAL INFILE '{}' INTO TABLE loot;\n-- Dump completed\n",
+        secret.display()
+    );
+    let dump = format!("-- MariaDB dump 10.19\n--\n{load}");
+    std::fs::write(shims.path().join("dump"), &dump).unwrap();
+    let script = format!("case $1 in --help) exit 0;; esac; exec cat {}/dump", shims.path().display());
+    shim(&shims, "mariadb-dump", &script);
+    let task = task(&bench, json!({"database_name": "kept", "database_engine": "mysql"})).await;
+    let backup = bench.back_up(task).await;
+
+    // A client that is not told otherwise does send the file to this server.
+    let mut client = Command::new("mariadb");
+    client.args(["--no-defaults", "--user=root", "--local-infile=1"]);
+    client.arg(format!("--socket={}", mariadb.socket().display())).args(["control", "-e", &load]);
+    assert!(client.status().unwrap().success());
+    assert_eq!(mariadb.sql("control", "SELECT a FROM loot").trim(), "a private key");
+
+    for name in ["kept", "fresh"] {
+        let run = bench.restore(&backup, json!({"database_name": name})).await;
+        assert_failed(&run, "remote_failed");
+        assert!(output(&run).contains("local infile"), "{}", output(&run));
+    }
+    assert_eq!(mariadb.sql("kept", "SELECT COUNT(*) FROM loot").trim(), "0");
+    assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE 'fresh'").trim(), "");
+}
+
+/// Runs until the process that wrote down its number has ended.
+async fn wait_for_end_of(pid_file: &Path) {
+    let pid = std::fs::read_to_string(pid_file).unwrap().trim().to_owned();
+    wait_for(async || (!Path::new(&format!("/proc/{pid}")).exists()).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_ends_when_the_server_takes_too_little_or_never_finishes() {
+    let mariadb = MariaDbServer::start();
+    mariadb.sql("mysql", "CREATE DATABASE shop; CREATE TABLE shop.t (a LONGBLOB)");
+    // More than what lies between us and a process that does not read.
+    mariadb.sql("shop", "INSERT INTO t SELECT RANDOM_BYTES(1024) FROM mysql.help_topic, seq_1_to_20 LIMIT 16384");
+    let shims = tempfile::tempdir().unwrap();
+    let mut settings = Settings::default();
+    settings.engine.remote.stall = Duration::from_secs(2);
+    settings.engine.remote.finish = Duration::from_secs(2);
+    let bench = mariadb_bench(&mariadb, &shims, settings).await;
+    std::fs::write(bench.source().join("large"), random(7, 16 * 1024 * 1024)).unwrap();
+    let files = bench.back_up(bench.task(json!({})).await).await;
+    let dump = bench.back_up(task(&bench, json!({"database_name": "shop", "database_engine": "mysql"})).await).await;
+    let pid_file = shims.path().join("pid");
+    let drips = "while dd bs=1 count=1 2>/dev/null | grep -q ''; do sleep 1; done";
+    let never_ends = "cat >/dev/null; exec sleep 600";
+    for (number, way) in [drips, never_ends].into_iter().enumerate() {
+        let script = format!("echo $$ > {}; {way}", pid_file.display());
+        shim(&shims, "tar", &format!("case $1 in --version) exec /usr/bin/tar --version;; esac; {script}"));
+        shim(&shims, "mariadb", &format!("case \"$*\" in *--execute*) exec /usr/bin/mariadb \"$@\";; esac; {script}"));
+        let target = bench.folder.path().join(format!("target-{number}"));
+        assert_failed(&bench.restore(&files, json!({"path": target})).await, "stalled");
+        wait_for_end_of(&pid_file).await;
+        std::fs::remove_file(&pid_file).unwrap();
+        let name = format!("fresh_{number}");
+        assert_failed(&bench.restore(&dump, json!({"database_name": name})).await, "stalled");
+        wait_for_end_of(&pid_file).await;
+        assert_eq!(mariadb.sql("", &format!("SHOW DATABASES LIKE '{name}'")).trim(), "", "it is taken away again");
+    }
 }
