@@ -37,8 +37,14 @@ pub fn hex(bytes: &[u8]) -> String {
 
 /// The bytes that such digits stand for.
 pub fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let pairs = text.as_bytes().chunks(2);
-    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+    text.as_bytes().chunks(2).map(hex_byte).collect()
+}
+
+/// The byte that two digits stand for; a sign is no digit.
+pub fn hex_byte(pair: &[u8]) -> Option<u8> {
+    let [high, low] = pair else { return None };
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    u8::try_from(digit(*high)? * 16 + digit(*low)?).ok()
 }
 
 /// Compares secrets in a time that does not depend on where they differ.

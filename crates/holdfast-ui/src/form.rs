@@ -127,14 +127,7 @@ fn mixed(a: &[u8; 32], b: &[u8; 32]) -> [u8; 32] {
 }
 
 fn unhex(text: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    for (place, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(place * 2..place * 2 + 2)?, 16).ok()?;
-    }
-    Some(bytes)
+    random::from_hex(text)?.try_into().ok()
 }
 
 /// Browsers send `Origin` with every form. It must be where people reach us, or name the host that was asked: a proxy

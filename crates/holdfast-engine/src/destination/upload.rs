@@ -355,7 +355,7 @@ fn composite_etag(parts: &[SentPart]) -> Option<String> {
             return None;
         }
         for pair in digest.as_bytes().chunks_exact(2) {
-            hash.update([u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?]);
+            hash.update([random::hex_byte(pair)?]);
         }
     }
     Some(format!("{}-{}", random::hex(&hash.finalize()), parts.len()))
