@@ -36,7 +36,7 @@ pub(crate) struct BackupResource {
     task_label: String,
     /// The path or database that it is of.
     source: String,
-    #[schema(pattern = "^(files|postgresql|postgresql-all|mysql|mysql-all)$")]
+    #[schema(pattern = "^(files|postgresql|postgresql-all|postgresql-server|mysql|mysql-all|mysql-server)$")]
     content: String,
     #[schema(pattern = "^archive$")]
     format: String,

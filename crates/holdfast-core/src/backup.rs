@@ -35,7 +35,9 @@ pub enum Content {
     PostgresServer,
     /// One MySQL or MariaDB database, as SQL.
     MysqlDatabase,
-    /// All MySQL or MariaDB databases, as SQL.
+    /// All MySQL or MariaDB databases, as one dump in SQL: the form of the first release.
+    MysqlServerDump,
+    /// All MySQL or MariaDB databases, each as a dump in SQL, in a tar archive.
     MysqlServer,
 }
 
@@ -56,7 +58,8 @@ impl Content {
             Self::PostgresCluster => "postgresql-all",
             Self::PostgresServer => "postgresql-server",
             Self::MysqlDatabase => "mysql",
-            Self::MysqlServer => "mysql-all",
+            Self::MysqlServerDump => "mysql-all",
+            Self::MysqlServer => "mysql-server",
         }
     }
 
@@ -67,6 +70,7 @@ impl Content {
             Self::PostgresCluster,
             Self::PostgresServer,
             Self::MysqlDatabase,
+            Self::MysqlServerDump,
             Self::MysqlServer,
         ];
         all.into_iter().find(|content| content.as_str() == text)
@@ -78,15 +82,15 @@ impl Content {
 
     /// Holds every database of a server rather than one.
     pub fn is_whole_server(self) -> bool {
-        matches!(self, Self::PostgresCluster | Self::PostgresServer | Self::MysqlServer)
+        matches!(self, Self::PostgresCluster | Self::PostgresServer | Self::MysqlServerDump | Self::MysqlServer)
     }
 
     /// What the plain stream is called by tools that open it.
     pub fn extension(self) -> &'static str {
         match self {
-            Self::Files | Self::PostgresServer => "tar",
+            Self::Files | Self::PostgresServer | Self::MysqlServer => "tar",
             Self::PostgresDatabase => "dump",
-            Self::PostgresCluster | Self::MysqlDatabase | Self::MysqlServer => "sql",
+            Self::PostgresCluster | Self::MysqlDatabase | Self::MysqlServerDump => "sql",
         }
     }
 }
@@ -106,7 +110,7 @@ pub fn source_key(server: &str, content: Content, source: &str) -> String {
         Content::PostgresDatabase => "postgresql",
         Content::PostgresCluster | Content::PostgresServer => "postgresql-all",
         Content::MysqlDatabase => "mysql",
-        Content::MysqlServer => "mysql-all",
+        Content::MysqlServerDump | Content::MysqlServer => "mysql-all",
     };
     format!("{server}\n{kind}\n{source}")
 }
@@ -204,7 +208,7 @@ pub fn name_bytes(text: &str) -> Vec<u8> {
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
         let escaped = rest.strip_prefix(b"\\x").and_then(|rest| rest.get(..2));
-        let escaped = escaped.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        let escaped = escaped.and_then(random::hex_byte);
         match escaped {
             Some(byte) => {
                 bytes.push(byte);
@@ -397,6 +401,7 @@ mod tests {
         for bytes in [b"a\nb\\c\xff".as_slice(), "ünï".as_bytes(), b"\\x41", b"", b"\\"] {
             assert_eq!(name_bytes(&name_text(bytes)), bytes);
         }
+        assert_eq!(name_bytes("\\x+f\\x 1"), b"\\x+f\\x 1", "a sign is no digit");
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! holds an index. Standard tools never notice: `age -d | zstd -d | tar -x` opens it. With the index, listing a backup
 //! reads its last kilobytes and one file is fetched without reading what lies before it.
 
-pub(crate) mod cluster;
 mod forward;
 mod frames;
 mod index;
@@ -14,6 +13,7 @@ mod reader;
 mod repack;
 mod sealed;
 mod selection;
+pub(crate) mod server;
 pub(crate) mod tar;
 mod unpack;
 mod writer;

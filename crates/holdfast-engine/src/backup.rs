@@ -6,6 +6,7 @@ use std::time::Duration;
 use holdfast_core::backup::{Content, object_key};
 use holdfast_core::clock::rfc3339;
 use holdfast_core::run::FailureCode;
+use holdfast_core::task::DatabaseEngine;
 
 use crate::Engine;
 use crate::archive::{FRAME_BYTES, Manifest, Out, Packed, Packing, Received, pack};
@@ -14,7 +15,7 @@ use crate::destination::{BlobStore, Journal, Metered, Sink, Upload, Uploaded, Wr
 use crate::error::{EngineError, Result};
 use crate::plan::{BackupPlan, BackupReport, Source};
 use crate::remote::{connect, leave};
-use crate::source::{Outlet, cluster, database, files};
+use crate::source::{Outlet, database, files, mysql_server, postgres_server};
 use crate::ssh::Connection;
 use crate::stored::read_back;
 
@@ -50,7 +51,7 @@ impl Engine {
         let postgres = match (&plan.source, content) {
             (Source::Database(source), Content::PostgresDatabase) => {
                 let (name, settings) = (source.name.as_deref().unwrap_or_default(), &self.settings.remote);
-                match cluster::ask_database(&connection, name, &source.login, settings, context).await {
+                match postgres_server::ask_database(&connection, name, &source.login, settings, context).await {
                     Err(error) if error.code == FailureCode::Cancelled => return Err(error),
                     Err(error) => {
                         context.log.warn(format!(
@@ -226,13 +227,15 @@ impl Engine {
             Source::Database(source) => {
                 let engine = match content {
                     Content::PostgresServer => {
-                        return cluster::pump(connection, source, settings, context, outlet).await;
+                        return postgres_server::pump(connection, source, settings, context, outlet).await;
                     }
-                    Content::PostgresDatabase | Content::PostgresCluster => {
-                        holdfast_core::task::DatabaseEngine::Postgresql
+                    Content::MysqlServer => {
+                        return mysql_server::pump(connection, source, settings, context, outlet).await;
                     }
-                    Content::Files | Content::MysqlDatabase | Content::MysqlServer => {
-                        holdfast_core::task::DatabaseEngine::Mysql
+                    Content::PostgresDatabase => DatabaseEngine::Postgresql,
+                    Content::MysqlDatabase => DatabaseEngine::Mysql,
+                    Content::Files | Content::PostgresCluster | Content::MysqlServerDump => {
+                        return Err(EngineError::internal("no backup of this form is made any more"));
                     }
                 };
                 database::pump(connection, source, engine, settings, context, outlet).await

@@ -11,6 +11,7 @@ mod extract;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod letter;
+mod mysql;
 mod plan;
 pub mod postgres;
 mod probe;

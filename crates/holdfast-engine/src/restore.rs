@@ -3,9 +3,11 @@
 //! out damaged ends the remote process before it can take a half for a whole.
 
 mod database;
+mod dumps;
 mod feed;
 mod files;
 mod mysql;
+mod mysql_server;
 mod postgres;
 mod postgres_server;
 

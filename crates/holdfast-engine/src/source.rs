@@ -1,9 +1,11 @@
 //! Where a backup's bytes come from.
 
 pub(crate) mod changes;
-pub(crate) mod cluster;
 pub(crate) mod database;
 pub(crate) mod files;
+pub(crate) mod mysql_server;
+mod parts;
+pub(crate) mod postgres_server;
 pub(crate) mod sftp;
 
 use bytes::Bytes;

@@ -8,7 +8,7 @@ use holdfast_core::run::FailureCode;
 
 use super::index::Entry;
 use super::tar::Reader;
-use super::{cluster, pgdump};
+use super::{pgdump, server};
 use crate::error::{EngineError, Result, classify};
 
 /// What a whole stream held.
@@ -32,9 +32,10 @@ pub(crate) fn inspect(
     let inspected = match content {
         Content::Files => tar(reader, on_entry),
         Content::PostgresDatabase => pgdump::inspect(reader),
-        Content::PostgresServer => cluster::inspect(reader),
+        Content::PostgresServer => server::inspect_postgres(reader),
+        Content::MysqlServer => server::inspect_mysql(reader),
         Content::PostgresCluster => sql(reader, PG_STARTS, b"-- PostgreSQL database cluster dump complete"),
-        Content::MysqlDatabase | Content::MysqlServer => sql(reader, MYSQL_STARTS, b"-- Dump completed"),
+        Content::MysqlDatabase | Content::MysqlServerDump => mysql_dump(reader),
     };
     inspected.map_err(|error| classify(&error, code, "The stream is not whole"))
 }
@@ -52,6 +53,11 @@ fn tar(reader: &mut dyn Read, on_entry: &mut dyn FnMut(&Entry) -> io::Result<()>
 const PG_STARTS: &[&[u8]] = &[b"--\n-- PostgreSQL database cluster dump\n"];
 /// Newer tools of MariaDB begin with a comment that only their own client reads.
 const MYSQL_STARTS: &[&[u8]] = &[b"-- MySQL dump ", b"-- MariaDB dump ", b"/*M!999999\\- ", b"/*!999999\\- "];
+
+/// A dump of MySQL or MariaDB.
+pub(super) fn mysql_dump(reader: &mut dyn Read) -> io::Result<Inspected> {
+    sql(reader, MYSQL_STARTS, b"-- Dump completed")
+}
 
 /// A dump in SQL is whole when it begins as its tool begins every one, and ends with the line it ends all with.
 fn sql(reader: &mut dyn Read, starts: &[&[u8]], footer: &[u8]) -> io::Result<Inspected> {

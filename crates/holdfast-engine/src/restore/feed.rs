@@ -68,7 +68,7 @@ impl Engine {
         let backup = backup.clone();
         let (sender, mut pieces) = mpsc::channel::<Bytes>(WAITING_PIECES);
         let reading = tokio::task::spawn_blocking(move || {
-            let mut out = Pieces { sender, filling: Vec::new() };
+            let mut out = Pieces::new(sender);
             let made = transform(&mut whole.plain, &mut out)?;
             let plain_bytes = whole.plain.bytes;
             // Before the last piece: the process must not see an end that is none.
@@ -158,12 +158,12 @@ async fn end_process(control: &Control) {
 }
 
 /// Hands what is written to the task that feeds the process, in pieces of some size.
-struct Pieces {
-    sender: mpsc::Sender<Bytes>,
+pub(super) struct Pieces<T> {
+    sender: mpsc::Sender<T>,
     filling: Vec<u8>,
 }
 
-impl Write for Pieces {
+impl<T: From<Bytes>> Write for Pieces<T> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.filling.extend_from_slice(bytes);
         if self.filling.len() >= PIECE_BYTES {
@@ -178,12 +178,16 @@ impl Write for Pieces {
     }
 }
 
-impl Pieces {
+impl<T: From<Bytes>> Pieces<T> {
+    pub(super) fn new(sender: mpsc::Sender<T>) -> Self {
+        Self { sender, filling: Vec::new() }
+    }
+
     fn send_off(&mut self) -> io::Result<()> {
         if self.filling.is_empty() {
             return Ok(());
         }
         let piece = std::mem::replace(&mut self.filling, Vec::with_capacity(PIECE_BYTES));
-        self.sender.blocking_send(piece.into()).map_err(|_| io::ErrorKind::BrokenPipe.into())
+        self.sender.blocking_send(Bytes::from(piece).into()).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 }

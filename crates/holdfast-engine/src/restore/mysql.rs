@@ -14,28 +14,28 @@ use crate::Engine;
 use crate::archive::MysqlFacts;
 use crate::context::Context;
 use crate::error::{EngineError, Result, classify};
+use crate::mysql::{NAME_CHARS, quoted};
 use crate::plan::{RestorePlan, RestoreReport};
 use crate::source::database::{self, Login, MYSQL_CLIENT, mysql, mysql_text};
 use crate::ssh::Connection;
 
 /// Binary mode leaves the client no commands of its own but `delimiter`, and without local files a dump reads none: what
 /// is in it can neither run a program nor take a file of the SSH user along.
-const CLIENT: &str = "--defaults-extra-file=/dev/fd/3 --binary-mode --local-infile=0 --default-character-set=utf8mb4";
-/// The longest name of a database.
-const NAME_CHARS: usize = 64;
+pub(super) const CLIENT: &str =
+    "--defaults-extra-file=/dev/fd/3 --binary-mode --local-infile=0 --default-character-set=utf8mb4";
 
 /// One restore into a server: how to reach it, and as whom.
-struct Session<'a> {
-    engine: &'a Engine,
-    connection: &'a Connection,
-    plan: &'a RestorePlan,
-    login: &'a Login,
-    context: &'a Context,
+pub(super) struct Session<'a> {
+    pub engine: &'a Engine,
+    pub connection: &'a Connection,
+    pub plan: &'a RestorePlan,
+    pub login: &'a Login,
+    pub context: &'a Context,
 }
 
 impl Engine {
-    /// A dump of all databases: it names them itself and brings its own statements to make them.
-    pub(super) async fn restore_mysql_server(
+    /// One dump of all databases: it names them itself and brings its own statements to make them.
+    pub(super) async fn restore_mysql_server_dump(
         &self,
         connection: &Connection,
         plan: &RestorePlan,
@@ -63,7 +63,8 @@ impl Engine {
         context: &Context,
     ) -> Result<RestoreReport> {
         let session = Session { engine: self, connection, plan, login, context };
-        let facts = self.manifest(&plan.backup).await?.and_then(|manifest| manifest.mysql).filter(is_plausible);
+        let facts =
+            self.manifest(&plan.backup).await?.and_then(|manifest| manifest.mysql).filter(MysqlFacts::is_plausible);
         let tables = session.count_tables(name).await?;
         if tables > Some(0) && !plan.overwrite {
             return Err(super::not_empty(name));
@@ -96,20 +97,8 @@ fn dry(name: &str, tables: Option<u64>, context: &Context) -> RestoreReport {
     RestoreReport { is_dry: true, ..RestoreReport::default() }
 }
 
-/// Only what can be a name of a character set ever becomes SQL.
-fn is_plausible(facts: &MysqlFacts) -> bool {
-    let is_word = |text: &str| {
-        !text.is_empty() && text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-    };
-    is_word(&facts.character_set) && is_word(&facts.collation)
-}
-
-fn quoted(name: &str) -> String {
-    format!("`{}`", name.replace('`', "``"))
-}
-
 impl Session<'_> {
-    async fn query(&self, sql: &str) -> Result<String> {
+    pub(super) async fn query(&self, sql: &str) -> Result<String> {
         let settings = &self.engine.settings.remote;
         let asking =
             database::query(self.connection, DatabaseEngine::Mysql, "", sql, self.login, settings, self.context);
@@ -121,7 +110,7 @@ impl Session<'_> {
     }
 
     /// How many tables and routines a database has; `None` when there is no such database.
-    async fn count_tables(&self, name: &str) -> Result<Option<u64>> {
+    pub(super) async fn count_tables(&self, name: &str) -> Result<Option<u64>> {
         let name = mysql_text(name);
         let sql = format!(
             "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = {name}; \
@@ -139,7 +128,7 @@ impl Session<'_> {
         }
     }
 
-    async fn create(&self, name: &str, facts: Option<&MysqlFacts>) -> Result<()> {
+    pub(super) async fn create(&self, name: &str, facts: Option<&MysqlFacts>) -> Result<()> {
         let set_up = facts.map(|facts| format!(" CHARACTER SET {} COLLATE {}", facts.character_set, facts.collation));
         let create = format!("CREATE DATABASE {}{}", quoted(name), set_up.unwrap_or_default());
         match (self.query(&create).await, facts) {
@@ -155,7 +144,7 @@ impl Session<'_> {
     }
 
     /// Takes away what this restore made itself.
-    async fn drop_own(&self, name: &str) {
+    pub(super) async fn drop_own(&self, name: &str) {
         // Also when somebody stopped the run.
         let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
         let session = Session { context: &context, ..*self };
@@ -169,9 +158,7 @@ impl Session<'_> {
     /// Loads the dump beside the database first. Only when that went well is the old one dropped, made anew and loaded;
     /// the copy goes when that is done.
     async fn replace(&self, name: &str, facts: Option<&MysqlFacts>) -> Result<RestoreReport> {
-        let suffix = format!("_holdfast_{}", random::hex(&random::bytes::<4>()));
-        let kept: String = name.chars().take(NAME_CHARS - suffix.len()).collect();
-        let beside = format!("{kept}{suffix}");
+        let beside = name_beside(name);
         self.create(&beside, facts).await?;
         self.context.log.line(format!("Loading the dump into {beside} before {name} is touched."));
         if let Err(error) = self.load(Some(&beside)).await {
@@ -206,15 +193,17 @@ impl Session<'_> {
         let process = script.start(connection).await?;
         let feeding =
             Feeding { process, login: login.lines(DatabaseEngine::Mysql), finish: engine.settings.remote.finish };
-        let manifest = engine.manifest(&plan.backup).await?;
+        let manifest = match name {
+            Some(_) => engine.manifest(&plan.backup).await?,
+            None => None,
+        };
         let rewriting = Rewriting {
             without_definers: plan.options.no_owner,
             old_name: manifest.map(|manifest| manifest.source).filter(|old| name.is_some_and(|name| name != old)),
         };
         let fed = engine
             .feed(connection, feeding, whole, &plan.backup, context, move |plain, out| {
-                let copied =
-                    if rewriting.is_needed() { rewriting.copy(plain, out) } else { io::copy(plain, out).map(drop) };
+                let copied = rewriting.copy(plain, out);
                 copied.map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))
             })
             .await?;
@@ -231,7 +220,7 @@ impl Session<'_> {
     }
 
     /// Views and routines that run as somebody who is not here fail when they are used, not when they are made.
-    async fn warn_of_definers(&self, name: &str) {
+    pub(super) async fn warn_of_definers(&self, name: &str) {
         let name = mysql_text(name);
         let sql = format!(
             "SELECT GROUP_CONCAT(DISTINCT d.definer SEPARATOR ', ') FROM (\
@@ -254,13 +243,20 @@ impl Session<'_> {
     }
 }
 
+/// A name for a copy of a database that stands beside it for a time.
+pub(super) fn name_beside(name: &str) -> String {
+    let suffix = format!("_holdfast_{}", random::hex(&random::bytes::<4>()));
+    let kept: String = name.chars().take(NAME_CHARS - suffix.len()).collect();
+    format!("{kept}{suffix}")
+}
+
 /// What is changed in a dump on its way.
 #[derive(Debug, Clone, Default)]
-struct Rewriting {
+pub(super) struct Rewriting {
     /// Leave out every `DEFINER`, so that what is made belongs to whoever loads it.
-    without_definers: bool,
+    pub without_definers: bool,
     /// The database that was dumped, when it is loaded under another name: views whose definer is gone name it.
-    old_name: Option<String>,
+    pub old_name: Option<String>,
 }
 
 /// How the tools begin the line with a view's definition.
@@ -273,7 +269,10 @@ impl Rewriting {
 
     /// The tools write definers and views at the beginning of a line, and line breaks in values as `\n`, so no value is
     /// mistaken for one.
-    fn copy(&self, input: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
+    pub(super) fn copy(&self, input: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
+        if !self.is_needed() {
+            return io::copy(input, out).map(drop);
+        }
         /// Names of a user and a host, quoted, and what stands before them.
         const LONGEST: usize = 1024;
         const LONGEST_VIEW: usize = 1024 * 1024;
@@ -387,7 +386,7 @@ fn chained_names(mut text: &[u8]) -> Vec<usize> {
 }
 
 /// The beginning of a line without its first `DEFINER=`user`@`host``.
-fn without_definer(line: &[u8]) -> Vec<u8> {
+pub(super) fn without_definer(line: &[u8]) -> Vec<u8> {
     const WORD: &[u8] = b"DEFINER=`";
     let begins_so = [b"CREATE ".as_slice(), b"/*!5", b"/*!1", b"/*M!"].iter().any(|start| line.starts_with(start));
     let place = line.windows(WORD.len()).position(|window| window == WORD).filter(|_| begins_so);

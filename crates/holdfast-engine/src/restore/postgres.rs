@@ -19,8 +19,8 @@ use crate::postgres::globals::sql::{create_database_sql, finish_database_sql};
 use crate::postgres::globals::{DatabaseFacts, Name};
 use crate::postgres::quoting::{identifier, text};
 use crate::remote::{self, Script, ended};
-use crate::source::cluster::ask_database;
 use crate::source::database::{self, Login, pg_name, postgres};
+use crate::source::postgres_server::ask_database;
 use crate::ssh::Connection;
 
 /// Statements run by `psql` are our own alone; what came from a server is only ever read by `pg_restore`, which has no

@@ -1,39 +1,26 @@
 //! Whole PostgreSQL servers back onto a server: roles from data, each database into a fresh one, and all names swapped
 //! at once. Dumps in SQL, as the first release stored them, go through `psql` after they were checked whole.
 
-use std::collections::BTreeSet;
-use std::io::{self, Read as _};
-
-use bytes::Bytes;
 use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
+use std::collections::BTreeSet;
+use std::io;
 
+use super::dumps::{Dump, copy};
 use super::feed::Feeding;
 use super::postgres::{Fresh, Session, end_sessions_sql, name_of};
 use crate::Engine;
-use crate::archive::cluster::{self, ClusterReader};
+use crate::archive::server::{ROLES, describe_postgres};
 use crate::context::Context;
 use crate::error::{EngineError, Result, classify};
 use crate::plan::{RestorePlan, RestoreReport, StoredBackup};
 use crate::postgres::cluster_dump::{self, CheckError, ClusterDump, Filter, FilterOptions};
-use crate::postgres::globals::{Globals, Name, sql};
+use crate::postgres::globals::{Globals, sql};
 use crate::postgres::quoting::identifier;
 use crate::postgres::{DumpFacts, describe_dump};
-use crate::remote::{Pace, end_of, lines, stalled};
 use crate::source::database::{self, Login, pg_name, postgres};
-use crate::ssh::{Connection, Process};
+use crate::ssh::Connection;
 use crate::stored::on_thread;
-
-const PIECE_BYTES: usize = 256 * 1024;
-
-/// What the reading thread sends of the dumps.
-enum Piece {
-    Begin(usize),
-    Data(Bytes),
-    End,
-}
 
 impl Engine {
     /// What the dump of one database holds; the whole backup is read for it.
@@ -121,7 +108,7 @@ impl Engine {
         let mut whole = self.open_whole(backup, &quiet).await?;
         let backup = backup.clone();
         on_thread(move || {
-            let described = cluster::describe(&mut whole.plain)
+            let described = describe_postgres(&mut whole.plain)
                 .map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))?;
             whole.finish(&backup)?;
             Ok(described)
@@ -238,7 +225,7 @@ impl Session<'_> {
         let roles = globals.roles.iter().map(sql::alter_role_sql);
         let comments = globals.roles.iter().filter_map(sql::comment_on_role_sql);
         let memberships = globals.memberships.iter().map(|one| sql::membership_sql(one, version));
-        let settings = globals.settings.iter().map(sql::setting_sql);
+        let settings = globals.settings.iter().map(sql::setting_sql).chain(sql::parameter_grants_sql(globals, version));
         // The role that is connected comes last: a new password of its own must not end this.
         let statements: Vec<String> = memberships.chain(settings).chain(comments).chain(roles).collect();
         self.run("postgres", &statements).await
@@ -252,104 +239,22 @@ impl Session<'_> {
         there: &BTreeSet<String>,
         fresh: &mut Vec<Fresh>,
     ) -> Result<RestoreReport> {
-        let mut whole = self.engine.open_whole(&self.plan.backup, self.context).await?;
-        let (sender, mut pieces) = mpsc::channel::<Piece>(8);
-        let (backup, names) = (self.plan.backup.clone(), wanted.to_vec());
-        let reading = tokio::task::spawn_blocking(move || {
-            let sent = send_dumps(&mut whole.plain, &names, &sender);
-            sent.map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))?;
-            let plain_bytes = whole.plain.bytes;
-            whole.finish(&backup)?;
-            Ok::<u64, EngineError>(plain_bytes)
+        let dumps = globals.databases.iter().enumerate().map(|(index, facts)| Dump {
+            index,
+            name: facts.name.as_str().to_owned(),
+            is_wanted: wanted.contains(&index),
         });
-        while let Some(piece) = pieces.recv().await {
-            let Piece::Begin(index) = piece else { continue };
+        let mut reading = self.engine.read_dumps(self.plan, self.context, ROLES, dumps.collect(), copy).await?;
+        while let Some(index) = reading.next().await {
             let facts = &globals.databases[index];
             self.context.log.line(format!("Restoring {}.", facts.name));
             let name = self.make_fresh(Some(facts)).await?;
             let replaces = there.contains(facts.name.as_str());
             fresh.push(Fresh { fresh: name.clone(), target: facts.name.clone(), replaces });
-            self.fill_one(&name, &mut pieces).await?;
+            let (script, login) = (self.restore_script(name.as_str()), self.login.lines(DatabaseEngine::Postgresql));
+            let fed = self.engine.feed_dump(self.connection, &script, login, &mut reading, self.context).await?;
+            self.judge(&fed.exit, &fed.lines)?;
         }
-        let plain_bytes = reading.await.map_err(EngineError::internal)??;
-        Ok(RestoreReport { plain_bytes, ..RestoreReport::default() })
+        Ok(RestoreReport { plain_bytes: reading.finish().await?, ..RestoreReport::default() })
     }
-
-    async fn fill_one(&self, name: &Name, pieces: &mut mpsc::Receiver<Piece>) -> Result<()> {
-        let settings = &self.engine.settings.remote;
-        let cancel = &self.context.cancel;
-        let process = self.restore_script(name.as_str()).start(self.connection).await?;
-        let Process { mut stdin, mut stdout, control } = process;
-        let all_fed = CancellationToken::new();
-        let feeding = async {
-            let mut pace = Pace::new(settings.stall);
-            let login = self.login.lines(DatabaseEngine::Postgresql);
-            let mut is_taking = stdin.write_all(Bytes::from(login)).await.is_ok();
-            loop {
-                match pieces.recv().await {
-                    Some(Piece::Data(data)) if is_taking => {
-                        let length = data.len();
-                        // A process that takes no more says why by its end; the rest of its dump is passed over.
-                        is_taking = pace.wait(cancel, |_| length, stdin.write_all(data)).await?.is_ok();
-                    }
-                    Some(Piece::Data(_)) => {}
-                    Some(Piece::Begin(_)) | None => return Err(EngineError::internal("a dump without an end")),
-                    Some(Piece::End) => {
-                        let _gone = stdin.close().await;
-                        all_fed.cancel();
-                        return Ok(());
-                    }
-                }
-            }
-        };
-        // Drained all the while: a full pipe there would stop the process. After the last byte it has its time, no more.
-        let draining = async { while stdout.next().await.is_some() {} };
-        let fed = tokio::select! {
-            fed = async { tokio::join!(feeding, draining).0 } => fed,
-            () = cancel.cancelled() => Err(EngineError::cancelled()),
-            () = async { all_fed.cancelled().await; tokio::time::sleep(settings.finish).await } => {
-                Err(stalled(settings.finish))
-            }
-        };
-        let exit = match fed {
-            Ok(()) => end_of(&mut stdout, settings.finish, cancel).await,
-            Err(error) => Err(error),
-        };
-        match exit {
-            Ok(exit) => self.judge(&exit, &lines(stdout.stderr())),
-            Err(error) => {
-                crate::remote::stop(self.connection, &control, stdout.process_id(), self.context).await;
-                Err(error)
-            }
-        }
-    }
-}
-
-/// Sends the wanted dumps, each with a beginning and an end.
-fn send_dumps(plain: &mut dyn io::Read, wanted: &[usize], sender: &mpsc::Sender<Piece>) -> io::Result<()> {
-    let gone = |_| io::Error::from(EngineError::cancelled());
-    let (mut cluster, globals) = ClusterReader::open(plain)?;
-    for (index, facts) in globals.databases.iter().enumerate() {
-        if !cluster.enter(index, facts.name.as_str())? {
-            continue;
-        }
-        let is_wanted = wanted.contains(&index);
-        if is_wanted {
-            sender.blocking_send(Piece::Begin(index)).map_err(gone)?;
-        }
-        loop {
-            let mut piece = Vec::new();
-            cluster.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut piece)?;
-            if piece.is_empty() {
-                break;
-            }
-            if is_wanted {
-                sender.blocking_send(Piece::Data(piece.into())).map_err(gone)?;
-            }
-        }
-        if is_wanted {
-            sender.blocking_send(Piece::End).map_err(gone)?;
-        }
-    }
-    cluster.finish()
 }

@@ -2,7 +2,6 @@
 //! name is one quoted word and can be neither an option, a connection string nor a pattern.
 
 use holdfast_core::Secret;
-use holdfast_core::backup::Content;
 use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 
@@ -45,10 +44,13 @@ unset u w
 
 /// The two lines are lines of an option file, which the client gets as a document of its own.
 const MYSQL_LOGIN: &str = r#"
-IFS= read -r u; IFS= read -r w
+IFS= read -r u; IFS= read -r w; r=
 "#;
+/// Takes the rest of standard input for further lines of the option file: there may be more tables to leave out than a
+/// command line holds.
+const MORE_OPTIONS: &str = "r=$(cat)\n";
 /// Follows the client's command. Standard input is done with by then.
-const MYSQL_OPTIONS: &str = "<<END\n[client]\n$u\n$w\nEND\n";
+const MYSQL_OPTIONS: &str = "<<END\n[client]\n$u\n$w\n$r\nEND\n";
 
 impl Login {
     fn postgres_lines(&self) -> String {
@@ -58,7 +60,7 @@ impl Login {
 
     fn mysql_lines(&self) -> String {
         let line = |name: &str, value: Option<&str>| match value {
-            Some(value) => format!("{name}=\"{}\"\n", value.replace('\\', "\\\\").replace('"', "\\\"")),
+            Some(value) => option_line(name, value),
             None => "\n".to_owned(),
         };
         let password = self.password.as_ref().map(Secret::reveal);
@@ -71,6 +73,18 @@ impl Login {
             DatabaseEngine::Mysql => self.mysql_lines(),
         }
     }
+}
+
+/// A line of an option file of MySQL.
+fn option_line(name: &str, value: &str) -> String {
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n").replace('\r', "\\r");
+    format!("{name}=\"{value}\"\n")
+}
+
+/// The lines that make the tool leave out tables.
+pub(super) fn ignored_lines(tables: &[Table]) -> String {
+    let lines = tables.iter().map(|table| option_line("ignore-table", &format!("{}.{}", table.schema, table.name)));
+    format!("[mysqldump]\n{}", lines.collect::<String>())
 }
 
 /// A PostgreSQL script with the login before it.
@@ -212,7 +226,8 @@ pub(crate) async fn query(
         ),
         DatabaseEngine::Mysql => mysql(
             MYSQL_CLIENT,
-            "--defaults-extra-file=/dev/stdin --batch --skip-column-names --execute=\"$1\"",
+            "--defaults-extra-file=/dev/stdin --default-character-set=utf8mb4 --batch --skip-column-names \
+             --execute=\"$1\"",
             "",
             &[sql],
         ),
@@ -230,10 +245,17 @@ pub(crate) async fn pump(
     outlet: &mut Outlet,
 ) -> Result<()> {
     let excluded = known_excluded(connection, source, engine, settings, context).await?;
-    let (tool, command) = dump_command(source, engine, &excluded);
+    let name = source.name.as_deref().unwrap_or_default();
+    let mut input = source.login.lines(engine);
+    let (tool, command) = match engine {
+        DatabaseEngine::Postgresql => ("pg_dump", pg_dump(name, &excluded)),
+        DatabaseEngine::Mysql => {
+            input.push_str(&ignored_lines(&excluded));
+            ("mysqldump", mysql_dump(name))
+        }
+    };
     let Process { mut stdin, mut stdout, control } = command.start(connection).await?;
-    let login = source.login.lines(engine);
-    let _unwanted = stdin.write_all(login.into_bytes()).await;
+    let _unwanted = stdin.write_all(input.into_bytes()).await;
     let _unwanted = stdin.close().await;
     let reading = async {
         let mut pace = Pace::new(settings.stall);
@@ -262,31 +284,24 @@ pub(crate) async fn pump(
     Err(explain(tool, &exit, &lines, context))
 }
 
-fn dump_command(source: &DatabaseSource, engine: DatabaseEngine, excluded: &[Table]) -> (&'static str, Script) {
-    match Content::of_database(engine, source.name.is_some()) {
-        Content::PostgresDatabase => ("pg_dump", pg_dump(source.name.as_deref().unwrap_or_default(), excluded)),
-        Content::Files
-        | Content::PostgresCluster
-        | Content::PostgresServer
-        | Content::MysqlDatabase
-        | Content::MysqlServer => {
-            // Options that only some of the tools know: the history of versioned tables, and no word about which
-            // transactions a server has seen, which would keep the dump out of the server it came from.
-            const OPTIONS: &str = "--defaults-extra-file=/dev/stdin $h $g $c --single-transaction --quick --routines \
-                --triggers --events --hex-blob --no-tablespaces --default-character-set=utf8mb4 \"$@\"";
-            const KNOWN: &str = "o=$(\"$t\" --help 2>/dev/null)\n\
-                case $o in *--dump-history*) h=--dump-history ;; *) h= ;; esac\n\
-                case $o in *--set-gtid-purged*) g=--set-gtid-purged=OFF ;; *) g= ;; esac\n\
-                case $o in *--column-statistics*) c=--column-statistics=0 ;; *) c= ;; esac\n";
-            let ignored = excluded.iter().map(|table| format!("--ignore-table={}.{}", table.schema, table.name));
-            let words: Vec<String> = match &source.name {
-                Some(name) => ignored.chain(["--".to_owned(), name.clone()]).collect(),
-                None => ignored.chain(["--all-databases".to_owned()]).collect(),
-            };
-            let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            ("mysqldump", mysql_prepared(MYSQL_DUMP, KNOWN, OPTIONS, "", &words))
-        }
-    }
+/// What all dumps of MySQL have in common, and options that only some of the tools know: the history of versioned tables,
+/// and no word about which transactions a server has seen, which would keep the dump out of the server it came from.
+const MYSQL_DUMP_OPTIONS: &str = "--defaults-extra-file=/dev/stdin $g $c --single-transaction --quick --hex-blob \
+    --no-tablespaces --default-character-set=utf8mb4";
+const MYSQL_DUMP_KNOWN: &str = "o=$(\"$t\" --help 2>/dev/null)\n\
+    case $o in *--dump-history*) h=--dump-history ;; *) h= ;; esac\n\
+    case $o in *--set-gtid-purged*) g=--set-gtid-purged=OFF ;; *) g= ;; esac\n\
+    case $o in *--column-statistics*) c=--column-statistics=0 ;; *) c= ;; esac\n";
+
+/// A dump with options of its own; the words are the database and its tables.
+pub(super) fn mysql_dump_with(options: &str, words: &[&str]) -> Script {
+    let prepare = format!("{MORE_OPTIONS}{MYSQL_DUMP_KNOWN}");
+    mysql_prepared(MYSQL_DUMP, &prepare, &format!("{MYSQL_DUMP_OPTIONS} {options} -- \"$@\""), "", words)
+}
+
+/// One database as SQL.
+pub(super) fn mysql_dump(name: &str) -> Script {
+    mysql_dump_with("$h --routines --triggers --events", &[name])
 }
 
 /// One database in the custom format.
@@ -331,9 +346,7 @@ pub(crate) async fn list_tables(
 }
 
 pub(crate) fn unhex(text: &str) -> Option<String> {
-    let digits: Vec<u32> = text.trim().chars().map(|c| c.to_digit(16)).collect::<Option<_>>()?;
-    let bytes = digits.chunks(2).map(|pair| Some(u8::try_from(pair[0] * 16 + pair.get(1)?).unwrap_or_default()));
-    String::from_utf8(bytes.collect::<Option<_>>()?).ok()
+    String::from_utf8(holdfast_core::random::from_hex(text.trim())?).ok()
 }
 
 /// The excluded tables that exist; a misspelt one is told, not silently ignored.

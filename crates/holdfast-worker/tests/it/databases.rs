@@ -342,7 +342,7 @@ async fn all_databases_of_a_server_come_back() {
 
     login(&bench, "all", Some(PASSWORD)).await;
     let backup = bench.back_up(task(&bench, json!({"database_engine": "mysql"})).await).await;
-    assert_eq!(backup["content"], "mysql-all");
+    assert_eq!(backup["content"], "mysql-server");
     mariadb.sql("", "DROP DATABASE shop");
     let run = bench.restore(&backup, json!({"overwrite": true})).await;
     assert_eq!(run["status"], "successful", "{run}");

@@ -80,6 +80,8 @@ async fn a_whole_postgresql_server_comes_back_whatever_its_databases_are_called(
     let latin = "CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0";
     psql(&postgres, "postgres", latin);
     psql(&postgres, "postgres", "CREATE TABLE in_postgres AS SELECT 1 a");
+    psql(&postgres, "postgres", "GRANT SET, ALTER SYSTEM ON PARAMETER log_min_duration_statement TO \"o'wner\"");
+    let may_set = "SELECT has_parameter_privilege('o''wner', 'log_min_duration_statement', 'ALTER SYSTEM')";
     let password = "SELECT rolpassword FROM pg_authid WHERE rolname = 'o''wner'";
     let hash = psql(&postgres, "postgres", password);
     let backup = bench.back_up(task(&bench, json!({"database_engine": "postgresql"})).await).await;
@@ -120,6 +122,7 @@ async fn a_whole_postgresql_server_comes_back_whatever_its_databases_are_called(
     assert_successful(&run);
     assert_eq!(psql(&second, "a'b", "SELECT count(*) FROM t"), "1000");
     assert_eq!(psql(&second, "postgres", password), hash);
+    assert_eq!(psql(&second, "postgres", may_set), "t");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -218,15 +221,78 @@ async fn what_a_mariadb_dump_does_not_say_comes_back_too() {
     assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE '%holdfast%'").trim(), "", "nothing is left behind");
 }
 
-/// Stores a dump as the first release did: one frame, an index with a manifest and no entries, and its row. The run is
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_whole_mariadb_server_is_replaced_only_when_all_of_it_was_loaded() {
+    let mariadb = MariaDbServer::start();
+    mariadb.create_user("all", "pass word", "*");
+    mariadb.create_user("reader", "old", "shop");
+    let home = tempfile::tempdir().unwrap();
+    let ssh = SshServer::builder().set_env("HOME", &mysql_home(home.path(), &mariadb)).start();
+    let bench = Bench::with(TestApp::start(holdfast_testkit::Engine::Sqlite).await, ssh).await;
+    login(&bench, "all", Some("pass word")).await;
+    mariadb.sql("", "CREATE DATABASE `a``b.ü` COLLATE latin1_german2_ci; CREATE DATABASE shop COLLATE utf8mb4_bin");
+    mariadb.sql("", "CREATE DATABASE empty");
+    mariadb.sql("shop", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1), (2); CREATE TABLE `left.out` (a INT)");
+    mariadb.sql("shop", "CREATE PROCEDURE p() SELECT 'it''s `shop`.`t`' AS s");
+    mariadb.sql("a`b.ü", "CREATE TABLE t (a INT); INSERT INTO t VALUES (40)");
+    // Views of the first database that need the second, one that needs another view, and one that nothing can make.
+    mariadb.sql("a`b.ü", "CREATE VIEW z AS SELECT a, 'tab\\there; \\\\ ü' AS s FROM shop.t");
+    mariadb.sql("a`b.ü", "CREATE VIEW `a;v` AS SELECT SUM(a) AS a FROM z");
+    mariadb.sql("shop", "CREATE TABLE gone (a INT); CREATE VIEW broken AS SELECT a FROM gone; DROP TABLE gone");
+    let options = json!({"database_engine": "mysql", "excluded_tables": "left.out"});
+    let task = task(&bench, options).await;
+    let backup = bench.back_up(task).await;
+    assert_eq!(backup["content"], "mysql-server");
+    let said = |sql: &str| mariadb.sql("", sql).trim().to_owned();
+    let states = ["SELECT SUM(a) FROM shop.t", "SELECT a FROM `a``b.ü`.`a;v`", "SELECT s FROM `a``b.ü`.z LIMIT 1"];
+    let before: Vec<String> = states.iter().map(|sql| said(sql)).collect();
+
+    // One dump that cannot be loaded: what is there stays, in every database.
+    mariadb.sql("shop", "DELETE FROM t; CREATE TABLE precious (a INT)");
+    mariadb.sql("a`b.ü", "DELETE FROM t; CREATE TABLE precious (a INT)");
+    bench.ask_restore(&backup, json!({"remote_server_id": bench.server})).await.error_of("overwrite");
+    let run = bench.restore(&backup, json!({"overwrite": true, "dry_run": true})).await;
+    assert_successful(&run);
+    assert!(output(&run).contains("shop would be replaced"), "{}", output(&run));
+    mariadb.sql("", "REVOKE CREATE ROUTINE ON *.* FROM `all`@`%`");
+    let run = bench.restore(&backup, json!({"overwrite": true})).await;
+    assert_eq!(run["status"], "failed", "{}", output(&run));
+    assert!(output(&run).contains("No database that was there was changed"), "{}", output(&run));
+    assert_eq!(said("SELECT COUNT(*) FROM information_schema.tables WHERE table_name = 'precious'"), "2");
+    assert_eq!(said("SHOW DATABASES LIKE '%holdfast%'"), "", "nothing is left behind");
+
+    mariadb.sql("", "GRANT ALL ON *.* TO `all`@`%`; DROP DATABASE empty");
+    mariadb.sql("", "SET PASSWORD FOR `reader`@`%` = PASSWORD('new'); CREATE USER newcomer; CREATE DATABASE other");
+    let reader = "SELECT JSON_VALUE(priv, '$.authentication_string') = PASSWORD('old') FROM mysql.global_priv \
+        WHERE user = 'reader' AND host = '%'";
+    assert_eq!(said(reader), "0");
+    let run = bench.restore(&backup, json!({"overwrite": true})).await;
+    assert_successful(&run);
+    let after: Vec<String> = states.iter().map(|sql| said(sql)).collect();
+    assert_eq!(after, before);
+    assert_eq!(said("CALL shop.p()"), "it's `shop`.`t`");
+    assert_eq!(said("SELECT COUNT(*) FROM information_schema.tables WHERE table_name = 'precious'"), "0");
+    assert_eq!(said("SHOW DATABASES LIKE '%holdfast%'"), "", "nothing is left behind");
+    assert_eq!(said("SHOW DATABASES LIKE 'empty'"), "empty");
+    let collation = |name: &str| mariadb.sql(name, "SELECT @@collation_database").trim().to_owned();
+    assert_eq!((collation("a`b.ü"), collation("shop")), ("latin1_german2_ci".into(), "utf8mb4_bin".into()));
+    assert!(output(&run).contains("shop.broken"), "a view that cannot be made is named: {}", output(&run));
+    assert_eq!(mariadb.sql("shop", "SHOW TABLES LIKE 'left%'").trim(), "");
+    assert_eq!((said(reader).as_str(), said("SHOW DATABASES LIKE 'other'").as_str()), ("1", "other"));
+    assert_eq!(said("SELECT COUNT(*) FROM mysql.global_priv WHERE user = 'newcomer'"), "1");
+}
+
+/// Stores a dump as the first release did: frames of a mebibyte, an index with a manifest and no entries, and its row. The run is
 /// that of another backup of the task.
 async fn store_as_before(bench: &Bench, task: i64, content: Content, dump: &[u8]) -> Value {
     let other = bench.back_up(task).await;
     let sha256 = |bytes: &[u8]| -> String { Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect() };
-    let mut object = zstd::encode_all(dump, 3).unwrap();
+    let frames: Vec<Vec<u8>> = dump.chunks(1024 * 1024).map(|frame| zstd::encode_all(frame, 3).unwrap()).collect();
+    let sizes: Vec<usize> = frames.iter().map(Vec::len).collect();
+    let mut object = frames.concat();
     let manifest = json!({"holdfast": 1, "content": content.as_str(), "created_at": "2024-11-01T03:00:00Z",
-        "label": "Web files", "source": "all databases", "frame_bytes": 4 * 1024 * 1024});
-    let end = json!({"entries": 1, "plain_bytes": dump.len(), "plain_sha256": sha256(dump), "frames": [object.len()]});
+        "label": "Web files", "source": "all databases", "frame_bytes": 1024 * 1024});
+    let end = json!({"entries": 1, "plain_bytes": dump.len(), "plain_sha256": sha256(dump), "frames": sizes});
     let lines = format!("{}\n{}\n", json!({"manifest": manifest}), json!({"end": end}));
     let index = zstd::encode_all(lines.as_bytes(), 3).unwrap();
     object.extend(0x184D_2A5E_u32.to_le_bytes());
@@ -304,6 +370,31 @@ on_both_engines! {
         psql(&postgres, "my-app", "DELETE FROM t WHERE n > 7");
         assert_failed(&bench.restore(&backup, json!({"overwrite": true})).await, "hostile_archive");
         assert_eq!(psql(&postgres, "my-app", "SELECT count(*) FROM t"), "7");
+    }
+}
+
+on_both_engines! {
+    async fn a_mysql_server_as_the_first_release_stored_it_comes_back(app: TestApp) {
+        let mariadb = MariaDbServer::start();
+        mariadb.create_user("all", "pass word", "*");
+        let home = tempfile::tempdir().unwrap();
+        let ssh = SshServer::builder().set_env("HOME", &mysql_home(home.path(), &mariadb)).start();
+        let bench = Bench::with(app, ssh).await;
+        login(&bench, "all", Some("pass word")).await;
+        mariadb.sql("", "CREATE DATABASE shop; CREATE TABLE shop.t (a INT); INSERT INTO shop.t VALUES (1), (2)");
+        let dump = Command::new("mariadb-dump")
+            .args(["--no-defaults", "--user=root", "--all-databases", "--single-transaction", "--routines"])
+            .arg(format!("--socket={}", mariadb.socket().display()))
+            .output()
+            .unwrap();
+        assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
+        let task = task(&bench, json!({"database_engine": "mysql"})).await;
+        let backup = store_as_before(&bench, task, Content::MysqlServerDump, &dump.stdout).await;
+        assert_eq!(backup["content"], "mysql-all");
+        assert_eq!(bench.verify(&backup).await["status"], "successful");
+        mariadb.sql("", "DROP DATABASE shop");
+        assert_successful(&bench.restore(&backup, json!({"overwrite": true})).await);
+        assert_eq!(mariadb.sql("shop", "SELECT SUM(a) FROM t").trim(), "3");
     }
 }
 

@@ -139,7 +139,9 @@ async fn the_page_on_recovery_is_true() {
     follow_with(block("A MySQL or MariaDB database", 0), &with(&my, "recovered"));
     assert_eq!(mariadb.sql("recovered", "SELECT SUM(a) FROM t").trim(), "3");
     mariadb.sql("", &format!("DROP DATABASE {shop}"));
-    follow_with("zstd --decompress --stdout \"$BACKUP\" | mysql --binary-mode", &with(&all, ""));
+    let mut environment = with(&all, &shop);
+    environment.push(("TARGET".to_owned(), text(&work.path().join("server"))));
+    follow_with(block("All databases of a MySQL or MariaDB server", 0), &environment);
     assert_eq!(mariadb.sql(&shop, "SELECT SUM(a) FROM t").trim(), "3");
 
     // And with the binary alone.

@@ -1,22 +1,26 @@
-//! A whole PostgreSQL server in one tar archive: what it has beside its databases as a document, and each database as a
-//! dump in the custom format, cut into members of a bounded size since its own size is not known before its end.
+//! A whole database server in one tar archive: what it has beside its databases as a document, the same as statements
+//! for people, and each database as a dump of its own, cut into members of a bounded size since its own size is not
+//! known before its end.
 //!
-//! By hand: `tar -xOf server.tar 'databases/0001-app/*' | pg_restore …` gives one of the dumps.
+//! By hand: `tar -xOf server.tar 'databases/0001-app/*' | pg_restore …` gives one of the dumps; those of MySQL and MariaDB
+//! go to their client in the same way, and `views.sql` after all of them.
 
 use std::io::{self, Read};
 
-use super::inspect::Inspected;
+use super::inspect::{Inspected, mysql_dump};
 use super::tar::{Kind, Member, Reader};
+use crate::mysql::{ACCOUNTS, ServerFacts};
 use crate::postgres::globals::{self, Globals};
 use crate::postgres::{DumpFacts, describe_dump};
 
 pub(crate) const DOCUMENT: &[u8] = b"server.json";
-/// The same statements that a restore runs, for people.
-pub(crate) const STATEMENTS: &[u8] = b"roles.sql";
+/// The statements that a restore makes of the document, for people.
+pub(crate) const ROLES: &[u8] = b"roles.sql";
+pub(crate) const VIEWS: &[u8] = b"views.sql";
 /// What one member of a dump holds; a dump of a terabyte has 250,000 of them.
 pub(crate) const PART_BYTES: usize = 4 * 1024 * 1024;
-/// The document of a server with very many roles and databases.
-const DOCUMENT_BYTES: u64 = 64 * 1024 * 1024;
+/// The document of a server with very many roles, databases and views.
+pub(crate) const DOCUMENT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The folder of a database's dump: its number, and what of its name every tool can write.
 pub(crate) fn folder(index: usize, name: &str) -> String {
@@ -25,7 +29,7 @@ pub(crate) fn folder(index: usize, name: &str) -> String {
 }
 
 /// Reads such an archive in order.
-pub(crate) struct ClusterReader<R> {
+pub(crate) struct ServerReader<R> {
     reader: Reader<R>,
     /// The first part of the next dump, or of something else.
     next: Option<Member>,
@@ -33,9 +37,9 @@ pub(crate) struct ClusterReader<R> {
     part: u64,
 }
 
-impl<R: Read> ClusterReader<R> {
-    /// Reads the document at the beginning.
-    pub(crate) fn open(input: R) -> io::Result<(Self, Globals)> {
+impl<R: Read> ServerReader<R> {
+    /// Reads the document at the beginning, and passes over the statements that must follow it.
+    pub(crate) fn open(input: R, statements: &[u8]) -> io::Result<(Self, Vec<u8>)> {
         let mut reader = Reader::new(input);
         let wrong = || io::Error::other("the archive of a server does not begin with its document");
         let (first, _) = reader.next()?.ok_or_else(wrong)?;
@@ -44,20 +48,19 @@ impl<R: Read> ClusterReader<R> {
         }
         let mut document = Vec::new();
         reader.read_to_end(&mut document)?;
-        let globals = globals::parse(&document).map_err(io::Error::other)?;
         let (second, _) = reader.next()?.ok_or_else(wrong)?;
-        if second.path != STATEMENTS {
+        if second.path != statements {
             return Err(wrong());
         }
         let next = reader.next()?.map(|(member, _)| member);
-        Ok((Self { reader, next, folder: Vec::new(), part: 0 }, globals))
+        Ok((Self { reader, next, folder: Vec::new(), part: 0 }, document))
     }
 
     /// Goes to the dump of a database; afterwards this reads it. False when the archive has no dump of it.
-    pub(crate) fn enter(&mut self, index: usize, name: &str) -> io::Result<bool> {
+    pub(crate) fn enter(&mut self, index: usize, name: &str) -> bool {
         self.folder = format!("{}/", folder(index, name)).into_bytes();
         self.part = 0;
-        Ok(self.next.as_ref().is_some_and(|next| next.path.starts_with(&self.folder)))
+        self.next.as_ref().is_some_and(|next| next.path.starts_with(&self.folder))
     }
 
     /// Whether everything was read.
@@ -69,7 +72,7 @@ impl<R: Read> ClusterReader<R> {
     }
 }
 
-impl<R: Read> Read for ClusterReader<R> {
+impl<R: Read> Read for ServerReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let Some(next) = self.next.as_ref().filter(|next| next.path.starts_with(&self.folder)) else {
@@ -93,24 +96,49 @@ impl<R: Read> Read for ClusterReader<R> {
     }
 }
 
-/// What each database of a server's archive holds, with its number; read to the end.
-pub(crate) fn describe(reader: &mut dyn Read) -> io::Result<(Globals, Vec<(usize, DumpFacts)>)> {
-    let (mut cluster, globals) = ClusterReader::open(reader)?;
+fn missing(name: &str) -> io::Error {
+    io::Error::other(format!("the dump of the database {name} is missing"))
+}
+
+/// What each database of a PostgreSQL server's archive holds, with its number; read to the end.
+pub(crate) fn describe_postgres(reader: &mut dyn Read) -> io::Result<(Globals, Vec<(usize, DumpFacts)>)> {
+    let (mut archive, document) = ServerReader::open(reader, ROLES)?;
+    let globals = globals::parse(&document).map_err(io::Error::other)?;
     let mut dumps = Vec::new();
     for (index, database) in globals.databases.iter().enumerate() {
-        let is_there = cluster.enter(index, database.name.as_str())?;
-        if is_there {
-            dumps.push((index, describe_dump(&mut cluster)?));
+        if archive.enter(index, database.name.as_str()) {
+            dumps.push((index, describe_dump(&mut archive)?));
         } else if database.allows_connections {
-            return Err(io::Error::other(format!("the dump of the database {} is missing", database.name)));
+            return Err(missing(database.name.as_str()));
         }
     }
-    cluster.finish()?;
+    archive.finish()?;
     Ok((globals, dumps))
 }
 
-pub(super) fn inspect(reader: &mut dyn Read) -> io::Result<Inspected> {
-    let (_, dumps) = describe(reader)?;
+/// What the archive of a MySQL or MariaDB server holds, and its number of tables; read to the end.
+pub(crate) fn describe_mysql(reader: &mut dyn Read) -> io::Result<(ServerFacts, u64)> {
+    let (mut archive, document) = ServerReader::open(reader, VIEWS)?;
+    let facts = ServerFacts::parse(&document)?;
+    let mut tables = 0;
+    for (index, name) in facts.dumps() {
+        if !archive.enter(index, name) {
+            return Err(missing(name));
+        }
+        let inspected = mysql_dump(&mut archive)?;
+        tables += if name == ACCOUNTS { 0 } else { inspected.entries };
+    }
+    archive.finish()?;
+    Ok((facts, tables))
+}
+
+pub(super) fn inspect_postgres(reader: &mut dyn Read) -> io::Result<Inspected> {
+    let (_, dumps) = describe_postgres(reader)?;
     let entries = dumps.iter().map(|(_, facts)| facts.tables_with_data).sum();
+    Ok(Inspected { entries, ..Inspected::default() })
+}
+
+pub(super) fn inspect_mysql(reader: &mut dyn Read) -> io::Result<Inspected> {
+    let (_, entries) = describe_mysql(reader)?;
     Ok(Inspected { entries, ..Inspected::default() })
 }

@@ -1,0 +1,82 @@
+//! Members of a whole server's archive, on their way into it.
+
+use std::io;
+
+use super::Outlet;
+use super::database;
+use crate::archive::server::PART_BYTES;
+use crate::archive::tar::{Kind, Member, Writer};
+use crate::context::Context;
+use crate::error::{EngineError, Result};
+use crate::remote::{self, Pace, RemoteSettings, Script, end_of};
+use crate::ssh::{Connection, Process};
+
+pub(super) struct Parts<'a> {
+    pub connection: &'a Connection,
+    pub settings: &'a RemoteSettings,
+    pub context: &'a Context,
+    pub outlet: &'a mut Outlet,
+}
+
+/// The dump of one database.
+pub(super) struct Dump<'a> {
+    pub tool: &'static str,
+    pub script: Script,
+    /// What the script reads: the login, and what comes with it.
+    pub input: String,
+    pub folder: &'a str,
+}
+
+impl Parts<'_> {
+    pub(super) async fn send(&mut self, path: &[u8], content: &[u8]) -> Result<()> {
+        let member = Member { size: content.len() as u64, mode: 0o600, ..Member::new(path, Kind::File) };
+        let mut written = Vec::with_capacity(content.len() + 1024);
+        let writing =
+            |written: &mut Vec<u8>| -> io::Result<()> { Writer::new(written).append(&member, &mut &content[..]) };
+        writing(&mut written).map_err(EngineError::internal)?;
+        self.outlet.send(written.into()).await
+    }
+
+    /// Sends what a tool writes, in members of a bounded size. Its exit status proves its end.
+    pub(super) async fn dump(&mut self, dump: Dump<'_>) -> Result<()> {
+        let Self { connection, settings, context, .. } = *self;
+        let Process { mut stdin, mut stdout, control } = dump.script.start(connection).await?;
+        let _unwanted = stdin.write_all(dump.input.into_bytes()).await;
+        let _unwanted = stdin.close().await;
+        let reading = async {
+            let (mut pace, mut part, mut number) = (Pace::new(settings.stall), Vec::with_capacity(PART_BYTES), 0);
+            loop {
+                let chunk = pace.next(&mut stdout, &context.cancel).await?;
+                let is_last = chunk.is_none();
+                part.extend_from_slice(&chunk.unwrap_or_default());
+                while part.len() >= PART_BYTES || (is_last && !part.is_empty()) {
+                    let rest = part.split_off(part.len().min(PART_BYTES));
+                    number += 1;
+                    self.send(format!("{}/{number:08}", dump.folder).as_bytes(), &part).await?;
+                    part = rest;
+                }
+                if is_last {
+                    return end_of(&mut stdout, settings.stall, &context.cancel).await;
+                }
+            }
+        };
+        let exit = match reading.await {
+            Ok(exit) => exit,
+            Err(error) => {
+                remote::stop(connection, &control, stdout.process_id(), context).await;
+                return Err(error);
+            }
+        };
+        if !stdout.has_started() {
+            return Err(remote::no_commands());
+        }
+        let lines = remote::lines(stdout.stderr());
+        if !exit.success() {
+            return Err(database::explain(dump.tool, &exit, &lines, context));
+        }
+        for line in &lines {
+            context.log.warn(line);
+        }
+        Ok(())
+    }
+}
