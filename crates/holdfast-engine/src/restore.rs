@@ -11,14 +11,18 @@ mod mysql_server;
 mod postgres;
 mod postgres_server;
 
+use std::io::{self, Read};
+use std::sync::Arc;
+
 use holdfast_core::backup::Content;
 use holdfast_core::run::FailureCode;
 
 use crate::Engine;
 use crate::context::Context;
-use crate::error::{EngineError, Result};
+use crate::error::{EngineError, Result, classify};
 use crate::plan::{RestorePlan, RestoreReport, RestoreTarget, StoredBackup};
 use crate::remote::{self, connect};
+use crate::stored::on_thread;
 
 impl Engine {
     pub async fn restore(&self, plan: &RestorePlan, context: &Context) -> Result<RestoreReport> {
@@ -42,8 +46,27 @@ impl Engine {
     /// Reads the whole backup before anything is changed: what cannot be restored must not destroy what is there.
     async fn read_first(&self, backup: &StoredBackup, context: &Context) -> Result<()> {
         context.log.line("Reading the whole backup before anything is changed.");
-        let reading = Context { progress: std::sync::Arc::default(), ..context.clone() };
+        let reading = Context { progress: Arc::default(), ..context.clone() };
         self.verify(backup, &reading).await
+    }
+
+    /// What `read` finds in the whole plain stream, whose hashes must agree too.
+    async fn read_as<T: Send + 'static>(
+        &self,
+        backup: &StoredBackup,
+        context: &Context,
+        read: impl FnOnce(&mut dyn Read) -> io::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let quiet = Context { progress: Arc::default(), ..context.clone() };
+        let mut whole = self.open_whole(backup, &quiet).await?;
+        let backup = backup.clone();
+        on_thread(move || {
+            let found = read(&mut whole.plain)
+                .map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))?;
+            whole.finish(&backup)?;
+            Ok(found)
+        })
+        .await
     }
 }
 

@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::error::{EngineError, Result, classify};
 use crate::mysql::{NAME_CHARS, quoted};
 use crate::plan::{RestorePlan, RestoreReport};
+use crate::remote::RemoteSettings;
 use crate::source::database::{self, Login, MYSQL_CLIENT, mysql, mysql_text};
 use crate::ssh::Connection;
 
@@ -99,7 +100,19 @@ fn dry(name: &str, tables: Option<u64>, context: &Context) -> RestoreReport {
 
 impl Session<'_> {
     pub(super) async fn query(&self, sql: &str) -> Result<String> {
-        let settings = &self.engine.settings.remote;
+        self.query_within(sql, &self.engine.settings.remote).await
+    }
+
+    /// Drops a database, which may take long. When somebody uses its tables, it fails: a server that went on to wait
+    /// would drop it after this restore has given up.
+    pub(super) async fn drop_database(&self, name: &str) -> Result<()> {
+        let own = &self.engine.settings.remote;
+        let settings = RemoteSettings { answer: own.finish, ..own.clone() };
+        let sql = format!("SET SESSION lock_wait_timeout = 30; DROP DATABASE IF EXISTS {}", quoted(name));
+        self.query_within(&sql, &settings).await.map(drop)
+    }
+
+    async fn query_within(&self, sql: &str, settings: &RemoteSettings) -> Result<String> {
         let asking =
             database::query(self.connection, DatabaseEngine::Mysql, "", sql, self.login, settings, self.context);
         let answer = asking.await?;
@@ -148,8 +161,7 @@ impl Session<'_> {
         // Also when somebody stopped the run.
         let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
         let session = Session { context: &context, ..*self };
-        let statement = format!("DROP DATABASE IF EXISTS {}", quoted(name));
-        let dropping = session.query(&statement);
+        let dropping = session.drop_database(name);
         if !matches!(tokio::time::timeout(CLEANING_UP, dropping).await, Ok(Ok(_))) {
             context.log.warn(format!("The database {name} was left behind on the server."));
         }
@@ -167,7 +179,7 @@ impl Session<'_> {
             return Err(EngineError::new(error.code, message));
         }
         let replaced = async {
-            self.query(&format!("DROP DATABASE {}", quoted(name))).await?;
+            self.drop_database(name).await?;
             self.create(name, facts).await?;
             self.load(Some(name)).await
         };

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 
 use super::dumps::{Dump, Reading};
@@ -12,13 +11,12 @@ use super::mysql::{CLIENT, Rewriting, Session, name_beside, without_definer};
 use crate::Engine;
 use crate::archive::server::{VIEWS, describe_mysql};
 use crate::context::Context;
-use crate::error::{EngineError, Result, classify};
-use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, quoted};
+use crate::error::{EngineError, Result};
+use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View};
 use crate::plan::{RestorePlan, RestoreReport};
 use crate::remote;
 use crate::source::database::{self, Login, MYSQL_CLIENT, mysql, unhex};
 use crate::ssh::Connection;
-use crate::stored::on_thread;
 
 /// A database of the archive and what is there under its name.
 struct Place<'a> {
@@ -46,7 +44,7 @@ impl Engine {
     ) -> Result<RestoreReport> {
         let session = Session { engine: self, connection, plan, login, context };
         context.log.line("Reading the whole backup before anything is changed.");
-        let facts = self.read_mysql_server(plan, context).await?;
+        let (facts, _) = self.read_as(&plan.backup, context, describe_mysql).await?;
         let mut places = Vec::new();
         for (index, database) in facts.databases.iter().enumerate() {
             let held = session.count_tables(&database.name).await?;
@@ -81,20 +79,6 @@ impl Engine {
             session.load_accounts(&facts).await?;
         }
         Ok(report)
-    }
-
-    /// Reads a server's archive to its end, with both hashes.
-    async fn read_mysql_server(&self, plan: &RestorePlan, context: &Context) -> Result<ServerFacts> {
-        let quiet = Context { progress: std::sync::Arc::default(), ..context.clone() };
-        let mut whole = self.open_whole(&plan.backup, &quiet).await?;
-        let backup = plan.backup.clone();
-        on_thread(move || {
-            let (facts, _) = describe_mysql(&mut whole.plain)
-                .map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))?;
-            whole.finish(&backup)?;
-            Ok(facts)
-        })
-        .await
     }
 }
 
@@ -190,7 +174,7 @@ impl Session<'_> {
             let database = &facts.databases[index];
             self.context.log.line(format!("Replacing {}.", database.name));
             begun.push(index);
-            self.query(&format!("DROP DATABASE {}", quoted(&database.name))).await?;
+            self.drop_database(&database.name).await?;
             self.create(&database.name, Some(&database.set_up)).await?;
             self.load_into(&database.name, &mut reading).await?;
         }

@@ -15,6 +15,7 @@ use crate::Engine;
 use crate::context::Context;
 use crate::error::{EngineError, Result, classify};
 use crate::plan::{RestorePlan, RestoreReport};
+use crate::postgres::describe_dump;
 use crate::postgres::globals::sql::{create_database_sql, finish_database_sql};
 use crate::postgres::globals::{DatabaseFacts, Name};
 use crate::postgres::quoting::{identifier, text};
@@ -68,7 +69,7 @@ impl Engine {
         }
         self.read_first(&plan.backup, context).await?;
         if !plan.options.no_owner {
-            let dump = self.describe_dump(&plan.backup, context).await?;
+            let dump = self.read_as(&plan.backup, context, describe_dump).await?;
             let told = facts.iter().flat_map(|facts| facts.roles.iter().chain([&facts.owner]));
             let told = told.map(|role| role.as_str().to_owned());
             session.check_roles(dump.owners.into_iter().chain(told).collect()).await?;
@@ -155,10 +156,14 @@ impl Session<'_> {
 
     /// What a database has that a new one has not.
     async fn count_objects(&self, name: &str) -> Result<u64> {
+        // What belongs to an extension is nobody's data: every database made here may have it, from its template.
         const OBJECTS: &str = "SELECT (SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-            WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema') + \
+            WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' AND c.relkind NOT IN ('i', 'I') AND NOT \
+            EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND \
+            d.deptype = 'e')) + \
             (SELECT count(*) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
-            WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema') + \
+            WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' AND NOT EXISTS (SELECT FROM pg_depend d \
+            WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e')) + \
             (SELECT count(*) FROM pg_largeobject_metadata)";
         let told = self.query(name, OBJECTS).await?;
         let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server did not say what the database holds.");

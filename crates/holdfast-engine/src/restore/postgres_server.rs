@@ -14,25 +14,15 @@ use crate::archive::server::{ROLES, describe_postgres};
 use crate::context::Context;
 use crate::error::{EngineError, Result, classify};
 use crate::plan::{RestorePlan, RestoreReport, StoredBackup};
+use crate::postgres::DumpFacts;
 use crate::postgres::cluster_dump::{self, CheckError, ClusterDump, Filter, FilterOptions};
 use crate::postgres::globals::{Globals, sql};
 use crate::postgres::quoting::identifier;
-use crate::postgres::{DumpFacts, describe_dump};
 use crate::source::database::{self, Login, pg_name, postgres};
 use crate::ssh::Connection;
 use crate::stored::on_thread;
 
 impl Engine {
-    /// What the dump of one database holds; the whole backup is read for it.
-    pub(super) async fn describe_dump(&self, backup: &StoredBackup, context: &Context) -> Result<DumpFacts> {
-        let mut whole = self.open_whole(backup, context).await?;
-        let described = on_thread(move || {
-            describe_dump(&mut whole.plain)
-                .map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))
-        });
-        described.await
-    }
-
     pub(super) async fn restore_postgres_server(
         &self,
         connection: &Connection,
@@ -42,7 +32,7 @@ impl Engine {
     ) -> Result<RestoreReport> {
         let session = Session { engine: self, connection, plan, login, context };
         context.log.line("Reading the whole backup before anything is changed.");
-        let (globals, dumps) = self.read_server(&plan.backup, context).await?;
+        let (globals, dumps) = self.read_as(&plan.backup, context, describe_postgres).await?;
         let there = session.names("SELECT coalesce(json_agg(datname), '[]') FROM pg_database").await?;
         let roles = session.names("SELECT coalesce(json_agg(rolname), '[]') FROM pg_roles").await?;
         // Every server has these; unless they hold something, there is nothing to restore.
@@ -96,24 +86,6 @@ impl Engine {
                 Err(EngineError::new(error.code, format!("{} No database was changed.", error.message)))
             }
         }
-    }
-
-    /// Reads a server's archive to its end, with both hashes.
-    async fn read_server(
-        &self,
-        backup: &StoredBackup,
-        context: &Context,
-    ) -> Result<(Globals, Vec<(usize, DumpFacts)>)> {
-        let quiet = Context { progress: std::sync::Arc::default(), ..context.clone() };
-        let mut whole = self.open_whole(backup, &quiet).await?;
-        let backup = backup.clone();
-        on_thread(move || {
-            let described = describe_postgres(&mut whole.plain)
-                .map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))?;
-            whole.finish(&backup)?;
-            Ok(described)
-        })
-        .await
     }
 
     /// A dump of all databases in SQL. Nothing runs before the whole of it was read and every statement is one that

@@ -423,7 +423,7 @@ pub(crate) fn explain(tool: &str, exit: &Exit, lines: &[String], context: &Conte
             &[
                 "authentication failed",
                 "no password supplied",
-                "Access denied",
+                "Access denied for user",
                 "FATAL:  role \"",
                 "no pg_hba.conf entry",
             ],

@@ -172,6 +172,13 @@ async fn a_database_goes_to_another_server_and_back_over_what_is_there() {
     let body = json!({"remote_server_id": server, "database_name": "shop", "no_owner": true});
     assert_successful(&bench.restore(&backup, body).await);
     assert_eq!(psql(&second, "shop", "SELECT count(*) FROM own.t"), "10");
+
+    // A database that somebody made for it is empty, whatever the template brings along.
+    psql(&second, "template1", "CREATE EXTENSION hstore");
+    psql(&second, "postgres", "CREATE DATABASE prepared");
+    let body = json!({"remote_server_id": server, "database_name": "prepared", "no_owner": true});
+    assert_successful(&bench.restore(&backup, body).await);
+    assert_eq!(psql(&second, "prepared", "SELECT count(*) || ('a=>1'::hstore -> 'a') FROM own.t"), "101");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
