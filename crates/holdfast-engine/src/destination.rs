@@ -20,7 +20,8 @@ use holdfast_core::run::FailureCode;
 
 pub use decorators::{Metered, RetryPolicy, Retrying, Throttle, Throttled};
 pub use local::Local;
-pub use object::ObjectReader;
+pub(crate) use object::Blocks;
+pub use object::{ObjectReader, Proven};
 pub use parts::{PartBody, PartLimits, PartPlan, SpooledPart};
 pub use s3::{S3, S3Config};
 pub use upload::Journal;

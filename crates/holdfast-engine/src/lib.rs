@@ -30,7 +30,7 @@ use tokio::sync::Semaphore;
 
 pub use archive::{Archive, Counted, Entry, EntryKind, FRAME_BYTES, Manifest};
 pub use context::{Contact, Context, Log};
-pub use destination::{DestinationSettings, DestinationSpec, Journal};
+pub use destination::{DestinationSettings, DestinationSpec, Journal, Proven};
 pub use egress::Egress;
 pub use error::{EngineError, Result};
 pub use extract::{decrypt, extract};

@@ -5,7 +5,7 @@ use holdfast_core::backup::{Content, RestoreOptions};
 use holdfast_core::{Secret, Timestamp};
 
 use crate::archive::Counted;
-use crate::destination::DestinationSpec;
+use crate::destination::{DestinationSpec, Proven};
 use crate::remote::Server;
 pub use crate::source::database::{DatabaseSource, Login};
 pub use crate::source::files::FilesSource;
@@ -68,6 +68,8 @@ pub struct StoredBackup {
     pub plain_sha256: String,
     pub is_encrypted: bool,
     pub password: Option<Secret>,
+    /// For what reads it more than once: what the first reading found good is what every later one gets.
+    pub proven: Option<Proven>,
 }
 
 #[derive(Clone)]

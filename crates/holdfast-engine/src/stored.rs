@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use holdfast_core::random;
@@ -15,7 +15,7 @@ use crate::Engine;
 use crate::archive::tar::{Expanded, Reader};
 use crate::archive::{Archive, Bounded, Entry, EntryKind, Manifest, forward, inspect, plain};
 use crate::context::Context;
-use crate::destination::{BlobStore, ObjectReader};
+use crate::destination::{BlobStore, Blocks, ObjectReader};
 use crate::error::{EngineError, Result, classify};
 use crate::plan::StoredBackup;
 
@@ -129,7 +129,7 @@ impl Engine {
     async fn open(&self, backup: &StoredBackup) -> Result<ObjectReader> {
         let (store, _) = self.settings.destination.open(&backup.destination).await?;
         stat(store.as_ref(), backup).await?;
-        Ok(ObjectReader::new(store, &backup.key, backup.size_bytes))
+        Ok(ObjectReader::new(store, &backup.key, backup.size_bytes).like(backup.proven.as_ref()))
     }
 
     /// All of it from the first byte, with progress towards its size; a wrong password is told here.
@@ -206,26 +206,40 @@ pub(crate) async fn read_back(
     sha256: &str,
     context: &Context,
 ) -> Result<()> {
-    let hash = Arc::new(std::sync::Mutex::new(Sha256::new()));
+    let taken = Arc::new(Mutex::new(Taken::default()));
     let reader = ObjectReader::new(store, key, size).until(context.cancel.clone());
     // What is read here was counted when it came from the server.
     let context = Context { progress: Arc::default(), ..context.clone() };
-    let mut counting = Counting { reader, hash: hash.clone(), context };
+    let mut counting = Counting { reader, taken: taken.clone(), context };
     on_thread(move || {
         io::copy(&mut counting, &mut io::sink())
             .map_err(|error| classify(&error, FailureCode::DestinationFailed, "The backup cannot be read back"))?;
         Ok(())
     })
     .await?;
-    if finished(&hash) != sha256 {
+    if locked(&taken).sha256() != sha256 {
         let message = "The destination has other bytes than it was given.";
         return Err(EngineError::new(FailureCode::DestinationFailed, message));
     }
     Ok(())
 }
 
-fn finished(hash: &std::sync::Mutex<Sha256>) -> String {
-    random::hex(&hash.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone().finalize())
+/// What is kept of the stored bytes that went by.
+#[derive(Default)]
+struct Taken {
+    hash: Sha256,
+    /// For whoever reads them again.
+    blocks: Option<Blocks>,
+}
+
+impl Taken {
+    fn sha256(&self) -> String {
+        random::hex(&self.hash.clone().finalize())
+    }
+}
+
+fn locked(taken: &Mutex<Taken>) -> MutexGuard<'_, Taken> {
+    taken.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
@@ -235,7 +249,7 @@ pub(crate) async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T
 /// A backup read from first to last byte, with both hashes.
 pub(crate) struct Whole {
     pub plain: Hashing<Box<dyn Read + Send>>,
-    stored: Arc<std::sync::Mutex<Sha256>>,
+    stored: Arc<Mutex<Taken>>,
 }
 
 impl Whole {
@@ -245,8 +259,9 @@ impl Whole {
         turn: &crate::archive::KeyTurn,
         context: Context,
     ) -> Result<Self> {
-        let stored = Arc::new(std::sync::Mutex::new(Sha256::new()));
-        let counted = Counting { reader, hash: stored.clone(), context };
+        let blocks = backup.proven.as_ref().map(|_| Blocks::default());
+        let stored = Arc::new(Mutex::new(Taken { blocks, ..Taken::default() }));
+        let counted = Counting { reader, taken: stored.clone(), context };
         let plain = plain(counted, backup.is_encrypted, backup.password.as_ref(), turn)?;
         let plain: Box<dyn Read + Send> = Box::new(Bounded::new(plain, backup.plain_bytes));
         Ok(Self { plain: Hashing { reader: plain, hash: Sha256::new(), bytes: 0 }, stored })
@@ -256,11 +271,14 @@ impl Whole {
     pub(crate) fn finish(mut self, backup: &StoredBackup) -> Result<()> {
         io::copy(&mut self.plain, &mut io::sink())
             .map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))?;
-        if finished(&self.stored) != backup.sha256 {
+        if locked(&self.stored).sha256() != backup.sha256 {
             return Err(EngineError::corrupt("The stored bytes are not the ones that were written."));
         }
         if random::hex(&self.plain.hash.finalize()) != backup.plain_sha256 {
             return Err(EngineError::corrupt("The content is not the one that was backed up."));
+        }
+        if let (Some(proven), Some(blocks)) = (&backup.proven, locked(&self.stored).blocks.take()) {
+            blocks.prove(proven);
         }
         Ok(())
     }
@@ -284,7 +302,7 @@ impl<R: Read> Read for Hashing<R> {
 /// Counts and hashes what comes from the destination, and stops when the run is to stop.
 struct Counting {
     reader: ObjectReader,
-    hash: Arc<std::sync::Mutex<Sha256>>,
+    taken: Arc<Mutex<Taken>>,
     context: Context,
 }
 
@@ -294,7 +312,12 @@ impl Read for Counting {
             return Err(EngineError::cancelled().into());
         }
         let read = self.reader.read(buffer)?;
-        self.hash.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).update(&buffer[..read]);
+        let mut taken = locked(&self.taken);
+        taken.hash.update(&buffer[..read]);
+        if let Some(blocks) = &mut taken.blocks {
+            blocks.update(&buffer[..read]);
+        }
+        drop(taken);
         self.context.progress.add_read(read as u64);
         Ok(read)
     }

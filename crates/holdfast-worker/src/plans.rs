@@ -11,7 +11,8 @@ use holdfast_core::probe::Question;
 use holdfast_core::task::{Source as TaskSource, TaskKind, TaskSettings};
 use holdfast_engine::ssh::{KeySeed, Target};
 use holdfast_engine::{
-    BackupPlan, DatabaseSource, DestinationSpec, FilesSource, Login, Probe, RestorePlan, Server, Source, StoredBackup,
+    BackupPlan, DatabaseSource, DestinationSpec, FilesSource, Login, Probe, Proven, RestorePlan, Server, Source,
+    StoredBackup,
 };
 use holdfast_store::backups::{self, BackupRow};
 use holdfast_store::servers::{self, ServerRow};
@@ -82,6 +83,7 @@ impl Planner {
                 holdfast_engine::RestoreTarget::Database { name: name.clone(), login: self.login(app, &row).await? }
             }
         };
+        let stored = StoredBackup { proven: Some(Proven::default()), ..stored };
         let plan = RestorePlan { backup: stored, server, overwrite: draft.overwrite, options: draft.options, target };
         Ok((plan, row.jump_server_id.map(ServerId)))
     }
@@ -98,6 +100,7 @@ impl Planner {
             plain_sha256: backup.plain_sha256.clone(),
             is_encrypted: backup.is_encrypted,
             password: backups::open_password(&mut tx, backup).await?,
+            proven: None,
         })
     }
 

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
+use sha2::{Digest as _, Sha256};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +20,50 @@ const FIRST_BYTES: u64 = 256 * 1024;
 /// Pieces fetched ahead once reading goes straight on.
 const AHEAD: usize = 3;
 
+type Digest = [u8; 32];
+
+/// The hashes of an object's blocks, once all of it was read and found to be what was written. A destination that
+/// exchanges the object between two readings is noticed before a byte of it is used. Five terabytes take 80 MB.
+#[derive(Debug, Clone, Default)]
+pub struct Proven(Arc<OnceLock<Vec<Digest>>>);
+
+/// Takes the hashes of the blocks of an object that is read from its first byte.
+#[derive(Default)]
+pub(crate) struct Blocks {
+    done: Vec<Digest>,
+    block: Sha256,
+    filled: u64,
+}
+
+impl Blocks {
+    pub(crate) fn update(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let room = usize::try_from(PIECE_BYTES - self.filled).unwrap_or(usize::MAX);
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            self.block.update(now);
+            self.filled += now.len() as u64;
+            if self.filled == PIECE_BYTES {
+                self.end_block();
+            }
+            bytes = later;
+        }
+    }
+
+    fn end_block(&mut self) {
+        self.done.push(std::mem::take(&mut self.block).finalize().into());
+        self.filled = 0;
+    }
+
+    /// Whoever read them says that the object is good.
+    pub(crate) fn prove(mut self, proven: &Proven) {
+        if self.filled > 0 {
+            self.end_block();
+        }
+        // Whoever was first has read the same bytes.
+        let _same = proven.0.set(self.done);
+    }
+}
+
 pub struct ObjectReader {
     store: Arc<dyn BlobStore>,
     key: String,
@@ -31,6 +76,9 @@ pub struct ObjectReader {
     ahead: VecDeque<(u64, JoinHandle<Result<Bytes>>)>,
     is_straight: bool,
     cancel: CancellationToken,
+    proven: Option<Proven>,
+    /// What lies before the position in the next piece, which begins where a block does.
+    skipped: usize,
 }
 
 impl ObjectReader {
@@ -47,6 +95,25 @@ impl ObjectReader {
             ahead: VecDeque::new(),
             is_straight: false,
             cancel: CancellationToken::new(),
+            proven: None,
+            skipped: 0,
+        }
+    }
+
+    /// Gives only bytes that an earlier reading proved, if there was one.
+    #[must_use]
+    pub fn like(mut self, proven: Option<&Proven>) -> Self {
+        self.proven = proven.filter(|proven| proven.0.get().is_some()).cloned();
+        self
+    }
+
+    fn check(&self, start: u64, piece: &Bytes) -> Result<()> {
+        let Some(blocks) = self.proven.as_ref().and_then(|proven| proven.0.get()) else { return Ok(()) };
+        let first = usize::try_from(start / PIECE_BYTES).unwrap_or(usize::MAX);
+        let digest: Digest = Sha256::digest(piece).into();
+        match blocks.get(first) {
+            Some(expected) if *expected == digest => Ok(()),
+            _ => Err(EngineError::corrupt("The destination gave other bytes than when the backup was read before.")),
         }
     }
 
@@ -58,7 +125,8 @@ impl ObjectReader {
     }
 
     fn fetch_ahead(&mut self) {
-        let (wanted, bytes) = if self.is_straight { (AHEAD, PIECE_BYTES) } else { (1, FIRST_BYTES) };
+        let first = if self.proven.is_some() { PIECE_BYTES } else { FIRST_BYTES };
+        let (wanted, bytes) = if self.is_straight { (AHEAD, PIECE_BYTES) } else { (1, first) };
         while self.ahead.len() < wanted {
             let start = self.ahead.back().map_or(self.ends_at, |(end, _)| *end);
             if start >= self.size {
@@ -83,6 +151,9 @@ impl Read for ObjectReader {
             self.is_straight = true;
             let piece = self.runtime.block_on(self.cancel.run_until_cancelled(piece));
             self.current = piece.ok_or_else(EngineError::cancelled)?.map_err(EngineError::internal)??;
+            self.check(end.saturating_sub(self.current.len() as u64), &self.current)?;
+            let skipped = std::mem::take(&mut self.skipped).min(self.current.len());
+            self.current.advance(skipped);
         }
         let length = buffer.len().min(self.current.len());
         buffer[..length].copy_from_slice(&self.current.split_to(length));
@@ -101,7 +172,9 @@ impl Seek for ObjectReader {
         let target = target.ok_or(io::ErrorKind::InvalidInput)?;
         if target != self.position {
             self.drop_pieces();
-            (self.position, self.ends_at, self.is_straight) = (target, target, false);
+            let begin = if self.proven.is_some() { target - target % PIECE_BYTES } else { target };
+            self.skipped = usize::try_from(target - begin).unwrap_or(usize::MAX);
+            (self.position, self.ends_at, self.is_straight) = (target, begin, false);
         }
         Ok(target)
     }
@@ -119,5 +192,49 @@ impl ObjectReader {
 impl Drop for ObjectReader {
     fn drop(&mut self) {
         self.drop_pieces();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::local::Local;
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_was_proven_once_is_what_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let store: Arc<dyn BlobStore> = Arc::new(Local::open(folder.path(), None).await.unwrap().0);
+        let block = usize::try_from(PIECE_BYTES).unwrap();
+        let bytes: Vec<u8> = (0..block * 2 + 5000).map(|place| u8::try_from(place % 251).unwrap()).collect();
+        store.put("object", bytes.clone().into()).await.unwrap();
+        let open = || ObjectReader::new(store.clone(), "object", bytes.len() as u64);
+        let (first, proven) = (open(), Proven::default());
+        let read = |mut reader: ObjectReader, from: u64| {
+            tokio::task::block_in_place(move || {
+                let mut found = Vec::new();
+                reader.seek(SeekFrom::Start(from))?;
+                reader.read_to_end(&mut found).map(|_| found)
+            })
+        };
+        let mut blocks = Blocks::default();
+        read(first, 0).unwrap().chunks(777).for_each(|piece| blocks.update(piece));
+        blocks.prove(&proven);
+        for from in [0, 1, block - 1, block, block + 7, bytes.len() - 1, bytes.len()] {
+            assert_eq!(read(open().like(Some(&proven)), from as u64).unwrap(), bytes[from..], "from {from}");
+        }
+
+        let mut changed = bytes.clone();
+        changed[block + 100] ^= 1;
+        store.remove("object").await.unwrap();
+        store.put("object", changed.into()).await.unwrap();
+        let mut reader = open().like(Some(&proven));
+        let found = tokio::task::block_in_place(|| {
+            let mut found = Vec::new();
+            let error = reader.read_to_end(&mut found).unwrap_err();
+            assert!(error.to_string().contains("other bytes"), "{error}");
+            found
+        });
+        assert_eq!(found, bytes[..block], "nothing of the changed block is given");
+        assert!(read(open().like(Some(&Proven::default())), 0).is_ok(), "nothing is proven yet");
     }
 }

@@ -64,8 +64,6 @@ impl Engine {
         context: &Context,
     ) -> Result<RestoreReport> {
         let session = Session { engine: self, connection, plan, login, context };
-        let facts =
-            self.manifest(&plan.backup).await?.and_then(|manifest| manifest.mysql).filter(MysqlFacts::is_plausible);
         let tables = session.count_tables(name).await?;
         if tables > Some(0) && !plan.overwrite {
             return Err(super::not_empty(name));
@@ -74,6 +72,8 @@ impl Engine {
         if plan.options.dry_run {
             return Ok(dry(name, tables, context));
         }
+        let facts =
+            self.manifest(&plan.backup).await?.and_then(|manifest| manifest.mysql).filter(MysqlFacts::is_plausible);
         match tables {
             None => {
                 session.create(name, facts.as_ref()).await?;

@@ -58,7 +58,6 @@ impl Engine {
         context: &Context,
     ) -> Result<RestoreReport> {
         let session = Session { engine: self, connection, plan, login, context };
-        let facts = self.manifest(&plan.backup).await?.and_then(|manifest| manifest.postgres).map(|facts| *facts);
         let there = ask_database(connection, name, login, &self.settings.remote, context).await?;
         let objects = match there {
             Some(_) => session.count_objects(name).await?,
@@ -68,6 +67,7 @@ impl Engine {
             return Err(super::not_empty(name));
         }
         self.read_first(&plan.backup, context).await?;
+        let facts = self.manifest(&plan.backup).await?.and_then(|manifest| manifest.postgres).map(|facts| *facts);
         if !plan.options.no_owner {
             let dump = self.read_as(&plan.backup, context, describe_dump).await?;
             let told = facts.iter().flat_map(|facts| facts.roles.iter().chain([&facts.owner]));
