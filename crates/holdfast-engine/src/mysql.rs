@@ -3,6 +3,7 @@
 
 use std::io;
 
+use holdfast_core::random;
 use serde::{Deserialize, Serialize};
 
 use crate::archive::MysqlFacts;
@@ -12,6 +13,8 @@ use crate::archive::MysqlFacts;
 pub(crate) const ACCOUNTS: &str = "mysql";
 /// The longest name of a database, a table or a view.
 pub(crate) const NAME_CHARS: usize = 64;
+/// Names of roles may be longer.
+const LONGEST_NAME: usize = 128;
 
 /// What a server has beside the contents of its databases.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +23,8 @@ pub(crate) struct ServerFacts {
     pub databases: Vec<DatabaseFacts>,
     /// Views may read from any database, so they are made after all of them.
     pub views: Vec<View>,
+    /// Routines may run as a role, which must be there when they are made.
+    pub roles: Vec<String>,
     /// Whether users and privileges follow the databases.
     pub has_accounts: bool,
 }
@@ -36,8 +41,9 @@ pub(crate) struct DatabaseFacts {
 pub(crate) struct View {
     pub database: String,
     pub name: String,
-    /// As `SHOW CREATE VIEW` gives it.
+    /// As `SHOW CREATE VIEW` gives it in the view's character set, in hexadecimal digits: it may hold any bytes.
     pub statement: String,
+    pub character_set: String,
     pub collation: String,
 }
 
@@ -45,12 +51,14 @@ impl ServerFacts {
     /// Reads a document that came with a backup and refuses what no server has.
     pub(crate) fn parse(document: &[u8]) -> io::Result<Self> {
         let facts: Self = serde_json::from_slice(document)?;
-        let names = facts.databases.iter().map(|database| &database.name);
+        let names = facts.databases.iter().map(|database| &database.name).chain(&facts.roles);
         let names = names.chain(facts.views.iter().flat_map(|view| [&view.database, &view.name]));
-        let is_name = |name: &&String| !name.is_empty() && name.chars().count() <= NAME_CHARS && !name.contains('\0');
+        let is_name = |name: &&String| !name.is_empty() && name.chars().count() <= LONGEST_NAME && !name.contains('\0');
+        let is_view =
+            |view: &View| is_word(&view.character_set) && is_word(&view.collation) && view.definition().is_some();
         let is_whole = names.into_iter().all(|name| is_name(&name))
             && facts.databases.iter().all(|database| database.set_up.is_plausible() && database.name != ACCOUNTS)
-            && facts.views.iter().all(|view| is_word(&view.collation) && view.statement.starts_with(CREATE));
+            && facts.views.iter().all(is_view);
         if is_whole { Ok(facts) } else { Err(io::Error::other("the document of the server holds what no server has")) }
     }
 
@@ -61,19 +69,84 @@ impl ServerFacts {
     }
 }
 
-/// How every server begins the statement of a view.
-const CREATE: &str = "CREATE ";
+/// The parts of a statement that makes a view.
+pub(crate) struct Definition {
+    algorithm: Vec<u8>,
+    /// A user or a role, quoted.
+    pub definer: Vec<u8>,
+    security: Vec<u8>,
+    /// The name and everything behind it.
+    rest: Vec<u8>,
+}
 
 impl View {
-    /// A statement that makes the view whether or not there is one.
-    pub(crate) fn sql(&self) -> String {
-        let rest = self.statement.strip_prefix(CREATE).unwrap_or(&self.statement);
-        // The client ends a statement at a semicolon; a view has none outside of text.
-        let collation = match self.collation.starts_with("utf8mb4") {
-            true => format!("SET collation_connection = {};\n", self.collation),
-            false => String::new(),
-        };
-        format!("USE {};\n{collation}CREATE OR REPLACE {rest};\n", quoted(&self.database))
+    /// What the statement says; `None` when it is none that makes a view.
+    pub(crate) fn definition(&self) -> Option<Definition> {
+        fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+            let end = text.iter().position(|byte| !byte.is_ascii_uppercase())?;
+            (end > 0).then(|| text.split_at(end))
+        }
+        let statement = random::from_hex(&self.statement)?;
+        let (algorithm, rest) = word(statement.strip_prefix(b"CREATE ALGORITHM=")?)?;
+        let rest = rest.strip_prefix(b" DEFINER=")?;
+        let (definer, rest) = rest.split_at(account_length(rest)?);
+        let (security, rest) = word(rest.strip_prefix(b" SQL SECURITY ")?)?;
+        let rest = rest.strip_prefix(b" VIEW ")?;
+        let owned = |part: &[u8]| part.to_vec();
+        Some(Definition {
+            algorithm: owned(algorithm),
+            definer: owned(definer),
+            security: owned(security),
+            rest: owned(rest),
+        })
+    }
+
+    /// Statements that make the view whether or not there is one. It is prepared from a value, so that it is one
+    /// statement whatever is in it, and read in the character set that it was written in.
+    pub(crate) fn sql(&self, with_definer: bool) -> String {
+        let Some(definition) = self.definition() else { return String::new() };
+        let Definition { algorithm, definer, security, rest } = &definition;
+        let definer = if with_definer { [b"DEFINER=", &definer[..], b" "].concat() } else { Vec::new() };
+        let parts = [
+            b"CREATE OR REPLACE ALGORITHM=",
+            &algorithm[..],
+            b" ",
+            &definer,
+            b"SQL SECURITY ",
+            security,
+            b" VIEW ",
+            rest,
+        ];
+        let (statement, character_set) = (random::hex(&parts.concat()), &self.character_set);
+        format!(
+            "SET NAMES utf8mb4;\nSET SESSION sql_mode = '';\nUSE {};\n\
+             SET @holdfast_view = X'{statement}';\n\
+             SET SESSION character_set_client = {character_set}, collation_connection = {};\n\
+             PREPARE holdfast_view FROM @holdfast_view;\nEXECUTE holdfast_view;\nDEALLOCATE PREPARE holdfast_view;\n",
+            quoted(&self.database),
+            self.collation
+        )
+    }
+}
+
+/// How long the name of a user or a role is at the beginning of this, with its quotes.
+pub(crate) fn account_length(text: &[u8]) -> Option<usize> {
+    let user = 1 + closing_quote(text.strip_prefix(b"`")?)?;
+    match text[user..].strip_prefix(b"@`") {
+        Some(host) => Some(user + 2 + closing_quote(host)?),
+        None => Some(user),
+    }
+}
+
+/// Just behind the quote that ends a name; one within it is doubled.
+pub(crate) fn closing_quote(text: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        at += text[at..].iter().position(|byte| *byte == b'`')? + 1;
+        if text.get(at) != Some(&b'`') {
+            return Some(at);
+        }
+        at += 1;
     }
 }
 
@@ -94,20 +167,18 @@ pub(crate) fn quoted(name: &str) -> String {
 }
 
 /// A value as the client prints it in batch mode: line breaks, tabs, zeros and backslashes are escaped.
-pub(crate) fn unescaped(value: &str) -> String {
-    let mut text = String::with_capacity(value.len());
-    let mut chars = value.chars();
-    while let Some(c) = chars.next() {
-        match (c, c == '\\') {
-            (_, true) => match chars.next() {
-                Some('n') => text.push('\n'),
-                Some('t') => text.push('\t'),
-                Some('0') => text.push('\0'),
-                Some(other) => text.push(other),
-                None => text.push('\\'),
-            },
-            (c, false) => text.push(c),
-        }
+pub(crate) fn unescaped(value: &[u8]) -> Vec<u8> {
+    let mut bytes = value.iter();
+    let mut text = Vec::with_capacity(value.len());
+    while let Some(byte) = bytes.next() {
+        let escaped = if *byte == b'\\' { bytes.next() } else { None };
+        text.push(match escaped {
+            Some(b'n') => b'\n',
+            Some(b't') => b'\t',
+            Some(b'0') => 0,
+            Some(other) => *other,
+            None => *byte,
+        });
     }
     text
 }
@@ -116,35 +187,56 @@ pub(crate) fn unescaped(value: &str) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_document_is_what_a_server_has_or_is_refused() {
-        let document = |name: &str, collation: &str, statement: &str| {
-            let set_up = MysqlFacts { character_set: "utf8mb4".into(), collation: collation.into() };
-            let view = View {
-                database: "a".into(),
-                name: "v".into(),
-                statement: statement.into(),
-                collation: "utf8mb4_bin".into(),
-            };
-            let databases = vec![DatabaseFacts { name: name.into(), set_up }];
-            serde_json::to_vec(&ServerFacts { databases, views: vec![view], has_accounts: true }).unwrap()
-        };
-        let whole = ServerFacts::parse(&document("shöp", "utf8mb4_bin", "CREATE VIEW `v` AS select 1")).unwrap();
-        assert_eq!(whole.dumps().collect::<Vec<_>>(), [(0, "shöp"), (1, "mysql")]);
-        let made = "USE `a`;\nSET collation_connection = utf8mb4_bin;\nCREATE OR REPLACE VIEW `v` AS select 1;\n";
-        assert_eq!(whole.views[0].sql(), made);
-        for (name, collation, statement) in [
-            ("", "utf8mb4_bin", "CREATE VIEW"),
-            ("mysql", "utf8mb4_bin", "CREATE VIEW"),
-            ("a", "utf8mb4_bin; DROP", "CREATE VIEW"),
-            ("a", "utf8mb4_bin", "DROP VIEW"),
-        ] {
-            assert!(ServerFacts::parse(&document(name, collation, statement)).is_err(), "{name} {collation}");
+    fn view(statement: &str) -> View {
+        View {
+            database: "a`b".into(),
+            name: "v".into(),
+            statement: random::hex(statement.as_bytes()),
+            character_set: "latin1".into(),
+            collation: "latin1_bin".into(),
         }
     }
 
     #[test]
+    fn a_document_is_what_a_server_has_or_is_refused() {
+        let document = |name: &str, collation: &str, statement: &str| {
+            let set_up = MysqlFacts { character_set: "utf8mb4".into(), collation: collation.into() };
+            let databases = vec![DatabaseFacts { name: name.into(), set_up }];
+            let facts =
+                ServerFacts { databases, views: vec![view(statement)], has_accounts: true, ..Default::default() };
+            serde_json::to_vec(&facts).unwrap()
+        };
+        const VIEW: &str = "CREATE ALGORITHM=UNDEFINED DEFINER=`a``b`@`%` SQL SECURITY DEFINER VIEW `v` AS select 1";
+        let whole = ServerFacts::parse(&document("shöp", "utf8mb4_bin", VIEW)).unwrap();
+        assert_eq!(whole.dumps().collect::<Vec<_>>(), [(0, "shöp"), (1, "mysql")]);
+        assert_eq!(whole.views[0].definition().unwrap().definer, b"`a``b`@`%`");
+        let role = VIEW.replace("@`%`", "");
+        assert_eq!(view(&role).definition().unwrap().definer, b"`a``b`");
+        for (name, collation, statement) in [
+            ("", "utf8mb4_bin", VIEW),
+            ("mysql", "utf8mb4_bin", VIEW),
+            ("a", "utf8mb4_bin; DROP", VIEW),
+            ("a", "utf8mb4_bin", "DROP VIEW"),
+            ("a", "utf8mb4_bin", "CREATE USER x"),
+            ("a", "utf8mb4_bin", "CREATE ALGORITHM=X DEFINER=`a`@`%`; DROP USER b SQL SECURITY DEFINER VIEW "),
+        ] {
+            assert!(ServerFacts::parse(&document(name, collation, statement)).is_err(), "{name} {statement}");
+        }
+    }
+
+    #[test]
+    fn a_view_is_one_statement_whatever_is_in_it() {
+        let evil =
+            view("CREATE ALGORITHM=MERGE DEFINER=`r` SQL SECURITY INVOKER VIEW `v` AS select 1;\nDROP DATABASE x");
+        let sql = evil.sql(false);
+        assert!(!sql.contains("DROP") && sql.contains("USE `a``b`;"), "{sql}");
+        let hex = sql.split("X'").nth(1).unwrap().split('\'').next().unwrap();
+        let made = String::from_utf8(random::from_hex(hex).unwrap()).unwrap();
+        assert!(made.starts_with("CREATE OR REPLACE ALGORITHM=MERGE SQL SECURITY INVOKER VIEW `v` AS"), "{made}");
+    }
+
+    #[test]
     fn values_of_the_client_are_read_as_they_were() {
-        assert_eq!(unescaped(r"a\nb\tc\\n\0'\'"), "a\nb\tc\\n\0''");
+        assert_eq!(unescaped(br"a\nb\tc\\n\0'\'"), b"a\nb\tc\\n\0''");
     }
 }

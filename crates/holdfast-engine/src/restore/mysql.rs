@@ -14,16 +14,16 @@ use crate::Engine;
 use crate::archive::MysqlFacts;
 use crate::context::Context;
 use crate::error::{EngineError, Result, classify};
-use crate::mysql::{NAME_CHARS, quoted};
+use crate::mysql::{NAME_CHARS, account_length, closing_quote, quoted};
 use crate::plan::{RestorePlan, RestoreReport};
 use crate::remote::RemoteSettings;
 use crate::source::database::{self, Login, MYSQL_CLIENT, mysql, mysql_text};
-use crate::ssh::Connection;
+use crate::ssh::{Connection, Exit};
 
 /// Binary mode leaves the client no commands of its own but `delimiter`, and without local files a dump reads none: what
 /// is in it can neither run a program nor take a file of the SSH user along.
-pub(super) const CLIENT: &str =
-    "--defaults-extra-file=/dev/fd/3 --binary-mode --local-infile=0 --default-character-set=utf8mb4";
+pub(super) const CLIENT: &str = "--defaults-extra-file=/dev/fd/3 --binary-mode --local-infile=0 --default-character-set=utf8mb4 \
+    --max-allowed-packet=1G --init-command='SET SESSION foreign_key_checks=0 /*M!100200 , check_constraint_checks=0 */'";
 
 /// One restore into a server: how to reach it, and as whom.
 pub(super) struct Session<'a> {
@@ -49,7 +49,7 @@ impl Engine {
             context.log.line("The tables in the dump would be replaced, users and privileges among them; tables and databases that are not in it would stay.");
             return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
         }
-        session.load(None).await.map_err(|error| {
+        session.load(None, false).await.map_err(|error| {
             let message = format!("{} What comes before it in the dump was restored already.", error.message);
             EngineError::new(error.code, message)
         })
@@ -77,13 +77,19 @@ impl Engine {
         match tables {
             None => {
                 session.create(name, facts.as_ref()).await?;
-                let loaded = session.load(Some(name)).await;
+                let loaded = session.load(Some(name), false).await;
                 if loaded.is_err() {
                     session.drop_own(name).await;
                 }
                 loaded
             }
-            Some(0) => session.load(Some(name)).await,
+            Some(0) => {
+                let loaded = session.load(Some(name), false).await;
+                if loaded.is_err() {
+                    session.empty_again(name).await;
+                }
+                loaded
+            }
             Some(_) => session.replace(name, facts.as_ref()).await,
         }
     }
@@ -93,7 +99,7 @@ fn dry(name: &str, tables: Option<u64>, context: &Context) -> RestoreReport {
     context.log.line(match tables {
         None => format!("The database {name} would be made."),
         Some(0) => format!("The database {name} is empty and would be filled."),
-        Some(tables) => format!("The database {name} with its {tables} tables would be replaced."),
+        Some(tables) => format!("The database {name} with its {tables} tables would be replaced as a whole."),
     });
     RestoreReport { is_dry: true, ..RestoreReport::default() }
 }
@@ -108,8 +114,31 @@ impl Session<'_> {
     pub(super) async fn drop_database(&self, name: &str) -> Result<()> {
         let own = &self.engine.settings.remote;
         let settings = RemoteSettings { answer: own.finish, ..own.clone() };
-        let sql = format!("SET SESSION lock_wait_timeout = 30; DROP DATABASE IF EXISTS {}", quoted(name));
+        // Keys of other databases may lead here; they hold again when the tables are back.
+        let sql = format!(
+            "SET SESSION lock_wait_timeout = 30, foreign_key_checks = 0; DROP DATABASE IF EXISTS {}",
+            quoted(name)
+        );
         self.query_within(&sql, &settings).await.map(drop)
+    }
+
+    /// Drops a database and makes it again, empty.
+    pub(super) async fn make_anew(&self, name: &str, facts: Option<&MysqlFacts>) -> Result<()> {
+        let Err(error) = self.drop_database(name).await else { return self.create(name, facts).await };
+        // The server does not remove a folder with files of somebody else in it, but everything that is its own.
+        if !matches!(self.count_tables(name).await, Ok(Some(0))) {
+            return Err(error);
+        }
+        self.context
+            .log
+            .warn(format!("The folder of the database {name} holds files that are not the server's; they stay."));
+        match facts {
+            Some(facts) => {
+                let set_up = format!("CHARACTER SET {} COLLATE {}", facts.character_set, facts.collation);
+                self.query(&format!("ALTER DATABASE {} {set_up}", quoted(name))).await.map(drop)
+            }
+            None => Ok(()),
+        }
     }
 
     async fn query_within(&self, sql: &str, settings: &RemoteSettings) -> Result<String> {
@@ -173,15 +202,14 @@ impl Session<'_> {
         let beside = name_beside(name);
         self.create(&beside, facts).await?;
         self.context.log.line(format!("Loading the dump into {beside} before {name} is touched."));
-        if let Err(error) = self.load(Some(&beside)).await {
+        if let Err(error) = self.load(Some(&beside), true).await {
             self.drop_own(&beside).await;
             let message = format!("{} The database {name} was not changed.", error.message);
             return Err(EngineError::new(error.code, message));
         }
         let replaced = async {
-            self.drop_database(name).await?;
-            self.create(name, facts).await?;
-            self.load(Some(name)).await
+            self.make_anew(name, facts).await?;
+            self.load(Some(name), false).await
         };
         match replaced.await {
             Ok(report) => {
@@ -195,7 +223,8 @@ impl Session<'_> {
         }
     }
 
-    async fn load(&self, name: Option<&str>) -> Result<RestoreReport> {
+    /// `is_copy` says that it only stands beside the real one for a while.
+    async fn load(&self, name: Option<&str>, is_copy: bool) -> Result<RestoreReport> {
         let Self { engine, connection, plan, login, context } = *self;
         let script = match name {
             Some(name) => mysql(MYSQL_CLIENT, &format!("{CLIENT} --database=\"$1\""), "3", &[name]),
@@ -211,6 +240,7 @@ impl Session<'_> {
         };
         let rewriting = Rewriting {
             without_definers: plan.options.no_owner,
+            without_events: is_copy,
             old_name: manifest.map(|manifest| manifest.source).filter(|old| name.is_some_and(|name| name != old)),
         };
         let fed = engine
@@ -219,16 +249,37 @@ impl Session<'_> {
                 copied.map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))
             })
             .await?;
-        if !fed.exit.success() {
-            return Err(database::explain("mysql", &fed.exit, &fed.lines, context));
-        }
-        for line in &fed.lines {
-            context.log.warn(line);
-        }
+        self.judge(&fed.exit, &fed.lines)?;
         if let Some(name) = name {
             self.warn_of_definers(name).await;
         }
         Ok(RestoreReport { plain_bytes: fed.plain_bytes, ..RestoreReport::default() })
+    }
+
+    /// How the client that loaded a dump ended. It repeats the statement that failed, which is nothing for a log.
+    pub(super) fn judge(&self, exit: &Exit, lines: &[String]) -> Result<()> {
+        let is_told =
+            |line: &&String| ["ERROR", "mysql:", "mariadb:", "Warning"].iter().any(|word| line.starts_with(word));
+        let lines: Vec<String> = lines.iter().filter(is_told).cloned().collect();
+        if exit.success() {
+            lines.iter().for_each(|line| self.context.log.warn(line));
+            return Ok(());
+        }
+        let mut error = database::explain("mysql", exit, &lines, self.context);
+        if lines.iter().any(|line| line.contains("gone away") || line.contains("max_allowed_packet")) {
+            error.message.push_str(" A row may be larger than the max_allowed_packet of this server: raise it.");
+        }
+        Err(error)
+    }
+
+    /// Takes away what a failed restore left in a database that was empty.
+    pub(super) async fn empty_again(&self, name: &str) {
+        let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
+        let session = Session { context: &context, ..*self };
+        let emptying = session.make_anew(name, None);
+        if !matches!(tokio::time::timeout(CLEANING_UP, emptying).await, Ok(Ok(()))) {
+            context.log.warn(format!("The database {name} was empty before and holds a part of the backup now."));
+        }
     }
 
     /// Views and routines that run as somebody who is not here fail when they are used, not when they are made.
@@ -267,16 +318,20 @@ pub(super) fn name_beside(name: &str) -> String {
 pub(super) struct Rewriting {
     /// Leave out every `DEFINER`, so that what is made belongs to whoever loads it.
     pub without_definers: bool,
+    /// Make events so that they do not run.
+    pub without_events: bool,
     /// The database that was dumped, when it is loaded under another name: views whose definer is gone name it.
     pub old_name: Option<String>,
 }
 
 /// How the tools begin the line with a view's definition.
 const VIEW: &[u8] = b"/*!50001 VIEW ";
+/// How they begin the line that makes an event, after lines that set what it needs.
+const EVENT: &[u8] = b"/*!50106 CREATE*/ ";
 
 impl Rewriting {
     fn is_needed(&self) -> bool {
-        self.without_definers || self.old_name.is_some()
+        self.without_definers || self.without_events || self.old_name.is_some()
     }
 
     /// The tools write definers and views at the beginning of a line, and line breaks in values as `\n`, so no value is
@@ -316,10 +371,13 @@ impl Rewriting {
     }
 
     fn line(&self, line: &[u8], within: Within) -> Vec<u8> {
+        let is_event = within == Within::RoutineBody && line.starts_with(EVENT);
         let line = match (self.without_definers, within) {
             (true, Within::Statements | Within::RoutineBegin) => without_definer(line),
+            (true, Within::RoutineBody) if is_event => without_definer(line),
             _ => line.to_vec(),
         };
+        let line = if is_event && self.without_events { disabled(&line) } else { line };
         match &self.old_name {
             Some(name) if line.starts_with(VIEW) && within == Within::Statements => without_database(&line, name),
             _ => line,
@@ -397,31 +455,24 @@ fn chained_names(mut text: &[u8]) -> Vec<usize> {
     if names.is_empty() { vec![text.len()] } else { names }
 }
 
-/// The beginning of a line without its first `DEFINER=`user`@`host``.
-pub(super) fn without_definer(line: &[u8]) -> Vec<u8> {
-    const WORD: &[u8] = b"DEFINER=`";
+/// The beginning of a line without its first `DEFINER=`user`@`host``; a role has no host.
+fn without_definer(line: &[u8]) -> Vec<u8> {
+    const WORD: &[u8] = b"DEFINER=";
     let begins_so = [b"CREATE ".as_slice(), b"/*!5", b"/*!1", b"/*M!"].iter().any(|start| line.starts_with(start));
-    let place = line.windows(WORD.len()).position(|window| window == WORD).filter(|_| begins_so);
-    let end = place.and_then(|at| {
-        let user = at + WORD.len() + closing_quote(&line[at + WORD.len()..])?;
-        let host = line[user..].strip_prefix(b"@`")?;
-        Some((at, user + 2 + closing_quote(host)?))
-    });
+    let place = line.windows(WORD.len() + 1).position(|window| window == b"DEFINER=`").filter(|_| begins_so);
+    let end = place.and_then(|at| Some((at, at + WORD.len() + account_length(&line[at + WORD.len()..])?)));
     match end {
         Some((at, end)) => [&line[..at], &line[end..]].concat(),
         None => line.to_vec(),
     }
 }
 
-/// Just behind the quote that ends a name; one within it is doubled.
-fn closing_quote(text: &[u8]) -> Option<usize> {
-    let mut at = 0;
-    loop {
-        at += text[at..].iter().position(|byte| *byte == b'`')? + 1;
-        if text.get(at) != Some(&b'`') {
-            return Some(at);
-        }
-        at += 1;
+/// An event that does not run.
+fn disabled(line: &[u8]) -> Vec<u8> {
+    const WORDS: &[u8] = b" PRESERVE ENABLE ";
+    match line.windows(WORDS.len()).position(|window| window == WORDS) {
+        Some(at) => [&line[..at], b" PRESERVE DISABLE ", &line[at + WORDS.len()..]].concat(),
+        None => line.to_vec(),
     }
 }
 
@@ -438,7 +489,7 @@ mod tests {
             /*!50003 CREATE*/ /*!50017 */ /*!50003 TRIGGER t */;;\n\
             INSERT INTO t VALUES ('CREATE DEFINER=`a`@`b` PROCEDURE');\nCREATE TABLE `DEFINER` (a INT);\n";
         let mut out = Vec::new();
-        let rewriting = Rewriting { without_definers: true, old_name: None };
+        let rewriting = Rewriting { without_definers: true, ..Rewriting::default() };
         rewriting.copy(&mut dump.as_bytes(), &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), expected);
         let long = format!("INSERT INTO t VALUES ('{}');\nCREATE DEFINER=`a`@`b` VIEW v\n", "x".repeat(700_000));
@@ -446,6 +497,26 @@ mod tests {
         rewriting.copy(&mut long.as_bytes(), &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), long.replace("DEFINER=`a`@`b`", ""));
     }
+
+    #[test]
+    fn events_of_a_copy_do_not_run() {
+        let head = "DELIMITER ;;\n/*!50003 SET time_zone = 'SYSTEM' */ ;;\n";
+        let event = |word: &str| {
+            format!(
+                "{head}/*!50106 CREATE*/ /*!50117 DEFINER=`r`@`l`*/ /*!50106 EVENT `e` ON SCHEDULE EVERY 1 DAY ON \
+                 COMPLETION NOT PRESERVE {word} COMMENT ' PRESERVE ENABLE ' DO delete from t */ ;;\nDELIMITER ;\n"
+            )
+        };
+        let rewritten = |rewriting: Rewriting| {
+            let mut out = Vec::new();
+            rewriting.copy(&mut event("ENABLE").as_bytes(), &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(rewritten(Rewriting { without_events: true, ..Rewriting::default() }), event("DISABLE"));
+        let without = rewritten(Rewriting { without_definers: true, ..Rewriting::default() });
+        assert_eq!(without, event("ENABLE").replace("DEFINER=`r`@`l`", ""));
+    }
+
     #[test]
     fn views_forget_the_database_that_they_were_dumped_from() {
         let name = "x".repeat(3000);
@@ -457,7 +528,7 @@ mod tests {
         };
         let (dump, expected) = (view("`shop`."), view(""));
         let mut out = Vec::new();
-        let rewriting = Rewriting { without_definers: false, old_name: Some("shop".to_owned()) };
+        let rewriting = Rewriting { old_name: Some("shop".to_owned()), ..Rewriting::default() };
         rewriting.copy(&mut dump.as_bytes(), &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }

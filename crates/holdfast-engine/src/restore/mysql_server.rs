@@ -4,18 +4,19 @@
 use std::collections::BTreeSet;
 use std::io;
 
+use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 
 use super::dumps::{Dump, Reading};
-use super::mysql::{CLIENT, Rewriting, Session, name_beside, without_definer};
+use super::mysql::{CLIENT, Rewriting, Session, name_beside};
 use crate::Engine;
 use crate::archive::server::{VIEWS, describe_mysql};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View};
+use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, quoted};
 use crate::plan::{RestorePlan, RestoreReport};
 use crate::remote;
-use crate::source::database::{self, Login, MYSQL_CLIENT, mysql, unhex};
+use crate::source::database::{Login, MYSQL_CLIENT, mysql, unhex};
 use crate::ssh::Connection;
 
 /// A database of the archive and what is there under its name.
@@ -59,27 +60,39 @@ impl Engine {
         if plan.options.dry_run {
             return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
         }
-        let mut made = Vec::new();
-        let report = match session.load_first(&facts, &places, &mut made).await {
+        if !plan.options.no_owner {
+            session.make_roles(&facts.roles).await?;
+        }
+        let mut begun = Vec::new();
+        let report = match session.prove(&facts, &places, &mut begun).await {
             Ok(report) => report,
             Err(error) => {
-                for name in made {
-                    session.drop_own(&name).await;
-                }
+                session.undo(&places, &begun).await;
                 let message = format!("{} No database that was there was changed.", error.message);
                 return Err(EngineError::new(error.code, message));
             }
         };
-        session.replace_all(&facts, &replaced).await?;
-        session.make_views(&facts.views).await?;
-        for place in &places {
-            session.warn_of_definers(&place.facts.name).await;
-        }
+        let replaced = session.replace_all(&facts, &replaced).await;
+        // Whatever was replaced gets its views back, also when something else failed.
+        let unfinished = replaced.as_ref().err().and_then(|stopped| stopped.at.clone());
+        let views: Vec<&View> = facts.views.iter().filter(|view| Some(&view.database) != unfinished.as_ref()).collect();
+        let views = session.make_views(views).await;
+        replaced.map_err(|stopped| stopped.error)?;
+        views?;
         if facts.has_accounts && !plan.options.no_owner {
             session.load_accounts(&facts).await?;
         }
+        for place in &places {
+            session.warn_of_definers(&place.facts.name).await;
+        }
         Ok(report)
     }
+}
+
+/// A replacement that stopped, and in which database.
+struct Stopped {
+    error: EngineError,
+    at: Option<String>,
 }
 
 fn dumps_of(facts: &ServerFacts, is_wanted: impl Fn(usize) -> bool) -> Vec<Dump> {
@@ -93,7 +106,7 @@ impl Session<'_> {
             let fate = match place.held {
                 None => "made",
                 Some(0) => "filled",
-                Some(_) => "replaced",
+                Some(_) => "replaced as a whole",
             };
             self.context.log.line(format!("The database {} {verb} {fate}.", place.facts.name));
         }
@@ -104,9 +117,18 @@ impl Session<'_> {
         });
     }
 
-    /// Begins to read the wanted dumps.
-    async fn read(&self, facts: &ServerFacts, is_wanted: impl Fn(usize) -> bool) -> Result<Reading> {
-        let rewriting = Rewriting { without_definers: self.plan.options.no_owner, old_name: None };
+    /// Roles that routines may run as, before the routines. What they may do comes with the privileges.
+    async fn make_roles(&self, roles: &[String]) -> Result<()> {
+        for role in roles {
+            self.query(&format!("CREATE ROLE IF NOT EXISTS {}", quoted(role))).await?;
+        }
+        Ok(())
+    }
+
+    /// Begins to read the wanted dumps. Events of copies do not run.
+    async fn read(&self, facts: &ServerFacts, are_copies: bool, is_wanted: impl Fn(usize) -> bool) -> Result<Reading> {
+        let without_definers = self.plan.options.no_owner;
+        let rewriting = Rewriting { without_definers, without_events: are_copies, old_name: None };
         let transform = move |dump: &mut dyn io::Read, out: &mut dyn io::Write| rewriting.copy(dump, out);
         let dumps = dumps_of(facts, is_wanted);
         self.engine.read_dumps(self.plan, self.context, VIEWS, dumps, transform).await
@@ -117,35 +139,69 @@ impl Session<'_> {
         let script = mysql(MYSQL_CLIENT, &format!("{CLIENT} --database=\"$1\""), "3", &[name]);
         let login = self.login.lines(DatabaseEngine::Mysql);
         let fed = self.engine.feed_dump(self.connection, &script, login, reading, self.context).await?;
-        if !fed.exit.success() {
-            return Err(database::explain("mysql", &fed.exit, &fed.lines, self.context));
-        }
-        fed.lines.iter().for_each(|line| self.context.log.warn(line));
-        Ok(())
+        self.judge(&fed.exit, &fed.lines)
     }
 
-    /// Loads every database where nothing is: under its name, or beside the one that has it.
-    async fn load_first(
-        &self,
-        facts: &ServerFacts,
-        places: &[Place<'_>],
-        made: &mut Vec<String>,
-    ) -> Result<RestoreReport> {
-        let mut reading = self.read(facts, |index| index < places.len()).await?;
-        while let Some(index) = reading.next().await {
-            let place = &places[index];
-            self.context.log.line(format!("Loading {} into {}.", place.facts.name, place.first));
-            if place.held != Some(0) {
-                self.create(&place.first, Some(&place.facts.set_up)).await?;
-                made.push(place.first.clone());
+    /// Loads every database where nothing is: under its name, or beside the one that has it. Then all of it is known to
+    /// load.
+    async fn prove(&self, facts: &ServerFacts, places: &[Place<'_>], begun: &mut Vec<usize>) -> Result<RestoreReport> {
+        let mut report = RestoreReport::default();
+        for are_copies in [true, false] {
+            let is_wanted = |index: usize| places.get(index).is_some_and(|place| place.is_replaced() == are_copies);
+            if !(0..places.len()).any(is_wanted) {
+                continue;
             }
-            self.load_into(&place.first, &mut reading).await?;
+            let mut reading = self.read(facts, are_copies, is_wanted).await?;
+            while let Some(index) = reading.next().await {
+                let place = &places[index];
+                self.context.log.line(format!("Loading {} into {}.", place.facts.name, place.first));
+                if place.held != Some(0) {
+                    self.create(&place.first, Some(&place.facts.set_up)).await?;
+                }
+                begun.push(index);
+                self.load_into(&place.first, &mut reading).await?;
+            }
+            report.plain_bytes = reading.finish().await?;
         }
-        Ok(RestoreReport { plain_bytes: reading.finish().await?, ..RestoreReport::default() })
+        self.check_definers(facts, places).await?;
+        Ok(report)
+    }
+
+    /// Takes away what was loaded.
+    async fn undo(&self, places: &[Place<'_>], begun: &[usize]) {
+        for place in begun.iter().map(|index| &places[*index]) {
+            match place.held {
+                Some(0) => self.empty_again(&place.first).await,
+                _ => self.drop_own(&place.first).await,
+            }
+        }
+    }
+
+    /// Views that run as somebody else need a right that loading tables does not.
+    async fn check_definers(&self, facts: &ServerFacts, places: &[Place<'_>]) -> Result<()> {
+        let own = self.query("SELECT CURRENT_USER()").await?;
+        let own = own.rsplit_once('@').map(|(user, host)| format!("{}@{}", quoted(user), quoted(host)));
+        let is_other = |view: &View| {
+            view.definition().is_some_and(|found| Some(found.definer.as_slice()) != own.as_deref().map(str::as_bytes))
+        };
+        let (Some(place), false) = (places.first(), self.plan.options.no_owner) else { return Ok(()) };
+        if !facts.views.iter().any(is_other) {
+            return Ok(());
+        }
+        let probe = format!("{}.`holdfast_probe`", quoted(&place.first));
+        let sql = format!("CREATE DEFINER=`holdfast`@`nowhere` VIEW {probe} AS SELECT 1; DROP VIEW {probe}");
+        self.query(&sql).await.map(drop).map_err(|error| {
+            let message = format!(
+                "This database user may not make views that run as somebody else: {} Restore without owners, or as a user \
+                 with the privilege SET USER (SUPER, SET_USER_ID).",
+                error.message
+            );
+            EngineError::new(error.code, message)
+        })
     }
 
     /// Everything is known to load by now. A database of MySQL cannot take another name, so each is loaded again.
-    async fn replace_all(&self, facts: &ServerFacts, replaced: &[&Place<'_>]) -> Result<()> {
+    async fn replace_all(&self, facts: &ServerFacts, replaced: &[&Place<'_>]) -> std::result::Result<(), Stopped> {
         if replaced.is_empty() {
             return Ok(());
         }
@@ -157,60 +213,74 @@ impl Session<'_> {
         }
         loaded.map_err(|error| {
             let stopped = replaced.iter().find(|place| Some(place.index) == stopped_at);
-            let whole = stopped.map(|place| format!(" The whole restored {} is in {}.", place.facts.name, place.first));
-            let untouched = replaced.iter().filter(|place| !begun.contains(&place.index));
-            let untouched: Vec<&str> = untouched.map(|place| place.facts.name.as_str()).collect();
-            let untouched = match untouched[..] {
-                [] => String::new(),
-                _ => format!(" Not changed: {}.", untouched.join(", ")),
+            let names = |is_wanted: &dyn Fn(usize) -> bool| -> String {
+                let chosen = replaced.iter().filter(|place| is_wanted(place.index));
+                let names: Vec<&str> = chosen.map(|place| place.facts.name.as_str()).collect();
+                if names.is_empty() { "none".to_owned() } else { names.join(", ") }
             };
-            EngineError::new(error.code, format!("{}{}{untouched}", error.message, whole.unwrap_or_default()))
+            let done = names(&|index| begun.contains(&index) && Some(index) != stopped_at);
+            let untouched = names(&|index| !begun.contains(&index));
+            let whole = stopped.map(|place| {
+                let (name, first) = (&place.facts.name, &place.first);
+                format!(" All tables and routines of {name} are in {first}, its views are in views.sql of the backup.")
+            });
+            let whole = whole.unwrap_or_default();
+            let message = format!("{}{whole} Replaced: {done}. Not changed: {untouched}.", error.message);
+            let at = stopped.map(|place| place.facts.name.clone());
+            Stopped { error: EngineError::new(error.code, message), at }
         })
     }
 
     async fn load_again(&self, facts: &ServerFacts, replaced: &[&Place<'_>], begun: &mut Vec<usize>) -> Result<()> {
-        let mut reading = self.read(facts, |index| replaced.iter().any(|place| place.index == index)).await?;
+        let mut reading = self.read(facts, false, |index| replaced.iter().any(|place| place.index == index)).await?;
         while let Some(index) = reading.next().await {
             let database = &facts.databases[index];
             self.context.log.line(format!("Replacing {}.", database.name));
             begun.push(index);
-            self.drop_database(&database.name).await?;
-            self.create(&database.name, Some(&database.set_up)).await?;
+            self.make_anew(&database.name, Some(&database.set_up)).await?;
             self.load_into(&database.name, &mut reading).await?;
         }
         reading.finish().await.map(drop)
     }
 
-    /// Makes all views. One may read from another, so those that cannot be made yet are tried again as long as any can.
-    async fn make_views(&self, views: &[View]) -> Result<()> {
-        let mut missing: Vec<&View> = views.iter().collect();
+    /// Makes views. One may read from another, so those that cannot be made yet are tried again as long as any can.
+    async fn make_views(&self, mut missing: Vec<&View>) -> Result<()> {
         while !missing.is_empty() {
-            let sql: String = missing.iter().map(|view| self.view_sql(view)).collect();
+            let sql: String = missing.iter().map(|view| view.sql(!self.plan.options.no_owner)).collect();
             let answer = self.run(&sql).await?;
             let there = self.view_names().await?;
             let before = missing.len();
             missing.retain(|view| !there.contains(&(view.database.clone(), view.name.clone())));
             if missing.len() == before {
-                answer.stderr.iter().for_each(|line| self.context.log.line(line));
-                let names: Vec<String> =
-                    missing.iter().map(|view| format!("{}.{}", view.database, view.name)).take(20).collect();
-                self.context.log.warn(format!(
-                    "{} views could not be made, since something that they need is not there: {}",
-                    missing.len(),
-                    names.join(", ")
-                ));
-                return Ok(());
+                return self.judge_views(&missing, &answer.stderr);
             }
         }
         Ok(())
     }
 
-    fn view_sql(&self, view: &View) -> String {
-        let statement = match self.plan.options.no_owner {
-            true => String::from_utf8_lossy(&without_definer(view.statement.as_bytes())).into_owned(),
-            false => view.statement.clone(),
-        };
-        View { statement, ..view.clone() }.sql()
+    /// A view of something that is gone was of no use before either; whatever else keeps one away is an error.
+    fn judge_views(&self, missing: &[&View], lines: &[String]) -> Result<()> {
+        /// No such table, column, routine, view that works.
+        const GONE: [&str; 4] = ["ERROR 1146 ", "ERROR 1054 ", "ERROR 1305 ", "ERROR 1356 "];
+        /// What follows from a statement that could not be prepared.
+        const FOLLOWING: &str = "ERROR 1243 ";
+        let errors: Vec<&String> =
+            lines.iter().filter(|line| line.starts_with("ERROR") && !line.starts_with(FOLLOWING)).collect();
+        errors.iter().for_each(|line| self.context.log.line(line));
+        let names: Vec<String> =
+            missing.iter().map(|view| format!("{}.{}", view.database, view.name)).take(20).collect();
+        let said = format!("{} views could not be made: {}.", missing.len(), names.join(", "));
+        let is_gone = |line: &&String| GONE.iter().any(|code| line.starts_with(code));
+        match errors.iter().find(|line| !is_gone(line)) {
+            None => {
+                self.context.log.warn(format!("{said} Something that they read from is not there."));
+                Ok(())
+            }
+            Some(line) => {
+                let message = format!("{said} {line} All tables and routines were restored.");
+                Err(EngineError::new(FailureCode::RemoteFailed, message))
+            }
+        }
     }
 
     /// Statements on standard input; one that fails does not stop those after it.
@@ -233,7 +303,7 @@ impl Session<'_> {
     async fn load_accounts(&self, facts: &ServerFacts) -> Result<()> {
         self.context.log.line("Restoring users and privileges.");
         let loaded = async {
-            let mut reading = self.read(facts, |index| index == facts.databases.len()).await?;
+            let mut reading = self.read(facts, false, |index| index == facts.databases.len()).await?;
             while reading.next().await.is_some() {
                 self.load_into(ACCOUNTS, &mut reading).await?;
             }

@@ -286,8 +286,9 @@ pub(crate) async fn pump(
 
 /// What all dumps of MySQL have in common, and options that only some of the tools know: the history of versioned tables,
 /// and no word about which transactions a server has seen, which would keep the dump out of the server it came from.
+/// No locks when it is loaded: a default that asks a sequence could not.
 const MYSQL_DUMP_OPTIONS: &str = "--defaults-extra-file=/dev/stdin $g $c --single-transaction --quick --hex-blob \
-    --no-tablespaces --default-character-set=utf8mb4";
+    --no-tablespaces --skip-add-locks --max-allowed-packet=1G --default-character-set=utf8mb4";
 const MYSQL_DUMP_KNOWN: &str = "o=$(\"$t\" --help 2>/dev/null)\n\
     case $o in *--dump-history*) h=--dump-history ;; *) h= ;; esac\n\
     case $o in *--set-gtid-purged*) g=--set-gtid-purged=OFF ;; *) g= ;; esac\n\
@@ -369,6 +370,60 @@ async fn known_excluded(
     Ok(tables.into_iter().filter(|table| source.excluded_tables.iter().any(|text| table.is(text))).collect())
 }
 
+/// The tables of an answer with two hexadecimal words on each line; none when it failed.
+fn named_tables(answer: &Answer) -> Vec<String> {
+    let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+    let lines = text.lines().filter(|_| answer.exit.success()).filter_map(|line| line.split_once(' '));
+    lines.filter_map(|(schema, name)| Some(format!("{}.{}", unhex(schema)?, unhex(name)?))).collect()
+}
+
+/// The tool leaves out triggers and routines that its user may not see, without a word.
+async fn warn_of_privileges(
+    connection: &Connection,
+    source: &DatabaseSource,
+    settings: &RemoteSettings,
+    context: &Context,
+) -> Result<()> {
+    const SELF: &str = "CONCAT('\\'', REPLACE(CURRENT_USER(), '@', '\\'@\\''), '\\'')";
+    let sql = format!(
+        "SELECT CONCAT('* ', privilege_type) FROM information_schema.user_privileges WHERE grantee = {SELF} UNION ALL \
+         SELECT CONCAT(HEX(s.schema_name), ' ', p.privilege_type) FROM information_schema.schemata s JOIN \
+         information_schema.schema_privileges p ON s.schema_name LIKE p.table_schema WHERE p.grantee = {SELF} AND \
+         p.table_schema <> 'mysql'"
+    );
+    let answer = query(connection, DatabaseEngine::Mysql, "", &sql, &source.login, settings, context).await?;
+    let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+    let granted: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once(' ')).collect();
+    let everywhere = |wanted: &[&str]| granted.iter().any(|(place, word)| *place == "*" && wanted.contains(word));
+    // Rights that come by a role are not listed there.
+    let is_told = granted.iter().any(|(_, word)| *word != "USAGE");
+    if !answer.exit.success() || !is_told {
+        return Ok(());
+    }
+    let mut places: Vec<&str> = granted.iter().map(|(place, _)| *place).filter(|place| *place != "*").collect();
+    places.sort_unstable();
+    places.dedup();
+    let lacks = |wanted: &[&str]| -> Vec<String> {
+        let has = |place: &&str| granted.iter().any(|(at, word)| at == place && wanted.contains(word));
+        let lacking = places.iter().filter(|place| !has(place)).filter_map(|place| unhex(place));
+        lacking.filter(|name| source.name.as_ref().is_none_or(|wanted| wanted == name)).collect()
+    };
+    const ROUTINES: &[&str] = &["EXECUTE", "ALTER ROUTINE", "CREATE ROUTINE", "SHOW_ROUTINE"];
+    for (what, global, local) in
+        [("triggers", &["TRIGGER"][..], &["TRIGGER"][..]), ("routines", &["SELECT", "SHOW_ROUTINE"][..], ROUTINES)]
+    {
+        let names = lacks(local);
+        if !everywhere(global) && !everywhere(local) && (!names.is_empty() || places.is_empty()) {
+            let where_to = if names.is_empty() { String::new() } else { format!(" of {}", names.join(", ")) };
+            context.log.warn(format!(
+                "The database user may not see {what}{where_to}; if there are any, they are not in this backup. Grant it {}.",
+                local.join(" or ")
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// How a MySQL or MariaDB database is set up, for whoever makes it again; and a word about tables that change while
 /// they are dumped.
 pub(crate) async fn mysql_facts(
@@ -387,19 +442,25 @@ pub(crate) async fn mysql_facts(
          table_type = 'BASE TABLE' AND engine NOT IN ('InnoDB', 'RocksDB', 'TokuDB', 'ndbcluster') LIMIT 20"
     );
     let answer = query(connection, ENGINE, "", &unsafe_tables, &source.login, settings, context).await?;
-    if answer.exit.success() {
-        let text = String::from_utf8_lossy(&answer.stdout).into_owned();
-        let names: Vec<String> = text
-            .lines()
-            .filter_map(|line| line.split_once(' '))
-            .filter_map(|(schema, name)| Some(format!("{}.{}", unhex(schema)?, unhex(name)?)))
-            .collect();
+    {
+        let names = named_tables(&answer);
         if !names.is_empty() {
             context.log.warn(format!(
                 "These tables have no transactions; if they changed during the backup, it may hold them half changed: {}",
                 names.join(", ")
             ));
         }
+    }
+    warn_of_privileges(connection, source, settings, context).await?;
+    let floats = format!(
+        "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name)) FROM information_schema.columns WHERE {own} AND data_type \
+         = 'float' GROUP BY table_schema, table_name LIMIT 20"
+    );
+    let floats = named_tables(&query(connection, ENGINE, "", &floats, &source.login, settings, context).await?);
+    if !floats.is_empty() {
+        context
+            .log
+            .line(format!("The tool dumps columns of type FLOAT with six digits, no more: {}", floats.join(", ")));
     }
     let Some(name) = &source.name else { return Ok(None) };
     let sql = format!(

@@ -1,6 +1,7 @@
 //! Whole MySQL and MariaDB servers: one dump after the other, views as statements, and users and privileges as rows.
 
 use bytes::Bytes;
+use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 
@@ -11,20 +12,30 @@ use crate::archive::MysqlFacts;
 use crate::archive::server::{DOCUMENT, DOCUMENT_BYTES, VIEWS, folder};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, quoted, unescaped};
+use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, is_word, quoted, unescaped};
 use crate::remote::RemoteSettings;
 use crate::ssh::Connection;
 
-/// Databases that belong to the server itself.
-const OWN: &str = "('information_schema', 'performance_schema', 'mysql', 'sys')";
+/// Databases that belong to the server itself. Names differ by case, and somebody may call one `sys` where the server
+/// has none.
+const OTHERS: &str = "BINARY schema_name NOT IN ('information_schema', 'performance_schema', 'mysql') AND NOT (BINARY \
+    schema_name = 'sys' AND EXISTS (SELECT 1 FROM information_schema.tables WHERE table_schema = 'sys' AND table_name = \
+    'sys_config'))";
 /// Where versions of MySQL and MariaDB keep users, roles and privileges. A server has some of these.
 const ACCOUNT_TABLES: &str = "('user', 'global_priv', 'db', 'tables_priv', 'columns_priv', 'procs_priv', \
-    'proxies_priv', 'roles_mapping', 'default_roles', 'role_edges', 'global_grants', 'password_history')";
+    'proxies_priv', 'roles_mapping', 'default_roles', 'role_edges', 'global_grants', 'password_history', 'servers')";
 /// Rows alone, with the names of their columns: the tables of another version have others beside them.
 const ACCOUNT_OPTIONS: &str =
     "--no-create-info --complete-insert --replace --skip-triggers --skip-add-locks --skip-disable-keys";
 /// Statements that one command line holds, with names of any length.
 const VIEWS_AT_ONCE: usize = 100;
+
+/// A view and what it was made in.
+struct ListedView {
+    table: Table,
+    character_set: String,
+    collation: String,
+}
 
 struct Asking<'a> {
     connection: &'a Connection,
@@ -48,16 +59,21 @@ pub(crate) async fn pump(
         context.log.warn(format!("The excluded table {text} does not exist."));
     }
     let is_excluded = |table: &Table| source.excluded_tables.iter().any(|text| table.is(text));
-    let views = asking.views().await?;
+    let views = asking.views(&databases).await?;
     let account_tables = asking.account_tables().await?;
-    if account_tables.is_empty() {
+    let has_accounts = account_tables.iter().any(|table| table == "global_priv" || table == "user");
+    if !has_accounts {
         context.log.warn("This user may not read the users and privileges of the server; they are not in this backup.");
+    }
+    let roles = if has_accounts { asking.roles().await? } else { Vec::new() };
+    for left in databases.iter().filter(|database| database.name.contains("_holdfast_")) {
+        context.log.warn(format!("The database {} looks like a copy that an earlier restore left behind.", left.name));
     }
     let mut excluded: Vec<Table> = tables.into_iter().filter(|table| is_excluded(table)).collect();
     // Views are in the document.
-    excluded.extend(views.iter().cloned());
-    let views = asking.definitions(views.into_iter().filter(|view| !is_excluded(view)).collect()).await?;
-    let facts = ServerFacts { databases, views, has_accounts: !account_tables.is_empty() };
+    excluded.extend(views.iter().map(|view| view.table.clone()));
+    let views = asking.definitions(views.into_iter().filter(|view| !is_excluded(&view.table)).collect()).await?;
+    let facts = ServerFacts { databases, views, roles, has_accounts };
 
     let mut parts = Parts { connection, settings, context, outlet };
     let document = serde_json::to_vec(&facts).map_err(EngineError::internal)?;
@@ -68,7 +84,7 @@ pub(crate) async fn pump(
         ));
     }
     parts.send(DOCUMENT, &document).await?;
-    parts.send(VIEWS, facts.views.iter().map(View::sql).collect::<String>().as_bytes()).await?;
+    parts.send(VIEWS, facts.views.iter().map(|view| view.sql(true)).collect::<String>().as_bytes()).await?;
     let login = source.login.lines(DatabaseEngine::Mysql);
     for (index, name) in facts.dumps() {
         context.log.line(format!("Dumping {name}."));
@@ -87,20 +103,27 @@ pub(crate) async fn pump(
 impl Asking<'_> {
     /// The lines that the client prints.
     async fn lines(&self, sql: &str) -> Result<Vec<String>> {
+        let lines = self.raw_lines(sql).await?;
+        lines.into_iter().map(|line| String::from_utf8(line).map_err(|_| unclear())).collect()
+    }
+
+    /// The same in whichever character set they are.
+    async fn raw_lines(&self, sql: &str) -> Result<Vec<Vec<u8>>> {
         let Self { connection, source, settings, context } = *self;
         const ENGINE: DatabaseEngine = DatabaseEngine::Mysql;
         let answer = database::query(connection, ENGINE, "", sql, &source.login, settings, context).await?;
         if !answer.exit.success() {
             return Err(database::explain("The database client", &answer.exit, &answer.stderr, context));
         }
-        let text = String::from_utf8(answer.stdout).map_err(|_| unclear())?;
-        Ok(text.lines().map(str::to_owned).collect())
+        let text = answer.stdout.strip_suffix(b"\n").unwrap_or(&answer.stdout);
+        let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        Ok(lines.map(<[u8]>::to_vec).collect())
     }
 
     async fn databases(&self) -> Result<Vec<DatabaseFacts>> {
         let sql = format!(
             "SELECT CONCAT(HEX(schema_name), ' ', default_character_set_name, ' ', default_collation_name) FROM \
-             information_schema.schemata WHERE LOWER(schema_name) NOT IN {OWN} ORDER BY schema_name"
+             information_schema.schemata WHERE {OTHERS} ORDER BY schema_name"
         );
         let parse = |line: &String| {
             let [name, character_set, collation] = line.split(' ').collect::<Vec<_>>().try_into().ok()?;
@@ -110,41 +133,62 @@ impl Asking<'_> {
         self.lines(&sql).await?.iter().map(|line| parse(line).ok_or_else(unclear)).collect()
     }
 
-    async fn views(&self) -> Result<Vec<Table>> {
-        let sql = format!(
-            "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name)) FROM information_schema.views WHERE \
-             LOWER(table_schema) NOT IN {OWN} ORDER BY table_schema, table_name"
-        );
+    async fn views(&self, databases: &[DatabaseFacts]) -> Result<Vec<ListedView>> {
+        let sql = "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name), ' ', character_set_client, ' ', \
+            collation_connection) FROM information_schema.views ORDER BY table_schema, table_name";
         let parse = |line: &String| {
-            let (schema, name) = line.split_once(' ')?;
-            Some(Table { schema: unhex(schema)?, name: unhex(name)? })
+            let [schema, name, character_set, collation] = line.split(' ').collect::<Vec<_>>().try_into().ok()?;
+            let table = Table { schema: unhex(schema)?, name: unhex(name)? };
+            Some(ListedView { table, character_set: character_set.to_owned(), collation: collation.to_owned() })
         };
-        self.lines(&sql).await?.iter().map(|line| parse(line).ok_or_else(unclear)).collect()
+        let views =
+            self.lines(sql).await?.iter().map(|line| parse(line).ok_or_else(unclear)).collect::<Result<Vec<_>>>()?;
+        let is_ours = |view: &ListedView| databases.iter().any(|database| database.name == view.table.schema);
+        Ok(views.into_iter().filter(is_ours).collect())
     }
 
-    async fn definitions(&self, views: Vec<Table>) -> Result<Vec<View>> {
+    /// Each in the character set that it was made in, which is what its literals are in.
+    async fn definitions(&self, views: Vec<ListedView>) -> Result<Vec<View>> {
         let mut defined = Vec::with_capacity(views.len());
         for some in views.chunks(VIEWS_AT_ONCE) {
-            let sql: String = some
-                .iter()
-                .map(|view| format!("SHOW CREATE VIEW {}.{};", quoted(&view.schema), quoted(&view.name)))
-                .collect();
-            let lines = self.lines(&sql).await?;
+            let show = |view: &ListedView| {
+                let (schema, name) = (quoted(&view.table.schema), quoted(&view.table.name));
+                let character_set = Some(&view.character_set).filter(|word| is_word(word)).ok_or_else(unclear)?;
+                Ok(format!("SET SESSION character_set_results = {character_set}; SHOW CREATE VIEW {schema}.{name};"))
+            };
+            let shown = some.iter().map(show).collect::<Result<String>>()?;
+            let lines = self.raw_lines(&format!("SET SESSION sql_mode = '';{shown}")).await?;
             if lines.len() != some.len() {
                 return Err(unclear());
             }
-            for (view, line) in some.iter().zip(lines) {
-                let [_, statement, _, collation] =
-                    line.split('\t').collect::<Vec<_>>().try_into().map_err(|_| unclear())?;
-                defined.push(View {
-                    database: view.schema.clone(),
-                    name: view.name.clone(),
-                    statement: unescaped(statement),
-                    collation: collation.to_owned(),
-                });
+            for (listed, line) in some.iter().zip(lines) {
+                let statement = line.split(|byte| *byte == b'\t').nth(1).ok_or_else(unclear)?;
+                let view = View {
+                    database: listed.table.schema.clone(),
+                    name: listed.table.name.clone(),
+                    statement: random::hex(&unescaped(statement)),
+                    character_set: listed.character_set.clone(),
+                    collation: listed.collation.clone(),
+                };
+                if view.definition().is_none() {
+                    let message = format!("The server did not say what the view {}.{} is.", view.database, view.name);
+                    return Err(EngineError::new(FailureCode::RemoteFailed, message));
+                }
+                defined.push(view);
             }
         }
         Ok(defined)
+    }
+
+    /// Only MariaDB has roles that are no users.
+    async fn roles(&self) -> Result<Vec<String>> {
+        let has_roles = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = 'mysql' AND table_name = \
+            'user' AND column_name = 'is_role'";
+        if self.lines(has_roles).await? != ["1"] {
+            return Ok(Vec::new());
+        }
+        let names = self.lines("SELECT HEX(user) FROM mysql.user WHERE is_role = 'Y'").await?;
+        names.iter().map(|name| unhex(name).ok_or_else(unclear)).collect()
     }
 
     /// Empty when this user may not read them.

@@ -226,6 +226,22 @@ async fn what_a_mariadb_dump_does_not_say_comes_back_too() {
     assert_eq!(mariadb.sql("copy", "SHOW TABLES LIKE 'precious'").trim(), "");
     assert_eq!(mariadb.sql("copy", collation).trim(), "latin1_german2_ci");
     assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE '%holdfast%'").trim(), "", "nothing is left behind");
+
+    // Keys that lead here from another database keep it neither from being replaced nor from being whole.
+    mariadb.sql("copy", "CREATE TABLE a (id INT PRIMARY KEY)");
+    mariadb.sql("", "CREATE DATABASE other; CREATE TABLE other.c (id INT, FOREIGN KEY (id) REFERENCES copy.a (id))");
+    assert_successful(&bench.restore(&backup, json!({"database_name": "copy", "overwrite": true})).await);
+    assert_eq!(mariadb.sql("copy", "SELECT SUM(id) FROM unsold").trim(), "4");
+
+    // A user who does not see everything is told what may be missing.
+    mariadb
+        .sql("", "CREATE USER weak IDENTIFIED BY 'w'; GRANT SELECT, LOCK TABLES, SHOW VIEW, EVENT ON shop.* TO weak");
+    login(&bench, "weak", Some("w")).await;
+    bench.back_up(task).await;
+    let log = bench.latest_log(task).await;
+    for missing in ["triggers of shop", "routines of shop"] {
+        assert!(output(&log).contains(missing), "{missing}: {}", output(&log));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -246,12 +262,44 @@ async fn a_whole_mariadb_server_is_replaced_only_when_all_of_it_was_loaded() {
     mariadb.sql("a`b.ü", "CREATE VIEW z AS SELECT a, 'tab\\there; \\\\ ü' AS s FROM shop.t");
     mariadb.sql("a`b.ü", "CREATE VIEW `a;v` AS SELECT SUM(a) AS a FROM z");
     mariadb.sql("shop", "CREATE TABLE gone (a INT); CREATE VIEW broken AS SELECT a FROM gone; DROP TABLE gone");
+    // What dumps and views forget easily.
+    mariadb.sql(
+        "shop",
+        "CREATE SEQUENCE s; CREATE TABLE d (id INT DEFAULT nextval(shop.s) PRIMARY KEY, x INT CHECK (x > 0))",
+    );
+    mariadb.sql(
+        "shop",
+        "INSERT INTO d (x) VALUES (1), (2); SET check_constraint_checks = 0; INSERT INTO d (x) VALUES (-1)",
+    );
+    mariadb.sql(
+        "a`b.ü",
+        "CREATE TABLE child (id INT, FOREIGN KEY (id) REFERENCES shop.d (id)); INSERT INTO child VALUES (2)",
+    );
+    mariadb.sql("shop", "SET NAMES latin1; CREATE VIEW old AS SELECT 'abc' = 'ABC' AS x, COLLATION('abc') AS c");
+    mariadb.sql("shop", "CREATE VIEW bytes AS SELECT HEX(_latin1 0xe9) AS x");
+    mariadb.sql(
+        "shop",
+        "CREATE ROLE runs; GRANT EXECUTE ON shop.* TO runs; CREATE DEFINER=runs PROCEDURE by_role() SELECT 7",
+    );
+    mariadb.sql("", "CREATE DATABASE SYS; CREATE TABLE SYS.x (a INT); INSERT INTO SYS.x VALUES (9)");
+    mariadb.sql("", "SET GLOBAL event_scheduler = ON; CREATE DATABASE counts; CREATE TABLE counts.t (a INT)");
+    mariadb.sql("shop", "CREATE EVENT tick ON SCHEDULE EVERY 1 SECOND ON COMPLETION PRESERVE DISABLE DO INSERT INTO counts.t VALUES (1)");
     let options = json!({"database_engine": "mysql", "excluded_tables": "left.out"});
     let task = task(&bench, options).await;
     let backup = bench.back_up(task).await;
     assert_eq!(backup["content"], "mysql-server");
     let said = |sql: &str| mariadb.sql("", sql).trim().to_owned();
-    let states = ["SELECT SUM(a) FROM shop.t", "SELECT a FROM `a``b.ü`.`a;v`", "SELECT s FROM `a``b.ü`.z LIMIT 1"];
+    let states = [
+        "SELECT x, c FROM shop.old",
+        "SELECT x FROM shop.bytes",
+        "SELECT a FROM SYS.x",
+        "CALL shop.by_role()",
+        "SELECT definer FROM information_schema.routines WHERE routine_name = 'by_role'",
+        "SELECT GROUP_CONCAT(id, ' ', x) FROM shop.d",
+        "SELECT SUM(a) FROM shop.t",
+        "SELECT a FROM `a``b.ü`.`a;v`",
+        "SELECT s FROM `a``b.ü`.z LIMIT 1",
+    ];
     let before: Vec<String> = states.iter().map(|sql| said(sql)).collect();
 
     // One dump that cannot be loaded: what is there stays, in every database.
@@ -261,7 +309,10 @@ async fn a_whole_mariadb_server_is_replaced_only_when_all_of_it_was_loaded() {
     let run = bench.restore(&backup, json!({"overwrite": true, "dry_run": true})).await;
     assert_successful(&run);
     assert!(output(&run).contains("shop would be replaced"), "{}", output(&run));
-    mariadb.sql("", "REVOKE CREATE ROUTINE ON *.* FROM `all`@`%`");
+    // A folder with something in it that is not the server's, and a user who may not make views for others.
+    let folder = mariadb.socket().parent().unwrap().join("data/shop/export.csv");
+    std::fs::write(&folder, "1").unwrap();
+    mariadb.sql("", "REVOKE SUPER, SET USER ON *.* FROM `all`@`%`; FLUSH PRIVILEGES");
     let run = bench.restore(&backup, json!({"overwrite": true})).await;
     assert_eq!(run["status"], "failed", "{}", output(&run));
     assert!(output(&run).contains("No database that was there was changed"), "{}", output(&run));
