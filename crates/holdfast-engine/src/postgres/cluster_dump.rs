@@ -41,6 +41,8 @@ pub struct ClusterDump {
     pub roles: BTreeSet<String>,
     /// Tablespaces that are created; their folders must exist on the server.
     pub tablespaces: BTreeSet<String>,
+    /// What [`Filter`] leaves out of every dump because it is never restored, for a person.
+    pub withheld: BTreeSet<String>,
     pub statements: u64,
     /// Tables with data.
     pub tables: u64,

@@ -5,12 +5,14 @@
 
 mod query;
 pub mod sql;
+mod withheld;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::query::{CAN_READ_PASSWORDS, database_query, globals_query};
+pub use self::withheld::why_withheld;
 
 /// Documents of a server with 10,000 roles have some megabytes.
 const DOCUMENT_BYTES: usize = 64 * 1024 * 1024;

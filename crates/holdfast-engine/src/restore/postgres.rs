@@ -67,7 +67,10 @@ impl Engine {
             return Err(super::not_empty(name));
         }
         self.read_first(&plan.backup, context).await?;
-        let facts = self.manifest(&plan.backup).await?.and_then(|manifest| manifest.postgres).map(|facts| *facts);
+        let mut facts = self.manifest(&plan.backup).await?.and_then(|manifest| manifest.postgres).map(|facts| *facts);
+        if let Some(facts) = &mut facts {
+            facts.withhold().into_iter().for_each(|text| context.log.warn(text));
+        }
         if !plan.options.no_owner {
             let dump = self.read_as(&plan.backup, context, describe_dump).await?;
             let told = facts.iter().flat_map(|facts| facts.roles.iter().chain([&facts.owner]));

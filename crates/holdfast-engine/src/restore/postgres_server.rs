@@ -32,7 +32,8 @@ impl Engine {
     ) -> Result<RestoreReport> {
         let session = Session { engine: self, connection, plan, login, context };
         context.log.line("Reading the whole backup before anything is changed.");
-        let (globals, dumps) = self.read_as(&plan.backup, context, describe_postgres).await?;
+        let (mut globals, dumps) = self.read_as(&plan.backup, context, describe_postgres).await?;
+        let withheld = globals.withhold();
         let there = session.names("SELECT coalesce(json_agg(datname), '[]') FROM pg_database").await?;
         let roles = session.names("SELECT coalesce(json_agg(rolname), '[]') FROM pg_roles").await?;
         // Every server has these; unless they hold something, there is nothing to restore.
@@ -43,6 +44,7 @@ impl Engine {
         let wanted: Vec<usize> =
             dumps.iter().filter(|(index, facts)| is_wanted(*index, facts)).map(|(index, _)| *index).collect();
         session.tell(&globals, &wanted, &there, &roles);
+        withheld.into_iter().for_each(|text| context.log.warn(text));
         if plan.options.dry_run {
             return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
         }
@@ -109,6 +111,7 @@ impl Engine {
         for name in &dump.tablespaces {
             context.log.warn(format!("The tablespace {name} needs its folder on the server."));
         }
+        dump.withheld.iter().for_each(|text| context.log.warn(text));
         if plan.options.dry_run {
             return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
         }

@@ -340,6 +340,45 @@ async fn a_whole_mariadb_server_is_replaced_only_when_all_of_it_was_loaded() {
     assert_eq!(said("SELECT COUNT(*) FROM mysql.global_priv WHERE user = 'newcomer'"), "1");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_restore_sets_which_libraries_a_session_loads() {
+    let postgres = PostgresServer::start(false);
+    let bench = postgres_bench(&postgres).await;
+    psql(&postgres, "postgres", "CREATE ROLE app");
+    psql(&postgres, "postgres", "CREATE DATABASE shop");
+    psql(&postgres, "shop", "CREATE TABLE t AS SELECT 1 a");
+    psql(&postgres, "postgres", "ALTER ROLE ALL SET session_preload_libraries TO 'auto_explain'");
+    psql(&postgres, "postgres", "ALTER DATABASE shop SET session_preload_libraries TO 'auto_explain'");
+    psql(&postgres, "postgres", "ALTER ROLE app IN DATABASE shop SET role TO 'holdfast'");
+    psql(&postgres, "postgres", "ALTER DATABASE shop SET work_mem TO '77MB'");
+    psql(&postgres, "postgres", "GRANT SET ON PARAMETER session_preload_libraries TO app");
+    let server_backup = bench.back_up(task(&bench, json!({"database_engine": "postgresql"})).await).await;
+    let options = json!({"database_name": "shop", "database_engine": "postgresql"});
+    let backup = bench.back_up(task(&bench, options).await).await;
+
+    let second = PostgresServer::start(false);
+    let (_ssh, server) = second_server(&bench, &second).await;
+    let body = json!({"remote_server_id": server, "overwrite": true});
+    let run = bench.restore(&server_backup, body).await;
+    assert_successful(&run);
+    let named = ["all roles", "database shop", "role app in database shop", "The right SET of role app to the setting"];
+    for name in named {
+        assert!(output(&run).contains(name), "{name}: {}", output(&run));
+    }
+    let settings = "SELECT string_agg(array_to_string(setconfig, ','), ';') FROM pg_db_role_setting";
+    assert_eq!(psql(&second, "postgres", settings), "work_mem=77MB");
+    let may_set = "SELECT has_parameter_privilege('app', 'session_preload_libraries', 'SET')";
+    assert_eq!(psql(&second, "postgres", may_set), "f");
+
+    let body = json!({"remote_server_id": server, "database_name": "copy"});
+    let run = bench.restore(&backup, body).await;
+    assert_successful(&run);
+    let said = "The setting session_preload_libraries of database shop was not restored: ";
+    assert!(output(&run).contains(said), "{}", output(&run));
+    assert_eq!(psql(&second, "copy", "SHOW session_preload_libraries"), "");
+    assert_eq!(psql(&second, "copy", "SHOW work_mem"), "77MB");
+}
+
 /// Stores a dump as the first release did: frames of a mebibyte, an index with a manifest and no entries, and its row. The run is
 /// that of another backup of the task.
 async fn store_as_before(bench: &Bench, task: i64, content: Content, dump: &[u8]) -> Value {

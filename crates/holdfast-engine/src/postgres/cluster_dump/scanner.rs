@@ -618,6 +618,10 @@ impl Scanner {
                 is_left_out = self.options.existing_roles.contains(&name);
                 note(&mut self.found.roles, name)?;
             }
+            Kind::Withheld(text) => {
+                is_left_out = true;
+                note(&mut self.found.withheld, text)?;
+            }
             Kind::Other => {}
         }
         if !is_left_out {

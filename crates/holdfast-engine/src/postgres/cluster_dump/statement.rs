@@ -1,6 +1,9 @@
 //! The statements that `pg_dumpall` writes. Most pass by their first words: the server runs them as it would run those
 //! of any dump. Those that change how the rest is read must have one exact form.
 
+use holdfast_core::backup::name_text;
+
+use crate::postgres::globals::why_withheld;
 use crate::postgres::quoting;
 
 /// What a statement means for the rest of the dump, or for who restores it.
@@ -15,6 +18,8 @@ pub(super) enum Kind {
     CreateDatabase(String),
     DropDatabase(String),
     CreateTablespace(String),
+    /// Never restored; says so, for a person.
+    Withheld(String),
     Other,
 }
 
@@ -157,11 +162,12 @@ pub(super) fn classify(text: &[u8], is_whole: bool) -> Result<Kind, String> {
         b"BEGIN" | b"COMMIT" | b"RESET" | b"SELECT" | b"UPDATE" if is_whole => fixed(),
         b"CREATE" if has_object(rest.strip_prefix(b"OR REPLACE ").unwrap_or(rest)) => created(rest, is_whole),
         b"DROP" if has_object(rest) => dropped(rest, is_whole),
-        b"ALTER" if has_object(rest) => Some(Kind::Other),
+        b"ALTER" if has_object(rest) => altered(rest, is_whole),
         b"COMMENT" if second == b"ON" => Some(Kind::Other),
         b"SECURITY" if second == b"LABEL" => Some(Kind::Other),
         b"REFRESH" if second == b"MATERIALIZED" => Some(Kind::Other),
-        b"GRANT" | b"REVOKE" => Some(Kind::Other),
+        b"GRANT" if is_whole => Some(granted(rest)),
+        b"REVOKE" => Some(Kind::Other),
         _ => None,
     };
     kind.ok_or_else(|| {
@@ -218,6 +224,50 @@ fn created(text: &[u8], is_whole: bool) -> Option<Kind> {
         b"ROLE" | b"DATABASE" | b"TABLESPACE" => None,
         _ => Some(Kind::Other),
     }
+}
+
+/// Of roles and databases, only what `pg_dumpall` writes: any other form might be a setting that is not seen.
+fn altered(text: &[u8], is_whole: bool) -> Option<Kind> {
+    let (object, rest) = word(text);
+    let (whose, rest) = match object {
+        b"ROLE" | b"DATABASE" if is_whole => quoting::read_identifier(rest)?,
+        b"ROLE" | b"DATABASE" => return None,
+        _ => return Some(Kind::Other),
+    };
+    let object = if object == b"ROLE" { "role" } else { "database" };
+    let mut whose = format!("{object} {}", name_text(&whose));
+    let mut rest = rest.strip_prefix(b" ")?;
+    if let Some(after) = rest.strip_prefix(b"IN DATABASE ") {
+        let (database, after) = quoting::read_identifier(after)?;
+        whose.push_str(&format!(" in database {}", name_text(&database)));
+        rest = after.strip_prefix(b" SET ").is_some().then(|| &after[1..])?;
+    }
+    let (verb, rest) = word(rest);
+    match verb {
+        b"SET" if fits(rest, "TABLESPACE %i;") => Some(Kind::Other),
+        b"SET" => {
+            let (setting, after) = quoting::read_identifier(rest)?;
+            after.strip_prefix(b" TO ")?;
+            let setting = String::from_utf8(setting).ok()?;
+            Some(why_withheld(&setting).map_or(Kind::Other, |why| {
+                Kind::Withheld(format!("The setting {setting} of {whose} was not restored: {why}."))
+            }))
+        }
+        b"WITH" | b"OWNER" | b"CONNECTION" | b"IS" | b"ALLOW" | b"RESET" | b"REFRESH" => Some(Kind::Other),
+        _ => None,
+    }
+}
+
+/// A right to a setting, which may be one that is never given, or anything else.
+fn granted(text: &[u8]) -> Kind {
+    const ON: &[u8] = b" ON PARAMETER ";
+    let is_right = |byte: &u8| byte.is_ascii_uppercase() || matches!(byte, b' ' | b',');
+    let rights = text.iter().take_while(|byte| is_right(byte)).count();
+    let on = text[..rights].windows(ON.len()).position(|bytes| bytes == ON);
+    let named = on.and_then(|on| quoting::read_identifier(&text[on + ON.len()..]));
+    let setting = named.and_then(|(name, _)| String::from_utf8(name).ok()).unwrap_or_default();
+    why_withheld(&setting)
+        .map_or(Kind::Other, |why| Kind::Withheld(format!("A right to the setting {setting} was not restored: {why}.")))
 }
 
 fn dropped(text: &[u8], is_whole: bool) -> Option<Kind> {
@@ -291,6 +341,57 @@ mod tests {
         for text in others {
             assert_eq!(kind(text), Ok(Kind::Other), "{text}");
         }
+    }
+
+    #[test]
+    fn settings_that_could_take_over_a_server_are_withheld() {
+        let withheld = [
+            ("ALTER ROLE app SET session_preload_libraries TO 'nope';", "session_preload_libraries of role app"),
+            ("ALTER ROLE app SET \"Session_Preload_Libraries\" TO 'nope';", "Session_Preload_Libraries of role app"),
+            ("ALTER ROLE a IN DATABASE \"b c\" SET role TO 'x';", "role of role a in database b c"),
+            (
+                "ALTER DATABASE shop SET local_preload_libraries TO 'a', 'b';",
+                "local_preload_libraries of database shop",
+            ),
+            ("GRANT SET,ALTER SYSTEM ON PARAMETER archive_command TO app;", "archive_command"),
+            ("GRANT ALL ON PARAMETER \"plperl.on_init\" TO app;", "plperl.on_init"),
+        ];
+        for (text, named) in withheld {
+            let Ok(Kind::Withheld(said)) = kind(text) else { panic!("{text} was kept") };
+            assert!(said.contains(&format!("setting {named} was not restored: it ")), "{said}");
+        }
+        let kept = [
+            "ALTER ROLE app SET search_path TO 'a', 'B c';",
+            "ALTER ROLE app SET default_transaction_read_only TO 'on';",
+            "ALTER ROLE app IN DATABASE \"b c\" SET \"my.x\" TO 'y';",
+            "ALTER DATABASE shop SET \"DateStyle\" TO 'ISO, DMY';",
+            "ALTER DATABASE postgres SET TABLESPACE fast;",
+            "ALTER DATABASE shop OWNER TO app;",
+            "ALTER DATABASE shop CONNECTION LIMIT = 3;",
+            "ALTER DATABASE shop IS_TEMPLATE = true;",
+            "GRANT SET ON PARAMETER work_mem TO app;",
+            "GRANT SELECT ON TABLE public.role TO app;",
+            "GRANT role TO app;",
+        ];
+        for text in kept {
+            assert_eq!(kind(text), Ok(Kind::Other), "{text}");
+        }
+        let refused = [
+            "ALTER ROLE ALL SET session_preload_libraries TO 'nope';",
+            "ALTER ROLE app SET SESSION_PRELOAD_LIBRARIES TO 'nope';",
+            "ALTER ROLE app SET session_preload_libraries = 'nope';",
+            "ALTER ROLE app SET session_preload_libraries FROM CURRENT;",
+            "ALTER ROLE app\nSET session_preload_libraries TO 'nope';",
+            "ALTER ROLE app  SET session_preload_libraries TO 'nope';",
+            "ALTER ROLE app set session_preload_libraries TO 'nope';",
+            "ALTER ROLE app IN DATABASE x\nSET role TO 'y';",
+            "ALTER DATABASE x SET ROLE y;",
+            "ALTER DATABASE x SET SESSION AUTHORIZATION y;",
+        ];
+        for text in refused {
+            assert!(kind(text).is_err(), "{text}");
+        }
+        assert!(classify(b"ALTER ROLE app SET work_mem TO '", false).is_err());
     }
 
     #[test]

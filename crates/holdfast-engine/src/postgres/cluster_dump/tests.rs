@@ -94,6 +94,16 @@ COMMIT;
 }
 
 #[test]
+fn what_is_never_restored_is_named_and_not_passed_on() {
+    let body = "ALTER ROLE app SET session_preload_libraries TO 'nope';\nALTER ROLE app SET work_mem TO '8MB';\n";
+    let said = look(body).unwrap().withheld;
+    assert_eq!(said.len(), 1);
+    assert!(said.first().unwrap().starts_with("The setting session_preload_libraries of role app "), "{said:?}");
+    let passed = filtered(body, FilterOptions::default());
+    assert!(passed.contains("work_mem") && !passed.contains("preload"), "{passed}");
+}
+
+#[test]
 fn text_that_psql_could_read_as_commands_is_refused() {
     let long = format!("CREATE FUNCTION f() AS $a${}$a$ \\! id\n", "x".repeat(256 * 1024 - 3));
     let bodies = [

@@ -166,6 +166,40 @@ fn lists_of_names_are_written_name_by_name() {
 }
 
 #[test]
+fn settings_that_could_take_over_a_server_are_withheld() {
+    let mut globals = empty();
+    globals.settings = vec![
+        setting(None, "Session_Preload_Libraries", "nope"),
+        setting(Some("app"), "role", "postgres"),
+        setting(Some("app"), "default_transaction_read_only", "on"),
+    ];
+    globals.databases = vec![facts()];
+    globals.databases[0].settings.push(setting(None, "dynamic_library_path", "/tmp"));
+    globals.databases[0].settings.push(setting(Some("app"), "local_preload_libraries", "x"));
+    globals.parameter_grants =
+        vec![parameter_grant("shared_preload_libraries", None), parameter_grant("work_mem", None)];
+    let said: Vec<String> = globals.withhold().into_iter().collect();
+    assert_eq!(
+        said,
+        [
+            "The right SET of everybody to the setting shared_preload_libraries was not restored: it decides which code \
+             the server loads or runs.",
+            "The setting Session_Preload_Libraries of all roles was not restored: it decides which code the server loads \
+             or runs.",
+            "The setting dynamic_library_path of database my-app was not restored: it decides which code the server \
+             loads or runs.",
+            "The setting local_preload_libraries of role app in database my-app was not restored: it decides which code \
+             the server loads or runs.",
+            "The setting role of role app was not restored: it changes who a session acts as.",
+        ]
+    );
+    assert_eq!(globals.settings, [setting(Some("app"), "default_transaction_read_only", "on")]);
+    assert_eq!(globals.databases, [facts()]);
+    assert_eq!(globals.parameter_grants, [parameter_grant("work_mem", None)]);
+    assert!(globals.withhold().is_empty());
+}
+
+#[test]
 fn a_database_is_made_as_it_was() {
     let new = name("copy \"1\"");
     assert_eq!(
