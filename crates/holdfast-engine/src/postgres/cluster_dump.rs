@@ -97,6 +97,8 @@ pub fn check(reader: &mut dyn Read) -> Result<ClusterDump, CheckError> {
 pub struct FilterOptions {
     /// Roles that the server has: they are neither dropped nor created, only altered.
     pub existing_roles: BTreeSet<String>,
+    /// Roles that the restore is connected as: what they are is not altered.
+    pub own_roles: BTreeSet<String>,
     /// The server's `psql` is older than `\restrict` and would take it for an error.
     pub without_restrict: bool,
 }

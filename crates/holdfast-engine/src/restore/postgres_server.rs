@@ -43,6 +43,7 @@ impl Engine {
         };
         let wanted: Vec<usize> =
             dumps.iter().filter(|(index, facts)| is_wanted(*index, facts)).map(|(index, _)| *index).collect();
+        session.spare_own_role(&mut globals).await?;
         session.tell(&globals, &wanted, &there, &roles);
         withheld.into_iter().for_each(|text| context.log.warn(text));
         if plan.options.dry_run {
@@ -112,6 +113,8 @@ impl Engine {
             context.log.warn(format!("The tablespace {name} needs its folder on the server."));
         }
         dump.withheld.iter().for_each(|text| context.log.warn(text));
+        let own = session.own_roles().await?;
+        own.intersection(&dump.roles).for_each(|name| context.log.line(spared(name)));
         if plan.options.dry_run {
             return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
         }
@@ -123,7 +126,7 @@ impl Engine {
         let process = postgres(script, &[&pg_name("postgres")]).start(connection).await?;
         let feeding =
             Feeding { process, login: login.lines(DatabaseEngine::Postgresql), finish: self.settings.remote.finish };
-        let options = FilterOptions { existing_roles: roles, without_restrict: !knows_restrict };
+        let options = FilterOptions { existing_roles: roles, own_roles: own, without_restrict: !knows_restrict };
         let fed = self
             .feed(connection, feeding, whole, &plan.backup, context, move |plain, out| {
                 let copied = io::copy(&mut Filter::new(plain, options), out);
@@ -158,10 +161,37 @@ impl Engine {
     }
 }
 
+fn spared(role: &str) -> String {
+    let role = holdfast_core::backup::name_text(role.as_bytes());
+    format!("The role {role}, as which this restore is connected, keeps its attributes and its password.")
+}
+
 impl Session<'_> {
     async fn names(&self, sql: &str) -> Result<BTreeSet<String>> {
         let told = self.query("postgres", sql).await?;
         serde_json::from_str(&told).map_err(EngineError::internal)
+    }
+
+    /// Whom this restore is connected as, and acts as.
+    async fn own_roles(&self) -> Result<BTreeSet<String>> {
+        self.names("SELECT json_build_array(session_user, current_user)").await
+    }
+
+    /// Leaves the role that is connected as it is there: set as it was elsewhere, it may not come in again, and neither
+    /// may anybody else who could put that right.
+    async fn spare_own_role(&self, globals: &mut Globals) -> Result<()> {
+        if self.plan.options.no_owner {
+            return Ok(());
+        }
+        let own = self.own_roles().await?;
+        globals.roles.retain(|role| {
+            let is_own = own.contains(role.name.as_str());
+            if is_own {
+                self.context.log.line(spared(role.name.as_str()));
+            }
+            !is_own
+        });
+        Ok(())
     }
 
     /// Whether the `psql` there takes the command that guards newer dumps.
@@ -201,7 +231,6 @@ impl Session<'_> {
         let comments = globals.roles.iter().filter_map(sql::comment_on_role_sql);
         let memberships = globals.memberships.iter().map(|one| sql::membership_sql(one, version));
         let settings = globals.settings.iter().map(sql::setting_sql).chain(sql::parameter_grants_sql(globals, version));
-        // The role that is connected comes last: a new password of its own must not end this.
         let statements: Vec<String> = memberships.chain(settings).chain(comments).chain(roles).collect();
         self.run("postgres", &statements).await
     }

@@ -58,7 +58,7 @@ fn without_tokens(dump: &[u8]) -> String {
 
 fn filtered(dump: &[u8], existing_roles: BTreeSet<String>) -> Vec<u8> {
     let mut out = Vec::new();
-    let options = FilterOptions { existing_roles, without_restrict: false };
+    let options = FilterOptions { existing_roles, ..FilterOptions::default() };
     Filter::new(dump, options).read_to_end(&mut out).unwrap();
     out
 }

@@ -215,8 +215,11 @@ pub fn run_cluster(input: &[u8]) -> bool {
     let piece = 1 + input.len() % 7;
     let pieces = check(&mut Pieces { bytes: input, piece });
     assert_eq!(whole.is_ok(), pieces.is_ok(), "a dump is checked differently in pieces");
-    let options =
-        FilterOptions { existing_roles: ["app".to_owned()].into(), without_restrict: input.len().is_multiple_of(2) };
+    let options = FilterOptions {
+        existing_roles: ["app".to_owned()].into(),
+        own_roles: ["app".to_owned()].into(),
+        without_restrict: input.len().is_multiple_of(2),
+    };
     for options in [FilterOptions::default(), options] {
         let mut passed = Vec::new();
         let filtered = Filter::new(input, options.clone()).read_to_end(&mut passed);

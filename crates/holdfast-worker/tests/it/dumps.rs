@@ -379,6 +379,45 @@ async fn no_restore_sets_which_libraries_a_session_loads() {
     assert_eq!(psql(&second, "copy", "SHOW work_mem"), "77MB");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_does_not_lock_out_the_role_it_is_connected_as() {
+    let postgres = PostgresServer::start(false);
+    let bench = postgres_bench(&postgres).await;
+    psql(&postgres, "postgres", "CREATE ROLE keeper NOLOGIN CONNECTION LIMIT 0 VALID UNTIL '2001-01-01'");
+    psql(&postgres, "postgres", "CREATE ROLE app CONNECTION LIMIT 7");
+    psql(&postgres, "postgres", "CREATE DATABASE shop OWNER app");
+    psql(&postgres, "shop", "CREATE TABLE t AS SELECT 1 a");
+    let task = task(&bench, json!({"database_engine": "postgresql"})).await;
+    let backup = bench.back_up(task).await;
+    let dump = Command::new("pg_dumpall")
+        .args(["--clean", "--if-exists", "-h", "127.0.0.1", "-p", &postgres.port().to_string(), "-U", "holdfast"])
+        .output()
+        .unwrap();
+    assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
+    let older = store_as_before(&bench, task, Content::PostgresCluster, &dump.stdout).await;
+
+    let second = PostgresServer::start(false);
+    let keeper = "CREATE ROLE keeper SUPERUSER LOGIN PASSWORD 'own'";
+    psql(&second, "postgres", keeper);
+    let (_ssh, server) = second_server(&bench, &second).await;
+    let path = format!("/api/remote-servers/{server}");
+    bench.user.client.put(&path, json!({"database_username": "keeper"})).await.expect(200);
+    let facts = "SELECT row(rolsuper, rolcanlogin, rolconnlimit, rolvaliduntil, rolpassword) FROM pg_authid \
+        WHERE rolname = 'keeper'";
+    let before = psql(&second, "postgres", facts);
+    for backup in [backup, older] {
+        let body = json!({"remote_server_id": server, "overwrite": true});
+        let run = bench.restore(&backup, body).await;
+        assert_successful(&run);
+        assert_eq!(psql(&second, "postgres", facts), before);
+        let said = "The role keeper, as which this restore is connected, keeps its attributes and its password.";
+        assert!(output(&run).contains(said), "{}", output(&run));
+        let limit = "SELECT rolconnlimit FROM pg_roles WHERE rolname = 'app'";
+        assert_eq!(psql(&second, "postgres", limit), "7", "others are what they were");
+        psql(&second, "postgres", "ALTER ROLE app CONNECTION LIMIT 1");
+    }
+}
+
 /// Stores a dump as the first release did: frames of a mebibyte, an index with a manifest and no entries, and its row. The run is
 /// that of another backup of the task.
 async fn store_as_before(bench: &Bench, task: i64, content: Content, dump: &[u8]) -> Value {

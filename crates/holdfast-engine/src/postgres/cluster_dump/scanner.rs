@@ -618,6 +618,7 @@ impl Scanner {
                 is_left_out = self.options.existing_roles.contains(&name);
                 note(&mut self.found.roles, name)?;
             }
+            Kind::AlterRole(name) => is_left_out = self.options.own_roles.contains(&name),
             Kind::Withheld(text) => {
                 is_left_out = true;
                 note(&mut self.found.withheld, text)?;

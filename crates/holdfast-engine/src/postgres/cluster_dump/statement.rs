@@ -15,6 +15,8 @@ pub(super) enum Kind {
     Rows,
     CreateRole(String),
     DropRole(String),
+    /// What it is, not its settings.
+    AlterRole(String),
     CreateDatabase(String),
     DropDatabase(String),
     CreateTablespace(String),
@@ -229,13 +231,13 @@ fn created(text: &[u8], is_whole: bool) -> Option<Kind> {
 /// Of roles and databases, only what `pg_dumpall` writes: any other form might be a setting that is not seen.
 fn altered(text: &[u8], is_whole: bool) -> Option<Kind> {
     let (object, rest) = word(text);
-    let (whose, rest) = match object {
+    let (name, rest) = match object {
         b"ROLE" | b"DATABASE" if is_whole => quoting::read_identifier(rest)?,
         b"ROLE" | b"DATABASE" => return None,
         _ => return Some(Kind::Other),
     };
-    let object = if object == b"ROLE" { "role" } else { "database" };
-    let mut whose = format!("{object} {}", name_text(&whose));
+    let is_role = object == b"ROLE";
+    let mut whose = format!("{} {}", if is_role { "role" } else { "database" }, name_text(&name));
     let mut rest = rest.strip_prefix(b" ")?;
     if let Some(after) = rest.strip_prefix(b"IN DATABASE ") {
         let (database, after) = quoting::read_identifier(after)?;
@@ -253,6 +255,7 @@ fn altered(text: &[u8], is_whole: bool) -> Option<Kind> {
                 Kind::Withheld(format!("The setting {setting} of {whose} was not restored: {why}."))
             }))
         }
+        b"WITH" if is_role => String::from_utf8(name).ok().map(Kind::AlterRole),
         b"WITH" | b"OWNER" | b"CONNECTION" | b"IS" | b"ALLOW" | b"RESET" | b"REFRESH" => Some(Kind::Other),
         _ => None,
     }
@@ -322,6 +325,7 @@ mod tests {
         assert_eq!(kind("SET standard_conforming_strings = on;"), Ok(Kind::StandardStrings));
         assert_eq!(kind("DROP ROLE IF EXISTS \"a\"\"b\";"), Ok(Kind::DropRole("a\"b".to_owned())));
         assert_eq!(kind("CREATE ROLE app;"), Ok(Kind::CreateRole("app".to_owned())));
+        assert_eq!(kind("ALTER ROLE app WITH LOGIN;"), Ok(Kind::AlterRole("app".to_owned())));
         assert_eq!(kind("DROP DATABASE postgres;"), Ok(Kind::DropDatabase("postgres".to_owned())));
         assert_eq!(kind("COPY public.\"T \"\"a\" (a, \"B\") FROM stdin;"), Ok(Kind::Rows));
         assert_eq!(kind("COPY public.t  FROM stdin;"), Ok(Kind::Rows));
@@ -336,7 +340,6 @@ mod tests {
             "UPDATE pg_catalog.pg_database SET datistemplate = 't' WHERE datname = 'x';",
             "CREATE OR REPLACE VIEW public.v AS SELECT 1;",
             "CREATE USER MAPPING FOR app SERVER s;",
-            "ALTER ROLE app WITH LOGIN;",
         ];
         for text in others {
             assert_eq!(kind(text), Ok(Kind::Other), "{text}");
@@ -385,6 +388,8 @@ mod tests {
             "ALTER ROLE app  SET session_preload_libraries TO 'nope';",
             "ALTER ROLE app set session_preload_libraries TO 'nope';",
             "ALTER ROLE app IN DATABASE x\nSET role TO 'y';",
+            "ALTER ROLE app NOLOGIN;",
+            "ALTER ROLE CURRENT_USER WITH NOLOGIN;",
             "ALTER DATABASE x SET ROLE y;",
             "ALTER DATABASE x SET SESSION AUTHORIZATION y;",
         ];

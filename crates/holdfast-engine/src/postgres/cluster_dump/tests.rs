@@ -104,6 +104,14 @@ fn what_is_never_restored_is_named_and_not_passed_on() {
 }
 
 #[test]
+fn the_role_that_restores_is_not_altered() {
+    let body = "ALTER ROLE own WITH NOLOGIN;\nALTER ROLE other WITH NOLOGIN;\nALTER ROLE own SET work_mem TO '8MB';\n";
+    let options = FilterOptions { own_roles: BTreeSet::from(["own".to_owned()]), ..FilterOptions::default() };
+    let passed = filtered(body, options);
+    assert!(!passed.contains("own WITH") && passed.contains("other WITH") && passed.contains("own SET"), "{passed}");
+}
+
+#[test]
 fn text_that_psql_could_read_as_commands_is_refused() {
     let long = format!("CREATE FUNCTION f() AS $a${}$a$ \\! id\n", "x".repeat(256 * 1024 - 3));
     let bodies = [
@@ -236,7 +244,8 @@ fn a_dump_begins_and_ends_as_one() {
 fn roles_that_exist_are_neither_dropped_nor_created() {
     let body = "DROP ROLE IF EXISTS \"a b\";\nDROP ROLE IF EXISTS c;\nCREATE ROLE \"a b\";\nALTER ROLE \"a b\" WITH LOGIN;\n\
         CREATE ROLE c;\n\\restrict x\n\\unrestrict x\n";
-    let options = FilterOptions { existing_roles: BTreeSet::from(["a b".to_owned()]), without_restrict: true };
+    let existing_roles = BTreeSet::from(["a b".to_owned()]);
+    let options = FilterOptions { existing_roles, without_restrict: true, ..FilterOptions::default() };
     let out = filtered(body, options);
     let (_, out) = out.split_once("strings = on;\n").unwrap();
     assert_eq!(out, "DROP ROLE IF EXISTS c;\nALTER ROLE \"a b\" WITH LOGIN;\nCREATE ROLE c;\n");
