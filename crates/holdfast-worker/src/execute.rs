@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use holdfast_app::{App, AppError, Result};
-use holdfast_core::backup::RestoreTarget;
+use holdfast_core::backup::{Content, RestoreTarget};
 use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
 use holdfast_core::lease::Beat;
 use holdfast_core::random;
@@ -296,14 +296,30 @@ impl Executor {
                     "Files may have been written to {path} on the server, and the last ones may be incomplete. Restore \
                      again to complete them."
                 ),
-                Some(RestoreTarget::Database { .. }) => {
-                    "The database that was there is still there unless its log says \
-                    otherwise; databases named holdfast_restore_… on the server can be dropped."
-                        .to_owned()
-                }
+                Some(RestoreTarget::Database { .. }) => self.left_in_database(tx, run).await?.to_owned(),
                 None => String::new(),
             },
             _ => String::new(),
+        })
+    }
+
+    /// PostgreSQL swaps names at the end; MySQL cannot, so there the copies may be all that is whole.
+    async fn left_in_database(&self, tx: &mut Tx, run: &RunRow) -> Result<&'static str, StoreError> {
+        const POSTGRESQL: &str = "The database that was there is still there unless its log says otherwise; databases \
+            named holdfast_restore_… on the server can be dropped. If one has the name holdfast_old_…, it is what was \
+            there before: look whether the restored one is in its place before you drop it.";
+        const MYSQL: &str = "What was there may be gone or half replaced. Databases named …_holdfast_… on the server \
+            are whole copies of what was being restored: look at them before you drop them, or restore again.";
+        let backup = match run.backup_id {
+            Some(id) => backups::find(tx, BackupId(id)).await?,
+            None => None,
+        };
+        Ok(match backup.map(|backup| backup.content()).transpose()? {
+            Some(Content::MysqlDatabase | Content::MysqlServerDump | Content::MysqlServer) => MYSQL,
+            Some(Content::PostgresDatabase | Content::PostgresServer) => POSTGRESQL,
+            // Restored statement by statement, in place.
+            Some(Content::PostgresCluster) => "What was there may be gone or half replaced. Restore again.",
+            Some(Content::Files) | None => "",
         })
     }
 

@@ -1,9 +1,11 @@
 use std::time::Duration;
 
 use holdfast_core::Timestamp;
-use holdfast_core::ids::{BackupId, RunId, TaskId, UserId};
+use holdfast_core::backup::Content;
+use holdfast_core::ids::{BackupId, DestinationId, RunId, TaskId, UserId};
 use holdfast_core::queue::AtOnce;
 use holdfast_core::run::{RunStatus, Trigger};
+use holdfast_store::backups::NewBackup;
 use holdfast_store::queue::{self, Room};
 use holdfast_store::runs::{self, NewRun, RunRow, Subject};
 use holdfast_store::{due, notices, tasks, users, workers};
@@ -467,7 +469,7 @@ async fn an_object_on_record_is_known_as_such() {
     std::fs::write(bench.source().join("file"), "content").unwrap();
     let backup = bench.back_up(bench.task(json!({})).await).await;
     let mut tx = bench.app.app.store.read().await.unwrap();
-    let destination = holdfast_core::ids::DestinationId(bench.destination);
+    let destination = DestinationId(bench.destination);
     let key = backup["key"].as_str().unwrap();
     assert!(holdfast_store::backups::is_recorded(&mut tx, destination, key).await.unwrap());
     assert!(!holdfast_store::backups::is_recorded(&mut tx, destination, "other").await.unwrap());
@@ -558,4 +560,49 @@ async fn a_restore_that_lost_its_worker_says_what_may_be_written() {
     let run = bench.show_run(&asked).await;
     assert_failed(&run, "worker_lost");
     assert!(run["output"].as_str().unwrap().contains("Files may have been written to /srv/back"), "{run}");
+
+    let postgres =
+        "databases named holdfast_restore_… on the server can be dropped. If one has the name holdfast_old_…";
+    let mysql = "Databases named …_holdfast_… on the server are whole copies of what was being restored: look at them";
+    let expected = [
+        (Content::PostgresDatabase, postgres, mysql),
+        (Content::PostgresServer, postgres, mysql),
+        (Content::PostgresCluster, "What was there may be gone or half replaced. Restore again.", "holdfast_"),
+        (Content::MysqlDatabase, mysql, "can be dropped"),
+        (Content::MysqlServerDump, mysql, "can be dropped"),
+        (Content::MysqlServer, mysql, "can be dropped"),
+    ];
+    for (content, said, unsaid) in expected {
+        let new = NewBackup {
+            task: TaskId(backup["backup_task_id"].as_i64().unwrap()),
+            destination: DestinationId(bench.destination),
+            run: RunId(backup["run_id"].as_i64().unwrap()),
+            task_label: "Shop".to_owned(),
+            source: "shop".to_owned(),
+            source_server: String::new(),
+            signs: Vec::new(),
+            content,
+            key: format!("{}.dump", content.as_str()),
+            size_bytes: 1,
+            sha256: "0".repeat(64),
+            plain_bytes: 1,
+            plain_sha256: "0".repeat(64),
+            entries: 1,
+            password: None,
+        };
+        let app = &bench.app.app;
+        let mut tx = app.store.begin().await.unwrap();
+        let id = holdfast_store::backups::insert(&mut tx, bench.user.id, &new, app.now()).await.unwrap();
+        tx.commit().await.unwrap();
+        let is_whole = !matches!(content, Content::PostgresDatabase | Content::MysqlDatabase);
+        let name = if is_whole { json!(null) } else { json!("shop") };
+        let body = json!({"remote_server_id": bench.server, "database_name": name, "overwrite": true});
+        let asked = bench.ask_restore(&json!({"id": id.0}), body).await.data(202);
+        assert_eq!(claim(&bench.app, 1, PLENTY).await.len(), 1);
+        bench.app.pass_secs(61).await;
+        let run = bench.show_run(&asked).await;
+        assert_failed(&run, "worker_lost");
+        let output = run["output"].as_str().unwrap();
+        assert!(output.contains(said) && !output.contains(unsaid), "{content:?}: {output}");
+    }
 }
