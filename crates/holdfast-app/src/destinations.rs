@@ -36,13 +36,23 @@ pub async fn update(app: &App, caller: &Caller, id: DestinationId, input: &Desti
     let mut tx = app.store.begin().await?;
     let row = owned(caller, destinations::find_locked(&mut tx, id).await?)?;
     let draft = DestinationDraft::check(input, Some(&row.current()?)).map_err(AppError::Invalid)?;
-    let bucket = |s3: Option<S3Settings>| s3.map(|s3| s3.bucket);
-    let is_another = row.kind()? != draft.kind || bucket(row.s3()) != bucket(draft.s3.clone());
+    let was = row.s3();
+    let is_same_place = match (&was, &draft.s3) {
+        (Some(was), Some(s3)) => was.is_same_place(s3),
+        (was, s3) => was.is_none() && s3.is_none(),
+    };
+    let is_another = row.kind()? != draft.kind || !is_same_place;
     let backups = if is_another { destinations::count_backups(&mut tx, id).await? } else { 0 };
     if backups > 0 {
         return Err(AppError::Conflict(holds(backups, "Create another destination instead")));
     }
     destinations::update(&mut tx, &row, &draft, app.now()).await?;
+    if was != draft.s3 {
+        let place =
+            |s3: &Option<S3Settings>| s3.as_ref().map_or_else(|| "the local disk".to_owned(), S3Settings::to_string);
+        let detail = format!("{id} {} to {}", place(&was), place(&draft.s3));
+        app.audit(&mut tx, caller, "backup_destination.moved", &detail).await?;
+    }
     finish(app, caller, tx, id, &draft).await
 }
 

@@ -526,6 +526,31 @@ mod tests {
         }
     }
 
+    /// The service wants the keys again.
+    #[test]
+    fn a_destination_that_moves_is_sent_its_keys_again() {
+        let row = json!({"id": 1, "label": "a", "type": "custom_s3", "s3_bucket_name": "bucket",
+            "s3_endpoint": "https://s3.example.org", "path_style_endpoint": true});
+        let kind = KINDS.iter().find(|kind| kind.name == "backup_destinations").unwrap();
+        let step = |text: &str| {
+            let item =
+                read_item(kind, &serde_saphyr::from_str_with_options::<Value>(text, options()).unwrap(), Path::new(""))
+                    .unwrap();
+            update(kind, item, &row, &BTreeMap::new(), false)
+        };
+        let file = |endpoint: &str, bucket: &str| {
+            format!(
+                "{{label: a, custom_s3_endpoint: '{endpoint}', s3_bucket_name: {bucket}, s3_access_key: k, \
+                 s3_secret_key: s}}"
+            )
+        };
+        assert!(step(&file("https://s3.example.org", "bucket")).is_none());
+        for file in [file("https://s3.example.com", "bucket"), file("https://s3.example.org", "another")] {
+            let body = step(&file).unwrap().body;
+            assert_eq!((&body["s3_access_key"], &body["s3_secret_key"]), (&json!("k"), &json!("s")), "{file}");
+        }
+    }
+
     #[test]
     fn what_is_the_same_is_no_change() {
         let row = json!({"id": 7, "label": "a", "source": {"type": "files", "path": "/srv", "excluded_paths": []},

@@ -1,5 +1,7 @@
 //! Backup destinations: where backups are stored.
 
+use std::fmt;
+
 use crate::input::{Errors, Field};
 use crate::secret::SecretChange;
 use crate::{limits, network, rules};
@@ -43,6 +45,29 @@ pub struct S3Settings {
     pub path_style: bool,
 }
 
+impl S3Settings {
+    /// Whether both are one bucket of one service: what was stored in the first is found in the second.
+    pub fn is_same_place(&self, other: &Self) -> bool {
+        let url = |s3: &Self| s3.endpoint.as_deref().map(url::Url::parse);
+        self.bucket == other.bucket && (self.endpoint == other.endpoint || url(self) == url(other))
+    }
+
+    /// Whether the same service is asked, in the same way. If not, somebody else may get what is sent and signed.
+    fn has_same_reader(&self, other: &Self) -> bool {
+        self.is_same_place(other) && self.region == other.region && self.path_style == other.path_style
+    }
+}
+
+/// Where it is, for a person.
+impl fmt::Display for S3Settings {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bucket, region, endpoint, path_style } = self;
+        let endpoint = endpoint.as_deref().unwrap_or("Amazon S3");
+        let style = if *path_style { "path" } else { "host name" };
+        write!(formatter, "{bucket} at {endpoint} ({region}, bucket in the {style})")
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct DestinationDraft {
     pub label: String,
@@ -77,6 +102,13 @@ impl DestinationDraft {
                 key(e, "s3_secret_key", &input.s3_secret_key, same.is_some()),
             ),
         };
+        let was = same.and_then(|c| c.s3.as_ref());
+        if let (Some(was), Some(s3)) = (was, &s3)
+            && !was.has_same_reader(s3)
+        {
+            needs_new(e, "s3_access_key", &access_key);
+            needs_new(e, "s3_secret_key", &secret_key);
+        }
         match (label, kind) {
             (Some(label), Some(kind)) if errors.is_empty() => Ok(Self { label, kind, s3, access_key, secret_key }),
             _ => Err(errors),
@@ -154,6 +186,18 @@ fn key(e: &mut Errors, field: &str, input: &Field<String>, has_one: bool) -> Sec
     SecretChange::Keep
 }
 
+/// The stored key was given for another service or bucket.
+fn needs_new(e: &mut Errors, field: &str, change: &SecretChange) {
+    if change.set().is_none() && !e.has(field) {
+        let name = field.replace('_', " ");
+        let message = format!(
+            "The {name} field is required when the endpoint, the region, the bucket or the path style changes: give both \
+             keys again together with the change."
+        );
+        e.add(field, message);
+    }
+}
+
 /// AWS's rules for `s3`; compatible services also know upper case and underscores.
 fn is_bucket_name(name: &str, custom: bool) -> bool {
     let edge = |byte: &u8| byte.is_ascii_alphanumeric();
@@ -226,6 +270,41 @@ mod tests {
         assert!(errors.has("custom_s3_endpoint") && errors.has("s3_secret_key"));
         let null = DestinationInput { s3_secret_key: Field::Null, ..DestinationInput::default() };
         assert!(DestinationDraft::check(&null, Some(&current)).unwrap_err().has("s3_secret_key"));
+    }
+
+    #[test]
+    fn keys_are_given_again_for_another_place() {
+        let was = |endpoint: &str| CurrentDestination {
+            label: "d".into(),
+            kind: DestinationKind::CustomS3,
+            s3: Some(S3Settings {
+                bucket: "abc".into(),
+                region: "us-east-1".into(),
+                endpoint: Some(endpoint.into()),
+                path_style: true,
+            }),
+        };
+        let current = was("https://s3.example.org");
+        let endpoint = |url: &str| DestinationInput { custom_s3_endpoint: text(url), ..DestinationInput::default() };
+        let others = [
+            endpoint("https://evil.example.org"),
+            endpoint("http://s3.example.org"),
+            endpoint("https://s3.example.org:9000"),
+            DestinationInput { s3_bucket_name: text("another"), ..DestinationInput::default() },
+            DestinationInput { s3_region: text("eu-west-1"), ..DestinationInput::default() },
+            DestinationInput { path_style_endpoint: Field::Value(false), ..DestinationInput::default() },
+        ];
+        for mut input in others {
+            let errors = DestinationDraft::check(&input, Some(&current)).unwrap_err();
+            assert!(errors.has("s3_access_key") && errors.has("s3_secret_key"), "{input:?}");
+            input.s3_access_key = text("AKIA");
+            assert!(DestinationDraft::check(&input, Some(&current)).unwrap_err().has("s3_secret_key"), "{input:?}");
+            input.s3_secret_key = text("shh");
+            assert!(DestinationDraft::check(&input, Some(&current)).is_ok(), "{input:?}");
+        }
+        for same in ["https://s3.example.org/", "https://S3.example.org:443"] {
+            assert!(DestinationDraft::check(&endpoint(same), Some(&current)).is_ok(), "{same}");
+        }
     }
 
     #[test]

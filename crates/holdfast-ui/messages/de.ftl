@@ -363,6 +363,7 @@ destination-bucket = Bucket
 destination-region = Region
 destination-access-key = Zugriffsschlüssel
 destination-secret-key = Geheimer Schlüssel
+destination-key-stays = Ist gesetzt. Leer lassen, um den Wert zu behalten; für einen anderen Dienst, Bucket oder eine andere Region beide Schlüssel neu angeben.
 destination-endpoint-title = Dienst
 destination-endpoint = Adresse des Dienstes
 destination-path-style = Bucket im Pfad statt im Hostnamen

@@ -326,6 +326,7 @@ destination-bucket = Bucket
 destination-region = Region
 destination-access-key = Access key
 destination-secret-key = Secret key
+destination-key-stays = It is set. Leave this empty to keep it; for another service, bucket or region give both keys again.
 destination-endpoint-title = Service
 destination-endpoint = Address of the service
 destination-path-style = Bucket in the path rather than in the host name

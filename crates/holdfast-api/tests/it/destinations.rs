@@ -51,12 +51,49 @@ on_both_engines! {
         tx.commit().await.unwrap();
         let renamed = user.client.put(&path, json!({"label": "renamed"})).await.data(200);
         assert_eq!(renamed["status"], "reachable");
-        let moved = user.client.put(&path, json!({"s3_bucket_name": "another"})).await.data(200);
+        let bucket = |name: &str| json!({"s3_bucket_name": name, "s3_access_key": "k", "s3_secret_key": "s"});
+        let moved = user.client.put(&path, bucket("another")).await.data(200);
         assert_eq!((&moved["status"], &moved["last_checked_at"]), (&json!("unknown"), &Value::Null));
-        user.client.put(&path, json!({"s3_bucket_name": "bucket"})).await.expect(200);
+        user.client.put(&path, bucket("bucket")).await.expect(200);
         assert_eq!((&renamed["label"], &renamed["s3_bucket_name"]), (&json!("renamed"), &json!("bucket")));
         let local = user.client.put(&path, json!({"type": "local"})).await.data(200);
         assert!(!keys(&local).contains(&"s3_bucket_name"));
+    }
+
+    async fn the_keys_of_a_destination_do_not_go_along_to_another_place(app: TestApp) {
+        let user = app.user("ada").await;
+        let old = "https://s3.example.org";
+        let body = json!({"label": "minio", "type": "custom_s3", "s3_access_key": "AKIA", "s3_secret_key": "planted",
+            "s3_bucket_name": "bucket", "custom_s3_endpoint": old});
+        let id = user.client.post("/api/backup-destinations", body).await.id(201);
+        let path = format!("/api/backup-destinations/{id}");
+        let changes = [
+            json!({"custom_s3_endpoint": "https://evil.example.org"}),
+            json!({"custom_s3_endpoint": "http://s3.example.org"}),
+            json!({"custom_s3_endpoint": "https://evil.example.org", "s3_access_key": "EVIL"}),
+            json!({"s3_bucket_name": "another"}),
+            json!({"s3_region": "eu-west-1"}),
+            json!({"path_style_endpoint": false}),
+        ];
+        for change in &changes {
+            for method in [reqwest::Method::PUT, reqwest::Method::PATCH] {
+                let reply = user.client.send(method, &path, Some(change.to_string())).await;
+                let told = reply.expect(422)["errors"]["s3_secret_key"][0].as_str().unwrap().to_owned();
+                assert!(told.contains("give both keys again"), "{change} {told}");
+            }
+        }
+        assert_eq!(user.client.get(&path).await.data(200)["s3_endpoint"], old);
+        user.client.put(&path, json!({"label": "renamed", "custom_s3_endpoint": format!("{old}/")})).await.expect(200);
+
+        let body = json!({"custom_s3_endpoint": "https://s3.example.com", "s3_access_key": "k", "s3_secret_key": "s"});
+        user.client.put(&path, body).await.expect(200);
+        let mut tx = app.app.store.read().await.unwrap();
+        let events = holdfast_store::audit::list(&mut tx, Some(user.id), None, 100).await.unwrap();
+        let moves: Vec<String> =
+            events.into_iter().filter(|event| event.action == "backup_destination.moved").map(|event| event.detail).collect();
+        let expected = format!("{id} bucket at {old}/ (us-east-1, bucket in the path) to bucket at https://s3.example.com ");
+        assert!(moves.iter().any(|detail| detail.starts_with(&expected)), "{moves:?}");
+        assert!(moves.iter().all(|detail| !detail.contains("planted") && !detail.contains("AKIA")));
     }
 
     async fn deleting_a_destination_in_use_is_refused(app: TestApp) {

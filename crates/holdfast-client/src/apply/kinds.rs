@@ -24,7 +24,7 @@ pub(super) struct Kind {
     pub fields: &'static [&'static str],
     pub links: &'static [Link],
     pub secrets: &'static [&'static str],
-    /// Fields of the file whose change makes the service forget the secrets, so that they are sent along.
+    /// Fields of the file whose change makes the service forget the secrets or want them again, so that they are sent along.
     pub forgets_secrets: &'static [&'static str],
     /// What the service has, in the API's words for what it takes.
     pub read: fn(&Value) -> Fields,
@@ -88,7 +88,7 @@ pub(super) const KINDS: &[Kind] = &[
         fields: &["label", "type", "s3_bucket_name", "s3_region", "custom_s3_endpoint", "path_style_endpoint"],
         links: &[],
         secrets: &["s3_access_key", "s3_secret_key"],
-        forgets_secrets: &[],
+        forgets_secrets: &["s3_bucket_name", "s3_region", "custom_s3_endpoint", "path_style_endpoint"],
         read: |found| {
             let places = [
                 ("label", "/label"),

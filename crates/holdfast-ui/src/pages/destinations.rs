@@ -190,7 +190,7 @@ impl Kept for Destination {
         let fields = Fields { t, values, errors };
         let kinds = DestinationKind::ALL.iter().map(|kind| (kind.as_str().to_owned(), kind_word(t, kind.as_str())));
         let keep =
-            if row.is_some_and(|row| row.s3_bucket.is_some()) { t.say("form-secret-stays") } else { String::new() };
+            if row.is_some_and(|row| row.s3_bucket.is_some()) { t.say("destination-key-stays") } else { String::new() };
         let groups = vec![
             Group::new(
                 String::new(),
