@@ -451,3 +451,14 @@ fn an_attribute_that_is_written_in_two_ways_is_one() {
     // Two values for one name are one too many.
     assert!(read(&[(b"SCHILY.xattr.n", b"one"), (b"LIBARCHIVE.xattr.n", b"djQ")]).is_err());
 }
+
+/// Two bits of the eight bytes of such a field say how it is written, and one of them would be the sign.
+#[test]
+fn owners_of_every_size_read_back() {
+    for id in [0, 65534, u64::from(u32::MAX), 1 << 32, (1 << 62) - 1, 1 << 62, 1 << 63, u64::MAX] {
+        let member = Member { uid: id, gid: id, ..Member::new(b"a", Kind::File) };
+        let mut writer = Writer::new(Vec::new());
+        writer.append(&member, &mut io::empty()).unwrap();
+        assert_eq!(read_all(&writer.finish().unwrap()).unwrap(), [(member, Vec::new())], "{id}");
+    }
+}

@@ -1,6 +1,6 @@
 //! Writes an archive in the way that every tar reads alike. Long names go into GNU's headers and large numbers into the
 //! fields themselves, which all know; extended headers carry only what has no other place: fractions of a second,
-//! attributes, and where a file has holes. A program that knows no extended headers (BusyBox) still gets names and
+//! attributes, owners beyond all that a field holds, and where a file has holes. A program that knows no extended headers (BusyBox) still gets names and
 //! content right.
 
 use std::io::{self, Read, Write};
@@ -11,6 +11,8 @@ use super::sparse::map_text;
 use super::{BLOCK, Kind, Member};
 
 const COPY_BYTES: usize = 64 * 1024;
+/// The largest number that the eight bytes of an owner's field hold: one bit marks them, and one is the sign.
+const OWNER_MAX: u64 = (1 << 62) - 1;
 
 pub(crate) struct Writer<W> {
     out: W,
@@ -72,6 +74,11 @@ impl<W: Write> Writer<W> {
         let mut body = Vec::new();
         if member.modified.nanos != 0 {
             put_record(&mut body, b"mtime", time_text(member.modified).as_bytes());
+        }
+        for (key, number) in [(b"uid", member.uid), (b"gid", member.gid)] {
+            if number > OWNER_MAX {
+                put_record(&mut body, key, number.to_string().as_bytes());
+            }
         }
         let mut shown = None;
         if member.parts.is_some() && member.kind == Kind::File {
@@ -152,8 +159,8 @@ fn put_header(headers: &mut Vec<u8>, member: &Member, path: &[u8], archived: u64
     put_text(&mut block[header::USER], name_of(&member.user));
     put_text(&mut block[header::GROUP], name_of(&member.group));
     put_number(&mut block[header::MODE], i64::from(member.mode & 0o7777));
-    put_number(&mut block[header::UID], signed(member.uid)?);
-    put_number(&mut block[header::GID], signed(member.gid)?);
+    put_number(&mut block[header::UID], owner(member.uid)?);
+    put_number(&mut block[header::GID], owner(member.gid)?);
     put_number(&mut block[header::SIZE], signed(archived)?);
     put_number(&mut block[header::MTIME], member.modified.seconds);
     if let Kind::CharDevice { major, minor } | Kind::BlockDevice { major, minor } = member.kind {
@@ -163,6 +170,11 @@ fn put_header(headers: &mut Vec<u8>, member: &Member, path: &[u8], archived: u64
     put_checksum(&mut block);
     headers.extend(&block);
     Ok(())
+}
+
+/// What the field says; a larger number stands in the extended header.
+fn owner(number: u64) -> io::Result<i64> {
+    signed(number.min(OWNER_MAX))
 }
 
 fn signed(number: u64) -> io::Result<i64> {
