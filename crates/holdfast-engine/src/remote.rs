@@ -228,6 +228,17 @@ exit 0
     }
 }
 
+/// Feeds a process while what it writes is read. The reading alone says when that is over, and watches for a stall and
+/// for being cancelled: a process that ended or went silent may never take the rest of its input.
+pub(crate) async fn while_feeding<T>(feeding: impl Future<Output = ()>, reading: impl Future<Output = T>) -> T {
+    // Boxed, or whoever waits for this would hold both of them twice.
+    let (mut feeding, mut reading) = (Box::pin(feeding), Box::pin(reading));
+    tokio::select! {
+        read = &mut reading => read,
+        () = &mut feeding => reading.await,
+    }
+}
+
 /// What a short script answered.
 pub(crate) struct Answer {
     pub exit: Exit,
@@ -277,8 +288,7 @@ pub(crate) async fn ask_bytes(
             }
             Ok(stdout.wait().await?)
         };
-        let ((), exit) = tokio::join!(feeding, reading);
-        let exit = exit?;
+        let exit = while_feeding(feeding, reading).await?;
         if !stdout.has_started() {
             return Err(no_commands());
         }
@@ -340,6 +350,14 @@ mod tests {
         for _ in 0..5 {
             pace.wait(&cancel, |()| 100_000, tokio::time::sleep(Duration::from_millis(50))).await.unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn input_that_nobody_takes_keeps_no_reading_from_its_end() {
+        assert_eq!(while_feeding(std::future::pending(), async { 1 }).await, 1);
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let feeding = async { sender.send(2).unwrap() };
+        assert_eq!(while_feeding(feeding, async { receiver.await.unwrap() }).await, 2);
     }
 
     #[test]

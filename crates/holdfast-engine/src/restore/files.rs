@@ -217,7 +217,7 @@ getconf NAME_MAX "$t" 2>/dev/null || echo unknown
         };
         let (surveying, occupants) = tokio::join!(visiting, looking);
         let (mut surveying, occupants) = (surveying?, occupants?);
-        if occupants.len() != surveying.keys.len() {
+        if surveying.is_cut || occupants.len() != surveying.keys.len() {
             let message = "The server did not say what is in the target, so nothing was written.";
             return Err(EngineError::new(FailureCode::RemoteFailed, message));
         }
@@ -242,15 +242,18 @@ exec xargs -0 sh -c 'for p do
 if [ -L "$p" ]; then printf l; elif [ -d "$p" ]; then printf d; elif [ -e "$p" ]; then printf f; else printf n; fi
 done' sh
 "#;
-        let Process { mut stdin, mut stdout, .. } = Script::new(SCRIPT, &[path]).start(connection).await?;
+        let Process { mut stdin, mut stdout, control } = Script::new(SCRIPT, &[path]).start(connection).await?;
         let (stall, cancel) = (self.settings.remote.stall, &context.cancel);
         let asked = AtomicUsize::new(0);
         let feeding = async {
             while let Some(piece) = paths.recv().await {
                 asked.fetch_add(piece.iter().filter(|byte| **byte == 0).count(), Ordering::Relaxed);
-                stdin.write_all(Bytes::from(piece)).await?;
+                // Why it takes no more, the process says by its end.
+                if stdin.write_all(Bytes::from(piece)).await.is_err() {
+                    return;
+                }
             }
-            stdin.close().await
+            let _unwanted = stdin.close().await;
         };
         let reading = async {
             let (mut found, mut pace) = (Vec::new(), Pace::patient(stall));
@@ -275,8 +278,12 @@ done' sh
             let message = format!("The server did not say what is in {path}, so nothing was written: {said}");
             Err(EngineError::new(FailureCode::RemoteFailed, message))
         };
-        // Why feeding failed, the process says by its end.
-        let (_fed, found) = tokio::join!(feeding, reading);
+        let found = remote::while_feeding(feeding, reading).await;
+        // Whoever looks through the backup need not go on.
+        drop(paths);
+        if found.is_err() {
+            remote::stop(connection, &control, stdout.process_id(), context).await;
+        }
         found
     }
 
@@ -402,6 +409,8 @@ struct Surveying {
     keys: Vec<u64>,
     buffer: Vec<u8>,
     sender: Option<mpsc::Sender<Vec<u8>>>,
+    /// It was not looked to the end.
+    is_cut: bool,
 }
 
 /// What looking through the entries gave.
@@ -417,7 +426,8 @@ impl Surveying {
     fn new(choice: Choice, sender: Option<mpsc::Sender<Vec<u8>>>) -> Self {
         let existing = sender.is_some().then(Existing::default);
         let (found, asked) = (HashSet::new(), HashSet::new());
-        Self { choice, found, links: Vec::new(), existing, asked, keys: Vec::new(), buffer: Vec::new(), sender }
+        let (links, keys, buffer) = (Vec::new(), Vec::new(), Vec::new());
+        Self { choice, found, links, existing, asked, keys, buffer, sender, is_cut: false }
     }
 
     fn visit(&mut self, entry: &Entry) -> ControlFlow<()> {
@@ -436,7 +446,9 @@ impl Surveying {
             }
             self.ask(&entry.path);
         }
-        ControlFlow::Continue(())
+        // Nobody asks the server any more; why, they say themselves.
+        self.is_cut = self.sender.as_ref().is_some_and(mpsc::Sender::is_closed);
+        if self.is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     fn ask(&mut self, path: &str) {

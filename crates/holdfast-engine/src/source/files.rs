@@ -272,8 +272,7 @@ async fn read(
         }
         end_of(&mut stdout, settings.stall, &context.cancel).await
     };
-    let ((), ended) = tokio::join!(feeding, reading);
-    match ended {
+    match remote::while_feeding(feeding, reading).await {
         Ok(exit) => {
             let (lines, has_started) = (remote::lines(stdout.stderr()), stdout.has_started());
             Ok(Read { exit, lines, has_started, has_sent: sent > 0 })

@@ -159,6 +159,68 @@ async fn a_cancelled_run_ends_the_remote_process_and_leaves_nothing() {
     working.await.unwrap();
 }
 
+/// Files without data whose names are more than what lies between us and a process that does not read.
+fn long_names(folder: &std::path::Path) {
+    let deep = (0..12).fold(folder.to_owned(), |path, _| path.join("n".repeat(240)));
+    std::fs::create_dir_all(&deep).unwrap();
+    for number in 0..1500 {
+        std::fs::File::create(deep.join(number.to_string())).unwrap().set_len(8192).unwrap();
+    }
+}
+
+/// A server where whoever is given names never reads them: one that reads files again, and one that looks at a target.
+async fn with_deaf_tools(shims: &TempDir, settings: Settings) -> (Bench, i64, Value) {
+    let ssh = SshServer::builder().with_path_shims(shims.path()).start();
+    let bench = Bench::with(sqlite(settings).await, ssh).await;
+    long_names(&bench.source());
+    let task = bench.task(json!({})).await;
+    let backup = bench.back_up(task).await;
+    std::fs::create_dir(bench.target()).unwrap();
+    std::fs::write(bench.target().join("there"), "").unwrap();
+    shim(shims, "case \" $* \" in *\" --files-from=- \"*) exec sleep 100000;; esac; exec /usr/bin/tar \"$@\"");
+    let xargs = shims.path().join("xargs");
+    std::fs::write(&xargs, "#!/bin/sh\nexec sleep 100000\n").unwrap();
+    std::fs::set_permissions(&xargs, std::fs::Permissions::from_mode(0o755)).unwrap();
+    (bench, task, backup)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_that_nobody_reads_are_a_stall() {
+    const LONGEST: Duration = Duration::from_secs(60);
+    let shims = tempfile::tempdir().unwrap();
+    let (bench, task, backup) = Box::pin(with_deaf_tools(&shims, impatient())).await;
+    let log = tokio::time::timeout(LONGEST, bench.run(task)).await.expect("the backup ends");
+    assert_failed(&log, "stalled");
+    let restoring = bench.restore(&backup, json!({"path": bench.target()}));
+    let run = tokio::time::timeout(LONGEST, restoring).await.expect("the restore ends");
+    assert_failed(&run, "stalled");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_that_nobody_reads_keep_no_run_from_being_cancelled() {
+    let shims = tempfile::tempdir().unwrap();
+    let (bench, task, backup) = Box::pin(with_deaf_tools(&shims, Settings::default())).await;
+    let (worker, stop) = (bench.app.worker(), tokio_util::sync::CancellationToken::new());
+    let stopped = stop.clone();
+    let working = tokio::spawn(async move { worker.run(stopped).await });
+    bench.user.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
+    let backing_up =
+        wait_for(async || Some(bench.latest_log(task).await).filter(|log| log["status"] == "running")).await;
+    let body = json!({"remote_server_id": bench.server, "path": bench.target()});
+    let restoring = bench.ask_restore(&backup, body).await.data(202);
+    for run in [&backing_up, &restoring] {
+        wait_for(async || (bench.show_run(run).await["status"] == "running").then_some(())).await;
+        // Long enough for the names to be under way.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(bench.show_run(run).await["status"], "running");
+        bench.user.client.act(&format!("/api/runs/{}/cancel", run["id"])).await.expect(200);
+        let run = wait_for(async || Some(bench.show_run(run).await).filter(|run| run["finished_at"].is_string())).await;
+        assert_eq!(run["status"], "cancelled");
+    }
+    stop.cancel();
+    working.await.unwrap();
+}
+
 pub async fn wait_for<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     loop {
