@@ -113,7 +113,7 @@ impl Archives for StoredArchives {
                 *exists |= entry.path == *folder;
                 if let Some(name) = name_in(folder, &entry.path) {
                     *exists = true;
-                    page.offer(name, |name| item(name, entry));
+                    page.offer(name, entry.path.len(), |name| item(name, entry));
                 }
                 ControlFlow::Continue(())
             });

@@ -19,6 +19,9 @@ const FOOTER_MAGIC: &[u8; 8] = b"HFINDEX1";
 const INDEX_BYTES: usize = 24 * 1024 * 1024;
 /// One line of it; the table of frames of a 40 TB archive fits.
 const LINE_BYTES: u64 = 64 * 1024 * 1024;
+/// A line about one entry; the longest path and link fit, however much of them has to be escaped.
+const ENTRY_BYTES: u64 = 1024 * 1024;
+const ENTRY_START: &[u8] = b"{\"entry\"";
 
 /// What an archive says about itself, in its first line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -251,10 +254,15 @@ impl<R: Read> IndexReader<R> {
 
 fn read_line(lines: &mut impl BufRead) -> Result<Option<Line>> {
     let mut text = Vec::new();
-    let mut limited = lines.take(LINE_BYTES);
-    limited.read_until(b'\n', &mut text).map_err(damaged)?;
+    lines.take(ENTRY_BYTES).read_until(b'\n', &mut text).map_err(damaged)?;
     if text.is_empty() {
         return Ok(None);
+    }
+    if !text.ends_with(b"\n") && text.len() as u64 == ENTRY_BYTES {
+        if text.starts_with(ENTRY_START) {
+            return Err(EngineError::corrupt("The index of this backup has an entry that is too long."));
+        }
+        lines.take(LINE_BYTES - ENTRY_BYTES).read_until(b'\n', &mut text).map_err(damaged)?;
     }
     serde_json::from_slice(&text).map(Some).map_err(|error| damaged(error.into()))
 }
@@ -262,4 +270,31 @@ fn read_line(lines: &mut impl BufRead) -> Result<Option<Line>> {
 #[expect(clippy::needless_pass_by_value, reason = "as map_err hands it over")]
 fn damaged(error: io::Error) -> EngineError {
     crate::error::classify(&error, holdfast_core::run::FailureCode::Corrupt, "The index of this backup is damaged")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &[u8], link: &[u8]) -> Entry {
+        let member = Member { link: link.to_vec(), ..Member::new(name, Kind::Symlink) };
+        Entry::of(&member, Place { start: 0, end: 512 })
+    }
+
+    #[test]
+    fn lines_are_as_long_as_they_have_to_be() {
+        let line = |line: &Line| [serde_json::to_vec(line).unwrap(), b"\n".to_vec()].concat();
+        // Bytes that are no text take the most.
+        let longest = entry(&[0xff; 64 * 1024], &[0xff; 64 * 1024]);
+        let ending =
+            Ending { entries: 1, plain_bytes: 0, plain_sha256: String::new(), frames: vec![u32::MAX; 200_000] };
+        let text = [line(&Line::Entry(longest.clone())), line(&Line::End(ending.clone()))].concat();
+        let mut lines = text.as_slice();
+        assert!(matches!(read_line(&mut lines).unwrap(), Some(Line::Entry(read)) if read == longest));
+        assert!(matches!(read_line(&mut lines).unwrap(), Some(Line::End(read)) if read == ending));
+        assert!(read_line(&mut lines).unwrap().is_none());
+        let hostile = line(&Line::Entry(entry(&vec![b'n'; 2_000_000], b"")));
+        let Err(error) = read_line(&mut hostile.as_slice()) else { panic!("it was read") };
+        assert!(error.message.contains("too long"), "{}", error.message);
+    }
 }

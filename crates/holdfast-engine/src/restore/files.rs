@@ -101,8 +101,9 @@ impl Engine {
             _ => log.warn(format!("{}: {}", shown_short(path), left.text())),
         };
         let mut selection = Selection::new(choice, options, surveyed.existing, on_left);
-        for link in &surveyed.links {
-            selection.expect(link)?;
+        // Each is let go as soon as it is noted: there may be many.
+        for link in surveyed.links {
+            selection.expect(&link)?;
         }
         if plan.options.dry_run {
             return self.foresee(&plan.backup, selection, context).await;
@@ -131,8 +132,8 @@ impl Engine {
         let links = surveyed.finish()?.links;
         let mut selection =
             Selection::new(choice, Options { with_owners: true, ..Options::default() }, None, |_, _| {});
-        for link in &links {
-            selection.expect(link)?;
+        for link in links {
+            selection.expect(&link)?;
         }
         Ok(selection)
     }
@@ -404,6 +405,8 @@ struct Surveying {
     choice: Choice,
     found: HashSet<String>,
     links: Vec<Entry>,
+    /// What the names of the links take.
+    link_bytes: usize,
     existing: Option<Existing>,
     asked: HashSet<u64>,
     keys: Vec<u64>,
@@ -421,13 +424,15 @@ struct Surveyed {
 }
 
 const QUESTION_BYTES: usize = 64 * 1024;
+/// What the names of all further names of files may take: 256 bytes for each of as many as there may be.
+const LINK_BYTES: usize = 512 * 1024 * 1024;
 
 impl Surveying {
     fn new(choice: Choice, sender: Option<mpsc::Sender<Vec<u8>>>) -> Self {
         let existing = sender.is_some().then(Existing::default);
         let (found, asked) = (HashSet::new(), HashSet::new());
         let (links, keys, buffer) = (Vec::new(), Vec::new(), Vec::new());
-        Self { choice, found, links, existing, asked, keys, buffer, sender, is_cut: false }
+        Self { choice, found, links, existing, asked, keys, buffer, sender, link_bytes: 0, is_cut: false }
     }
 
     fn visit(&mut self, entry: &Entry) -> ControlFlow<()> {
@@ -438,6 +443,10 @@ impl Surveying {
             }
         }
         if entry.kind == EntryKind::Hardlink {
+            self.link_bytes += entry.path.len() + entry.link.as_ref().map_or(0, String::len);
+            if self.link_bytes > LINK_BYTES {
+                return ControlFlow::Break(());
+            }
             self.links.push(entry.clone());
         }
         if self.existing.is_some() {
@@ -475,6 +484,10 @@ impl Surveying {
     }
 
     fn finish(self) -> Result<Surveyed> {
+        if self.link_bytes > LINK_BYTES {
+            let message = "This backup has more links than can be held at once; nothing was restored.";
+            return Err(EngineError::new(FailureCode::NotSupported, message));
+        }
         match self.choice.first_missing(&self.found) {
             Some(missing) => Err(EngineError::new(
                 FailureCode::EntryMissing,
@@ -537,4 +550,31 @@ fn judge(exit: &Exit, lines: &[String], context: &Context) -> Result<()> {
         FailureCode::RemoteFailed
     };
     Err(EngineError::new(code, format!("tar {}{said}", ended(exit))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_held_up_to_a_limit() {
+        let link = Entry {
+            path: "a".repeat(1000),
+            kind: EntryKind::Hardlink,
+            size: 0,
+            modified_micros: 0,
+            link: Some("b".repeat(1000)),
+            is_device: None,
+            start: 0,
+            end: 512,
+        };
+        let mut surveying = Surveying::new(Choice::default(), None);
+        surveying.link_bytes = LINK_BYTES - 2000;
+        assert!(surveying.visit(&link).is_continue());
+        assert_eq!(surveying.links.len(), 1);
+        assert!(surveying.visit(&link).is_break());
+        assert_eq!(surveying.links.len(), 1);
+        let Err(error) = surveying.finish() else { panic!("a part of the links was taken for all") };
+        assert_eq!(error.code, FailureCode::NotSupported);
+    }
 }

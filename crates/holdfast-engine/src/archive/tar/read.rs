@@ -9,10 +9,14 @@ use super::header::{self, Dialect, Header, until_nul};
 use super::pax::{self, Extended};
 use super::sparse::{self, MAX_PARTS};
 use super::{BLOCK, Kind, Member, Part, Time};
+use crate::archive::shown_short;
 
 /// What may stand before one member, long names and attributes and all; a stream that claims more wants our memory.
 const EXTENSION_BYTES: u64 = 4 * 1024 * 1024;
 const SKIP_BYTES: usize = 64 * 1024;
+/// The longest path, and the longest target of a link: 16 times what a system opens at once. A stream of few bytes can
+/// claim many that are longer, and whoever lists them would hold them all.
+const NAME_BYTES: usize = 64 * 1024;
 
 /// Where a member lies in the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -342,6 +346,12 @@ fn finish(mut member: Member) -> io::Result<Member> {
     }
     if !has_link {
         member.link.clear();
+    }
+    for (what, name) in [("path", &member.path), ("link", &member.link)] {
+        if name.len() > NAME_BYTES {
+            let shown = shown_short(&name_text(name));
+            return Err(io::Error::other(format!("its {what} is longer than {NAME_BYTES} bytes: {shown}")));
+        }
     }
     Ok(member)
 }

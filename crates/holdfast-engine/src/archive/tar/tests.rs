@@ -462,3 +462,28 @@ fn owners_of_every_size_read_back() {
         assert_eq!(read_all(&writer.finish().unwrap()).unwrap(), [(member, Vec::new())], "{id}");
     }
 }
+
+/// A million bytes that all are the same take next to nothing in an archive, but much in every list of its entries.
+#[test]
+fn names_that_no_system_has_are_refused_by_name() {
+    let link = |target: &[u8]| [extended(&[(b"linkpath", target)]), raw_header(b'2', b"l", 0)].concat();
+    let path = |path: &[u8]| [extended(&[(b"path", path)]), file(b"a", b"abc")].concat();
+    let long = |name: &[u8]| [raw_header(b'L', b"x", name.len() as u64), padded(name), file(b"a", b"")].concat();
+    let holes = |name: &[u8]| {
+        let records: [(&[u8], &[u8]); 3] =
+            [(b"GNU.sparse.name", name), (b"GNU.sparse.size", b"3"), (b"GNU.sparse.map", b"0,3")];
+        [extended(&records), file(b"a", b"abc")].concat()
+    };
+    for (length, is_good) in [(64 * 1024, true), (64 * 1024 + 1, false), (1_000_000, false)] {
+        let name = vec![b'n'; length];
+        for member in [link(&name), path(&name), long(&name), holes(&name)] {
+            match read_all(&ended(&[member])) {
+                Ok(members) => assert!(is_good && members.len() == 1, "{length}"),
+                Err(error) => {
+                    let text = error.to_string();
+                    assert!(!is_good && text.contains("nnn…nnn") && text.len() < 500, "{length}: {text}");
+                }
+            }
+        }
+    }
+}
