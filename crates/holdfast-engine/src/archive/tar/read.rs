@@ -1,5 +1,5 @@
 //! Reads an archive member by member. A stream is only read to its end when it has one: two blocks of zeros, and
-//! nothing but zeros after them.
+//! nothing but zeros after them, which end some time.
 
 use std::io::{self, Read};
 
@@ -14,6 +14,9 @@ use crate::archive::shown_short;
 /// What may stand before one member, long names and attributes and all; a stream that claims more wants our memory.
 const EXTENSION_BYTES: u64 = 4 * 1024 * 1024;
 const SKIP_BYTES: usize = 64 * 1024;
+/// What may follow the end of an archive: programs fill the last record, and the largest are far below this. A stream of
+/// zeros without end would keep a run busy for ever.
+const TAIL_BYTES: usize = 16 * 1024 * 1024;
 /// The longest path, and the longest target of a link: 16 times what a system opens at once. A stream of few bytes can
 /// claim many that are longer, and whoever lists them would hold them all.
 const NAME_BYTES: usize = 64 * 1024;
@@ -244,7 +247,7 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// After the first block of zeros: a second one, and zeros to the end of the stream.
+    /// After the first block of zeros: a second one, and zeros to the end of the stream, which is not far.
     fn end(&mut self) -> io::Result<()> {
         self.scratch.resize(SKIP_BYTES, 0);
         let mut zeros = 0;
@@ -257,6 +260,9 @@ impl<R: Read> Reader<R> {
                 return Err(io::Error::other("something follows the end of the tar archive"));
             }
             zeros += read;
+            if zeros > TAIL_BYTES {
+                return Err(io::Error::other("too much follows the end of the tar archive"));
+            }
         }
         if zeros < BLOCK { Err(io::Error::other("the tar archive stops before its end")) } else { Ok(()) }
     }

@@ -487,3 +487,16 @@ fn names_that_no_system_has_are_refused_by_name() {
         }
     }
 }
+
+#[test]
+fn zeros_without_end_are_no_end() {
+    let members = file(b"a", b"abc");
+    let tail = |bytes: u64| Reader::new(members.as_slice().chain(io::repeat(0).take(bytes)));
+    let last = |mut reader: Reader<_>| {
+        assert!(reader.next().unwrap().is_some());
+        reader.next()
+    };
+    assert!(last(tail(16 * 1024 * 1024)).unwrap().is_none());
+    let error = last(tail(u64::MAX)).unwrap_err();
+    assert!(error.to_string().contains("too much follows"), "{error}");
+}
