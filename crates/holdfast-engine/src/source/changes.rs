@@ -158,9 +158,12 @@ impl Changes {
     }
 }
 
-/// Before 1970 programs do not agree on whether a fraction counts forwards or backwards.
+/// Before 1970 programs do not agree on whether a fraction counts forwards or backwards, and BusyBox's tar has no such
+/// times: it writes 1970 itself, or in older versions the last twelve octal digits of the number.
 fn is_same_time(told: i64, now: i64) -> bool {
-    now == told || (told < 0 && now.checked_sub(1) == Some(told))
+    const TWELVE_DIGITS: i64 = 1 << 36;
+    let is_untold = now < 0 && (told == 0 || told == now.rem_euclid(TWELVE_DIGITS));
+    now == told || is_untold || (told < 0 && now.checked_sub(1) == Some(told))
 }
 
 /// Size, time, and what follows them.
@@ -271,6 +274,24 @@ mod tests {
             assert!(compared(&files, answer, 3).is_unknown, "{answer:?}");
         }
         assert!(!compared(&[], b"", 1).is_unknown);
+    }
+
+    #[test]
+    fn times_before_1970_are_told_in_many_ways() {
+        for (told, now, is_same) in [
+            (-8, -8, true),
+            (-8, -7, true),
+            (-8, -6, false),
+            (0, -8, true),
+            (0, 8, false),
+            (0, i64::MIN, true),
+            ((1 << 36) - 8, -8, true),
+            ((1 << 36) - 8, -9, false),
+            ((1 << 36) - 8, 8, false),
+            (8, -8, false),
+        ] {
+            assert_eq!(is_same_time(told, now), is_same, "{told} {now}");
+        }
     }
 
     #[test]
