@@ -168,10 +168,12 @@ impl FailureCode {
     }
 }
 
-/// Text from elsewhere as it may be stored: control characters out, so that a line stays one line, and no longer than
-/// a line may be.
+/// Text from elsewhere as it may be stored: control characters out, so that a line stays one line, and what turns the
+/// direction of text, so that it reads as it is; and no longer than a line may be.
 pub fn stored_line(text: &str) -> String {
-    let clean = text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c });
+    let is_turning = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_odd = |c: char| (c.is_control() && c != '\t') || is_turning(c);
+    let clean = text.chars().map(|c| if is_odd(c) { '\u{fffd}' } else { c });
     clean.take(limits::LINE_CHARS).collect()
 }
 
@@ -211,5 +213,10 @@ mod tests {
     #[test]
     fn log_lines_cannot_forge_further_lines() {
         assert_eq!(stored_line("a\nb\u{1b}[31m"), "a\u{fffd}b\u{fffd}[31m");
+    }
+
+    #[test]
+    fn log_lines_read_in_the_order_that_they_have() {
+        assert_eq!(stored_line("a\u{202e}b\u{2066}c\u{2069}\tשלום"), "a\u{fffd}b\u{fffd}c\u{fffd}\tשלום");
     }
 }

@@ -13,6 +13,7 @@ use holdfast_core::destination::{DestinationInput, DestinationKind};
 use holdfast_core::ids::TaskId;
 use holdfast_core::input::Field;
 use holdfast_core::page::PageRequest;
+use holdfast_core::run::stored_line;
 use holdfast_core::server::ServerInput;
 use holdfast_core::stream::{StreamInput, StreamKind};
 use holdfast_core::tag::TagInput;
@@ -81,7 +82,7 @@ pub async fn import(settings: &Settings, file: &Path, wishes: Wishes) -> Result<
     for user in dump.rows("users") {
         let email = user.text("email");
         let owner = wishes.user.clone().unwrap_or_else(|| email.clone());
-        println!("{email}:");
+        println!("{}:", stored_line(&email));
         let account = find_account(&app, &owner, user, &wishes, &base_url).await?;
         let caller = account.map(|account| Caller::operator(&account, origin()));
         let mut import =
@@ -144,14 +145,15 @@ async fn find_account(
         )));
     }
     if wishes.check {
-        println!("  + account {email}");
+        println!("  + account {}", stored_line(email));
         return Ok(None);
     }
     let draft = UserDraft::check(&user.text("name"), email, &user.text("timezone"), false)
         .or_else(|_| UserDraft::check(email, email, "UTC", false))
         .map_err(|errors| Failure::from(AppError::Invalid(errors)))?;
     let link = people::invite_as(app, &origin(), &draft).await?;
-    println!("  + account {email}; to choose a password, open once: {base_url}/set-up/{}", link.reveal());
+    let shown = stored_line(email);
+    println!("  + account {shown}; to choose a password, open once: {base_url}/set-up/{}", link.reveal());
     find().await
 }
 
@@ -186,7 +188,7 @@ impl Import<'_> {
 
     fn leave_out(&mut self, what: &str, label: &str, why: &str) {
         self.left_out += 1;
-        println!("  - {what} {label:?}: {why}");
+        println!("  - {what} {label:?}: {}", stored_line(why));
     }
 
     /// Notes one that was there, was made, or was refused.
@@ -295,7 +297,7 @@ impl Import<'_> {
             let password = match self.keys.open(&row.text("database_password")) {
                 Ok(password) => value(password),
                 Err(why) => {
-                    println!("  ! server {label:?}: without its database password: {why}");
+                    println!("  ! server {label:?}: without its database password: {}", stored_line(&why));
                     Field::Null
                 }
             };

@@ -83,3 +83,17 @@ async fn without_its_key_nothing_half_comes_over() {
     let said = String::from_utf8(refused.stderr).unwrap();
     assert!(refused.status.code() == Some(2) && said.contains("pg_restore --file=dump.sql"), "{said}");
 }
+
+/// A dump is somebody else's text: what it says on a terminal is what it holds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_in_a_dump_speaks_to_the_terminal() {
+    let installation = Installation::new(Engine::Sqlite).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("dump.sql").to_str().unwrap().to_owned();
+    let dump = "INSERT INTO users (id, name, email) VALUES (1, 'a', 'a\u{1b}[2J\u{202e}@example.org');\n\
+        INSERT INTO notification_streams (id, user_id, label, type) VALUES (1, 1, 'b\u{1b}', 'c\u{1b}]0;d\u{7}');\n";
+    std::fs::write(&file, dump).unwrap();
+    let told = installation.succeed(&["import", "vanguard", &file, "--check"], "");
+    assert!(told.contains("a\u{fffd}[2J\u{fffd}@example.org:") && told.contains("c\u{fffd}]0;d\u{fffd} is"), "{told}");
+    assert!(!told.contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}'), "{told:?}");
+}
