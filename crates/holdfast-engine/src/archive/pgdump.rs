@@ -44,6 +44,8 @@ pub struct DumpFacts {
     pub schemas: BTreeSet<String>,
     /// How many items there are of each kind, such as `TABLE` or `TABLE DATA`.
     pub kinds: BTreeMap<String, u64>,
+    /// Schemas and names of tables, also foreign ones; `None` when there are too many to name them.
+    pub tables: Option<BTreeSet<(String, String)>>,
     /// Tables whose rows are in the dump.
     pub tables_with_data: u64,
     /// Whether anything is in it that a new database does not have.
@@ -77,6 +79,7 @@ fn read(reader: &mut dyn Read) -> io::Result<(DumpFacts, u64)> {
         io::copy(dump.reader, &mut io::sink())?;
         return Ok((dump.facts, 0));
     }
+    dump.facts.tables = Some(BTreeSet::new());
     let mut expected = dump.read_contents()?;
     let entries = expected.len() as u64;
     while let Some(id) = dump.read_block()? {
@@ -128,6 +131,12 @@ impl Item {
     fn is_about_database(&self) -> bool {
         let is_said_of_it = matches!(self.kind.as_str(), "COMMENT" | "ACL" | "SECURITY LABEL");
         self.kind.starts_with("DATABASE") || (is_said_of_it && self.tag.starts_with(b"DATABASE "))
+    }
+
+    /// The table that it makes.
+    fn table(&self) -> Option<(String, String)> {
+        let is_table = matches!(self.kind.as_str(), "TABLE" | "FOREIGN TABLE");
+        is_table.then(|| (self.schema.clone(), String::from_utf8_lossy(&self.tag).into_owned()))
     }
 
     /// The name in `SET client_encoding = 'UTF8';`.
@@ -276,6 +285,13 @@ impl Dump<'_> {
         if item.kind == "ENCODING" {
             facts.encoding = item.encoding();
         }
+        if let Some(table) = item.table() {
+            let has_room = |tables: &BTreeSet<_>| tables.len() < NAMES && item.tag.len() <= NAME_BYTES;
+            facts.tables = facts.tables.take().filter(has_room);
+            if let Some(tables) = &mut facts.tables {
+                tables.insert(table);
+            }
+        }
         if !item.owner.is_empty() && !item.is_about_database() {
             facts.owners.insert(item.owner);
         }
@@ -318,6 +334,17 @@ impl Dump<'_> {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
+    }
+}
+
+impl DumpFacts {
+    /// Which of these tables are not in the dump. None when that cannot be told.
+    pub fn lacks(&self, tables: Vec<(String, String)>) -> Vec<(String, String)> {
+        let Some(own) = &self.tables else { return Vec::new() };
+        // In another encoding the same letters are other bytes.
+        let is_utf8 = self.encoding.as_deref() == Some("UTF8");
+        let is_told = |(schema, name): &(String, String)| is_utf8 || (schema.is_ascii() && name.is_ascii());
+        tables.into_iter().filter(|table| is_told(table) && !own.contains(table)).collect()
     }
 }
 

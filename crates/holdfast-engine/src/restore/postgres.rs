@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
+use holdfast_core::backup::name_text;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
@@ -15,10 +16,10 @@ use crate::Engine;
 use crate::context::Context;
 use crate::error::{EngineError, Result, classify};
 use crate::plan::{RestorePlan, RestoreReport};
-use crate::postgres::describe_dump;
 use crate::postgres::globals::sql::{create_database_sql, finish_database_sql};
 use crate::postgres::globals::{DatabaseFacts, Name};
 use crate::postgres::quoting::{identifier, text};
+use crate::postgres::{DumpFacts, describe_dump};
 use crate::remote::{self, Script, ended};
 use crate::source::database::{self, Login, pg_name, postgres};
 use crate::source::postgres_server::ask_database;
@@ -71,8 +72,15 @@ impl Engine {
         if let Some(facts) = &mut facts {
             facts.withhold().into_iter().for_each(|text| context.log.warn(text));
         }
+        let is_replaced = objects > 0;
+        let dump = match is_replaced || !plan.options.no_owner {
+            true => self.read_as(&plan.backup, context, describe_dump).await?,
+            false => DumpFacts::default(),
+        };
+        if is_replaced {
+            session.tell_lost(name, &dump).await?;
+        }
         if !plan.options.no_owner {
-            let dump = self.read_as(&plan.backup, context, describe_dump).await?;
             let told = facts.iter().flat_map(|facts| facts.roles.iter().chain([&facts.owner]));
             let told = told.map(|role| role.as_str().to_owned());
             session.check_roles(dump.owners.into_iter().chain(told).collect()).await?;
@@ -171,6 +179,37 @@ impl Session<'_> {
         let told = self.query(name, OBJECTS).await?;
         let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server did not say what the database holds.");
         told.parse().map_err(|_| unclear())
+    }
+
+    /// Says that a database is replaced as a whole, and which of its tables the backup does not have: those that a task
+    /// leaves out, and those that were made later, are gone with it.
+    pub(super) async fn tell_lost(&self, name: &str, dump: &DumpFacts) -> Result<()> {
+        const NAMED: usize = 20;
+        // As many as fit in one answer. What belongs to an extension comes back with it.
+        const TABLES: &str = "SELECT coalesce(json_agg(json_build_array(schema, name)), '[]') FROM (SELECT n.nspname AS \
+            schema, c.relname AS name FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN \
+            ('r', 'p', 'f') AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' AND NOT EXISTS (SELECT FROM \
+            pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e') \
+            ORDER BY 1, 2 LIMIT 25000) t";
+        let told = self.query(name, TABLES).await?;
+        let lost = dump.lacks(serde_json::from_str(&told).map_err(EngineError::internal)?);
+        let verb = if self.plan.options.dry_run { "would be" } else { "will be" };
+        let whole = format!("The database {} {verb} replaced as a whole.", name_text(name.as_bytes()));
+        if lost.is_empty() {
+            self.context.log.line(whole);
+            return Ok(());
+        }
+        let named = |(schema, table): &(String, String)| name_text(format!("{schema}.{table}").as_bytes());
+        let names: Vec<String> = lost.iter().take(NAMED).map(named).collect();
+        let more = match lost.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        self.context.log.warn(format!(
+            "{whole} Tables that it has and the backup has not {verb} gone: {}{more}.",
+            names.join(", ")
+        ));
+        Ok(())
     }
 
     /// Owners that are missing are named before anything starts.

@@ -46,6 +46,14 @@ impl Engine {
         session.spare_own_role(&mut globals).await?;
         session.tell(&globals, &wanted, &there, &roles);
         withheld.into_iter().for_each(|text| context.log.warn(text));
+        let open = "SELECT coalesce(json_agg(datname), '[]') FROM pg_database WHERE datallowconn";
+        let open = session.names(open).await?;
+        for (index, facts) in dumps.iter().filter(|(index, _)| wanted.contains(index)) {
+            let name = globals.databases[*index].name.as_str();
+            if open.contains(name) {
+                session.tell_lost(name, facts).await?;
+            }
+        }
         if plan.options.dry_run {
             return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
         }

@@ -264,6 +264,12 @@ fn a_dump_of_one_database_tells_what_is_in_it() {
     assert_eq!(facts.owners, BTreeSet::from(["app".to_owned(), "holdfast".to_owned()]));
     assert!(facts.has_objects && facts.schemas.contains("public"));
     assert_eq!((facts.tables_with_data, facts.kinds["TABLE DATA"]), (7, 7));
+    let tables = facts.tables.as_ref().unwrap();
+    assert_eq!(tables.len() as u64, facts.kinds["TABLE"] + facts.kinds["FOREIGN TABLE"]);
+    let table = |name: &str| ("public".to_owned(), name.to_owned());
+    let own = tables.iter().find(|(_, name)| name.is_ascii()).unwrap().clone();
+    // Letters beyond ASCII have other bytes in this dump, so nothing is said of them.
+    assert_eq!(facts.lacks(vec![own, table("later"), table("sp\u{e4}ter")]), [table("later")]);
     let empty = dumped("Upper");
     assert!(!empty.has_objects && empty.owners.is_empty(), "{empty:?}");
 }

@@ -418,6 +418,40 @@ async fn a_restore_does_not_lock_out_the_role_it_is_connected_as() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_that_go_with_a_replaced_database_are_named() {
+    let postgres = PostgresServer::start(false);
+    let bench = postgres_bench(&postgres).await;
+    psql(&postgres, "postgres", "CREATE DATABASE shop");
+    psql(
+        &postgres,
+        "shop",
+        "CREATE TABLE kept AS SELECT 1 a; CREATE TABLE sessions AS SELECT 1 a; CREATE EXTENSION hstore",
+    );
+    let options = json!({"database_name": "shop", "database_engine": "postgresql", "excluded_tables": "sessions"});
+    let one = bench.back_up(task(&bench, options).await).await;
+    let options = json!({"database_engine": "postgresql", "excluded_tables": "sessions"});
+    let all = bench.back_up(task(&bench, options).await).await;
+
+    let said = "The database shop would be replaced as a whole. Tables that it has and the backup has not would be gone: \
+        public.sessions.";
+    for (backup, no_owner) in [(&one, false), (&one, true), (&all, false)] {
+        let name = if backup["id"] == one["id"] { json!("shop") } else { json!(null) };
+        let body = json!({"database_name": name, "overwrite": true, "dry_run": true, "no_owner": no_owner});
+        let run = bench.restore(backup, body).await;
+        assert_successful(&run);
+        assert!(output(&run).contains(said), "{}", output(&run));
+    }
+    psql(&postgres, "shop", "DO 'BEGIN FOR i IN 1..24 LOOP EXECUTE format(''CREATE TABLE t%s ()'', i); END LOOP; END'");
+    let run = bench.restore(&one, json!({"database_name": "shop", "overwrite": true})).await;
+    assert_successful(&run);
+    let said = "will be replaced as a whole. Tables that it has and the backup has not will be gone: public.sessions, public.t1,";
+    assert!(output(&run).contains(said) && output(&run).contains(" and 5 more."), "{}", output(&run));
+    let run = bench.restore(&one, json!({"database_name": "shop", "overwrite": true})).await;
+    assert_successful(&run);
+    assert!(!output(&run).contains("gone"), "{}", output(&run));
+}
+
 /// Stores a dump as the first release did: frames of a mebibyte, an index with a manifest and no entries, and its row. The run is
 /// that of another backup of the task.
 async fn store_as_before(bench: &Bench, task: i64, content: Content, dump: &[u8]) -> Value {
