@@ -37,11 +37,9 @@ pub async fn update(app: &App, caller: &Caller, id: DestinationId, input: &Desti
     let row = owned(caller, destinations::find_locked(&mut tx, id).await?)?;
     let draft = DestinationDraft::check(input, Some(&row.current()?)).map_err(AppError::Invalid)?;
     let was = row.s3();
-    let is_same_place = match (&was, &draft.s3) {
-        (Some(was), Some(s3)) => was.is_same_place(s3),
-        (was, s3) => was.is_none() && s3.is_none(),
-    };
-    let is_another = row.kind()? != draft.kind || !is_same_place;
+    // A service may get another name with everything in it; a bucket does not.
+    let bucket = |s3: &Option<S3Settings>| s3.as_ref().map(|s3| s3.bucket.clone());
+    let is_another = row.kind()? != draft.kind || bucket(&was) != bucket(&draft.s3);
     let backups = if is_another { destinations::count_backups(&mut tx, id).await? } else { 0 };
     if backups > 0 {
         return Err(AppError::Conflict(holds(backups, "Create another destination instead")));

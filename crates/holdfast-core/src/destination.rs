@@ -46,8 +46,8 @@ pub struct S3Settings {
 }
 
 impl S3Settings {
-    /// Whether both are one bucket of one service: what was stored in the first is found in the second.
-    pub fn is_same_place(&self, other: &Self) -> bool {
+    /// Whether both are one bucket of one service.
+    fn is_same_place(&self, other: &Self) -> bool {
         let url = |s3: &Self| s3.endpoint.as_deref().map(url::Url::parse);
         self.bucket == other.bucket && (self.endpoint == other.endpoint || url(self) == url(other))
     }

@@ -122,14 +122,12 @@ async fn a_destination_with_backups_stays_where_it_is() {
     bench.back_up(bench.task(json!({})).await).await;
     let path = format!("/api/backup-destinations/{}", bench.destination);
     let with_keys = |field: &str, value: &str| json!({field: value, "s3_access_key": S3Server::ACCESS_KEY, "s3_secret_key": S3Server::SECRET_KEY});
-    let secure = s3.endpoint().replace("http://", "https://");
-    let others =
-        [("custom_s3_endpoint", "http://127.0.0.1:9"), ("custom_s3_endpoint", &secure), ("s3_bucket_name", "another")];
-    for (field, value) in others {
-        let told = bench.user.client.put(&path, with_keys(field, value)).await.expect(409);
-        assert!(told["message"].as_str().unwrap().contains("still holds 1 backup"), "{told}");
-    }
-    bench.user.client.put(&path, with_keys("s3_region", "eu-west-1")).await.expect(200);
+    let told = bench.user.client.put(&path, with_keys("s3_bucket_name", "another")).await.expect(409);
+    assert!(told["message"].as_str().unwrap().contains("still holds 1 backup"), "{told}");
+    // The service itself may move, for whoever has its keys.
+    let moved = s3.endpoint().replace("127.0.0.1", "localhost");
+    bench.user.client.put(&path, json!({"custom_s3_endpoint": moved})).await.error_of("s3_secret_key");
+    bench.user.client.put(&path, with_keys("custom_s3_endpoint", &moved)).await.expect(200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
