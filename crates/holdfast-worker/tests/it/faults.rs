@@ -130,14 +130,11 @@ async fn a_cancelled_run_ends_the_remote_process_and_leaves_nothing() {
     let ssh = SshServer::builder().with_path_shims(shims.path()).start();
     let bench = Bench::with(sqlite(Settings::default()).await, ssh).await;
     let pid_file = shims.path().join("pid");
-    // Sends for ever: only being told to stop ends it.
-    shim(
-        &shims,
-        &format!(
-            "case $1 in --version) exec /usr/bin/tar --version;; esac; echo $$ > {}; exec cat /dev/zero",
-            pid_file.display()
-        ),
-    );
+    // A file without an end in sight: only being told to stop ends it.
+    std::fs::File::create(shims.path().join("big")).unwrap().set_len(1 << 42).unwrap();
+    let folder = shims.path().display();
+    let send = format!("echo $$ > {folder}/pid; exec /usr/bin/tar --create --file=- --directory={folder} ./big");
+    shim(&shims, &format!("case $1 in --version) exec /usr/bin/tar --version;; esac; {send}"));
     let task = bench.task(json!({})).await;
     bench.user.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
     let worker = bench.app.worker();
