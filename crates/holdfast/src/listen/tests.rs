@@ -1,3 +1,5 @@
+//! Connections over a real socket: what each limit does to slow, idle and ordinary clients.
+
 use axum::routing::{get, post};
 use futures_util::StreamExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

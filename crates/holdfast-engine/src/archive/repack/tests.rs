@@ -1,3 +1,5 @@
+//! What a server sends is stored in our own headers, and what does not fit together is refused or told.
+
 use super::super::tar::Time;
 use super::*;
 
