@@ -119,7 +119,7 @@ pub fn overdue_at(schedule: &Schedule, since: Timestamp) -> Option<Timestamp> {
     slot.checked_add((period / 2).clamp(LEAST_PATIENCE, MOST_PATIENCE)).ok()
 }
 
-/// An overdue task is told of once a day.
+/// An overdue task is reported once a day.
 pub const OVERDUE_AGAIN: SignedDuration = SignedDuration::from_hours(24);
 
 /// When a task is overdue whose `overdue` lies later than any success up to `now`, or any reminder, would have put it;

@@ -15,7 +15,7 @@ use crate::scheduler::later;
 
 type Result<T = ()> = std::result::Result<T, StoreError>;
 
-/// An overdue task is told of once a day.
+/// An overdue task is reported once a day.
 const OVERDUE_AGAIN_SECS: i64 = notice::OVERDUE_AGAIN.as_secs();
 /// Somebody who heard of the task within this long knows.
 const TOLD_TODAY_SECS: i64 = 23 * 3600;

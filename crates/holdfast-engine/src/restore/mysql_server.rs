@@ -74,8 +74,8 @@ impl Engine {
         };
         let replaced = session.replace_all(&facts, &replaced).await;
         // Whatever was replaced gets its views back, also when something else failed.
-        let unfinished = replaced.as_ref().err().and_then(|stopped| stopped.at.clone());
-        let views: Vec<&View> = facts.views.iter().filter(|view| Some(&view.database) != unfinished.as_ref()).collect();
+        let left = replaced.as_ref().err().map(|stopped| stopped.left.as_slice()).unwrap_or_default();
+        let views: Vec<&View> = facts.views.iter().filter(|view| !left.contains(&view.database)).collect();
         let views = session.make_views(views).await;
         replaced.map_err(|stopped| stopped.error)?;
         views?;
@@ -89,10 +89,10 @@ impl Engine {
     }
 }
 
-/// A replacement that stopped, and in which database.
+/// A replacement that stopped, and the databases that are half replaced or as they were.
 struct Stopped {
     error: EngineError,
-    at: Option<String>,
+    left: Vec<String>,
 }
 
 fn dumps_of(facts: &ServerFacts, is_wanted: impl Fn(usize) -> bool) -> Vec<Dump> {
@@ -226,8 +226,9 @@ impl Session<'_> {
             });
             let whole = whole.unwrap_or_default();
             let message = format!("{}{whole} Replaced: {done}. Not changed: {untouched}.", error.message);
-            let at = stopped.map(|place| place.facts.name.clone());
-            Stopped { error: EngineError::new(error.code, message), at }
+            let is_left = |place: &&&Place<'_>| !begun.contains(&place.index) || Some(place.index) == stopped_at;
+            let left = replaced.iter().filter(is_left).map(|place| place.facts.name.clone()).collect();
+            Stopped { error: EngineError::new(error.code, message), left }
         })
     }
 
