@@ -174,9 +174,11 @@ async fn with_deaf_tools(shims: &TempDir, settings: Settings) -> (Bench, i64, Va
     let backup = bench.back_up(task).await;
     std::fs::create_dir(bench.target()).unwrap();
     std::fs::write(bench.target().join("there"), "").unwrap();
-    shim(shims, "case \" $* \" in *\" --files-from=- \"*) exec sleep 100000;; esac; exec /usr/bin/tar \"$@\"");
+    let started = |tool: &str| format!(": > {}/{tool}.started; exec sleep 100000", shims.path().display());
+    let tar = started("tar");
+    shim(shims, &format!("case \" $* \" in *\" --files-from=- \"*) {tar};; esac; exec /usr/bin/tar \"$@\""));
     let xargs = shims.path().join("xargs");
-    std::fs::write(&xargs, "#!/bin/sh\nexec sleep 100000\n").unwrap();
+    std::fs::write(&xargs, format!("#!/bin/sh\n{}\n", started("xargs"))).unwrap();
     std::fs::set_permissions(&xargs, std::fs::Permissions::from_mode(0o755)).unwrap();
     (bench, task, backup)
 }
@@ -205,10 +207,10 @@ async fn names_that_nobody_reads_keep_no_run_from_being_cancelled() {
         wait_for(async || Some(bench.latest_log(task).await).filter(|log| log["status"] == "running")).await;
     let body = json!({"remote_server_id": bench.server, "path": bench.target()});
     let restoring = bench.ask_restore(&backup, body).await.data(202);
-    for run in [&backing_up, &restoring] {
+    for (run, tool) in [(&backing_up, "tar"), (&restoring, "xargs")] {
         wait_for(async || (bench.show_run(run).await["status"] == "running").then_some(())).await;
-        // Long enough for the names to be under way.
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        let started = shims.path().join(format!("{tool}.started"));
+        wait_for(async || started.exists().then_some(())).await;
         assert_eq!(bench.show_run(run).await["status"], "running");
         bench.user.client.act(&format!("/api/runs/{}/cancel", run["id"])).await.expect(200);
         let run = wait_for(async || Some(bench.show_run(run).await).filter(|run| run["finished_at"].is_string())).await;
