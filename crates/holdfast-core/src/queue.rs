@@ -40,6 +40,21 @@ impl Share {
     }
 }
 
+/// Where the long runs that are chosen will run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Places {
+    pub free: usize,
+    /// How many of the free ones are for users who have no run under way.
+    pub reserved: usize,
+}
+
+impl Places {
+    /// One place of a worker's is reserved, unless one user may have all of them anyway.
+    pub fn of_worker(free: usize, in_all: usize, limits: AtOnce) -> Self {
+        Self { free, reserved: usize::from(limits.per_user < in_all) }
+    }
+}
+
 /// Whom a run concerns. Short ones, such as checks, concern nobody and never wait for long ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
@@ -50,13 +65,14 @@ pub struct Load {
 /// Keeps count of what runs while runs are chosen, in the order of their turns.
 pub struct Chooser {
     limits: AtOnce,
+    places: Places,
     servers: HashMap<ServerId, usize>,
     users: HashMap<UserId, usize>,
 }
 
 impl Chooser {
-    pub fn new(limits: AtOnce, running: impl IntoIterator<Item = Load>) -> Self {
-        let mut chooser = Self { limits, servers: HashMap::new(), users: HashMap::new() };
+    pub fn new(limits: AtOnce, places: Places, running: impl IntoIterator<Item = Load>) -> Self {
+        let mut chooser = Self { limits, places, servers: HashMap::new(), users: HashMap::new() };
         for load in running {
             chooser.count(load);
         }
@@ -64,13 +80,15 @@ impl Chooser {
     }
 
     /// Whether the next in line may start now; counts it when it may.
-    pub fn may_start(&mut self, load: Option<Load>) -> bool {
-        let Some(load) = load else { return true };
+    pub fn may_start(&mut self, load: Load) -> bool {
         let at_server = load.server.and_then(|server| self.servers.get(&server)).copied().unwrap_or(0);
         let of_user = self.users.get(&load.user).copied().unwrap_or(0);
-        let may = of_user < self.limits.per_user && (load.server.is_none() || at_server < self.limits.per_server);
+        let share = Share { per_user: self.limits.per_user, reserved: self.places.reserved };
+        let may = share.allows(of_user, self.places.free)
+            && (load.server.is_none() || at_server < self.limits.per_server);
         if may {
             self.count(load);
+            self.places.free -= 1;
         }
         may
     }
@@ -94,14 +112,27 @@ mod tests {
     #[test]
     fn limits_hold_for_each_server_and_each_user() {
         let limits = AtOnce { per_server: 2, per_user: 3, checks_per_user: 1 };
-        let mut chooser = Chooser::new(limits, [load(1, 1)]);
-        assert!(chooser.may_start(Some(load(1, 1))));
-        assert!(!chooser.may_start(Some(load(1, 1))), "the server has two");
-        assert!(chooser.may_start(Some(load(1, 2))));
-        assert!(!chooser.may_start(Some(load(1, 3))), "the user has three");
-        assert!(!chooser.may_start(Some(Load { user: UserId(1), server: None })));
-        assert!(chooser.may_start(Some(load(2, 4))));
-        assert!(chooser.may_start(None), "a check waits for nobody");
+        let mut chooser = Chooser::new(limits, Places { free: 9, reserved: 0 }, [load(1, 1)]);
+        assert!(chooser.may_start(load(1, 1)));
+        assert!(!chooser.may_start(load(1, 1)), "the server has two");
+        assert!(chooser.may_start(load(1, 2)));
+        assert!(!chooser.may_start(load(1, 3)), "the user has three");
+        assert!(!chooser.may_start(Load { user: UserId(1), server: None }));
+        assert!(chooser.may_start(load(2, 4)));
+    }
+
+    #[test]
+    fn the_last_place_is_for_a_user_with_no_run_under_way() {
+        let limits = AtOnce { per_server: 10, per_user: 4, checks_per_user: 1 };
+        let mut chooser = Chooser::new(limits, Places::of_worker(8, 8, limits), []);
+        let taken = [1, 2].map(|user| (0..9).filter(|_| chooser.may_start(load(user, user))).count());
+        assert_eq!(taken, [4, 3]);
+        assert!(chooser.may_start(load(3, 3)), "a third user's run starts");
+        assert!(!chooser.may_start(load(4, 4)), "no place is left");
+        // Where one user may have every place, none is kept from them.
+        let limits = AtOnce { per_user: 2, ..limits };
+        let mut chooser = Chooser::new(limits, Places::of_worker(2, 2, limits), []);
+        assert!(chooser.may_start(load(1, 1)) && chooser.may_start(load(1, 2)));
     }
 
     /// Users take what they are allowed, one after the other; gives how much each has.

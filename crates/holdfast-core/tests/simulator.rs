@@ -11,7 +11,7 @@ use std::time::Duration;
 use holdfast_core::anomaly::{self, Judgement, Measure};
 use holdfast_core::ids::{BackupId, RunId, ServerId, UserId};
 use holdfast_core::lease::{Beat, Watch};
-use holdfast_core::queue::{AtOnce, Chooser, Load, turn};
+use holdfast_core::queue::{AtOnce, Chooser, Load, Places, turn};
 use holdfast_core::retention::{self, Stored, Verdict};
 use holdfast_core::run::{FailureCode, RunStatus};
 use holdfast_core::schedule::{Frequency, Schedule, TimeOfDay};
@@ -463,16 +463,16 @@ impl World {
             let task = &self.db.tasks[&run.task];
             Load { user: UserId(task.user), server: Some(ServerId(task.server)) }
         };
-        let mut chooser = Chooser::new(LIMITS, self.db.with_status(RunStatus::Running).map(|(_, run)| load(run)));
+        let free = 2_usize.saturating_sub(self.processes[process].held.len());
+        let running = self.db.with_status(RunStatus::Running).map(|(_, run)| load(run));
+        let mut chooser = Chooser::new(LIMITS, Places { free, reserved: 0 }, running);
         let mut queued: Vec<(i64, i64, Load)> =
             self.db.with_status(RunStatus::Queued).map(|(id, run)| (run.turn, id, load(run))).collect();
         queued.sort_unstable_by_key(|(turn, id, _)| (*turn, *id));
-        let mut room = 2_usize.saturating_sub(self.processes[process].held.len());
         for (_, id, load) in queued {
-            if room == 0 || !chooser.may_start(Some(load)) {
+            if !chooser.may_start(load) {
                 continue;
             }
-            room -= 1;
             let takes = 1 + self.dice.number(100) * (1 + self.dice.number(7));
             let will_succeed = !self.dice.one_in(4);
             let Some(run) = self.db.runs.get_mut(&id) else { continue };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use holdfast_core::ids::{RunId, ServerId, UserId};
-use holdfast_core::queue::{AtOnce, Chooser, Load, Share};
+use holdfast_core::queue::{AtOnce, Chooser, Load, Places, Share};
 use holdfast_core::run::FailureCode;
 use holdfast_core::{Timestamp, lease};
 use sqlx::QueryBuilder;
@@ -73,15 +73,15 @@ async fn choose_short(tx: &mut Tx, room: usize, limits: AtOnce) -> Result<Vec<i6
     .await
 }
 
-async fn choose_long(tx: &mut Tx, room: usize, limits: AtOnce) -> Result<Vec<i64>> {
+async fn choose_long(tx: &mut Tx, places: Places, limits: AtOnce) -> Result<Vec<i64>> {
     let running = fetch_all!(
         tx,
         LoadRow,
         "SELECT id, user_id, load_server_id, turn FROM runs
          WHERE status = 'running' AND kind IN ('backup', 'restore', 'verify')"
     )?;
-    let mut chooser = Chooser::new(limits, running.iter().map(LoadRow::load));
-    choose(tx, LONG_QUEUED, room, |row| chooser.may_start(Some(row.load()))).await
+    let mut chooser = Chooser::new(limits, places, running.iter().map(LoadRow::load));
+    choose(tx, LONG_QUEUED, places.free, |row| chooser.may_start(row.load())).await
 }
 
 /// The first queued runs, in the order of their turns, that may start.
@@ -112,7 +112,7 @@ async fn choose(
 /// How many more runs a worker can take. Short ones have places of their own: nobody waits hours for a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    pub long: usize,
+    pub long: Places,
     pub short: usize,
 }
 
@@ -132,7 +132,7 @@ pub async fn claim(
         tx.checked(locked)?;
     }
     let mut chosen = if room.short > 0 { choose_short(tx, room.short, limits).await? } else { Vec::new() };
-    if room.long > 0 {
+    if room.long.free > 0 {
         chosen.extend(choose_long(tx, room.long, limits).await?);
     }
     if chosen.is_empty() {

@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use holdfast_app::{App, Result};
 use holdfast_core::lease::Watch;
+use holdfast_core::queue::Places;
 use holdfast_core::{Timestamp, random};
 use holdfast_engine::Engine;
 use holdfast_notify::Courier;
@@ -240,8 +241,10 @@ impl Worker {
     /// Starts runs as long as there is room.
     async fn start_runs(&self, under_way: &mut UnderWay) -> Result<()> {
         while under_way.long.try_join_next().is_some() || under_way.short.try_join_next().is_some() {}
+        let Settings { runs_at_once, at_once, .. } = self.executor.settings;
+        let free = runs_at_once.saturating_sub(under_way.long.len());
         let room = Room {
-            long: self.executor.settings.runs_at_once.saturating_sub(under_way.long.len()),
+            long: Places::of_worker(free, runs_at_once, at_once),
             short: SHORT_RUNS_AT_ONCE.saturating_sub(under_way.short.len()),
         };
         if !queue::has_queued(&mut self.app().store.read().await?).await? {
@@ -260,7 +263,7 @@ impl Worker {
         loop {
             let (waiting, _) = self.do_chores().await?;
             Self::clear_away(&self.executor, waiting).await?;
-            let room = Room { long: 1, short: 1 };
+            let room = Room { long: Places { free: 1, reserved: 0 }, short: 1 };
             let runs = if waiting.has_queued_run { self.executor.claim(&self.name, room).await? } else { Vec::new() };
             let has_run = !runs.is_empty();
             for run in runs {

@@ -74,8 +74,15 @@ pub(crate) fn data(id: u32, data: &[u8]) -> Vec<u8> {
     packet(103, id, &string(data))
 }
 
+/// Size, owner, mode and times.
 fn attributes_of(mode: u32, size: u64) -> Vec<u8> {
-    [&5_u32.to_be_bytes()[..], &size.to_be_bytes(), &mode.to_be_bytes()].concat()
+    let (owner, times) = ([0; 8], [0; 8]);
+    [&15_u32.to_be_bytes()[..], &size.to_be_bytes(), &owner, &mode.to_be_bytes(), &times].concat()
+}
+
+/// As of a server that tells neither owner nor times.
+pub(crate) fn few_attributes(id: u32, mode: u32, size: u64) -> Vec<u8> {
+    packet(105, id, &[&5_u32.to_be_bytes()[..], &size.to_be_bytes(), &mode.to_be_bytes()].concat())
 }
 
 pub(crate) fn attributes(id: u32, mode: u32, size: u64) -> Vec<u8> {

@@ -109,6 +109,8 @@ async fn pump_within(
         pace,
         now,
         odd_times: 0,
+        unowned: 0,
+        undated: 0,
         ahead: HashSet::new(),
     };
     match meta.kind() {
@@ -131,6 +133,15 @@ async fn pump_within(
     if walk.odd_times > NAMED {
         let more = walk.odd_times - NAMED;
         context.log.warn(format!("{more} further times are taken for before 1970, too"));
+    }
+    for (count, untold) in [
+        (walk.unowned, "who owns {}; stored as owned by user 0 and group 0"),
+        (walk.undated, "when {} last changed; stored as changed in 1970"),
+    ] {
+        if count > 0 {
+            let untold = untold.replace("{}", &format!("{count} of the entries"));
+            context.log.warn(format!("The server does not tell {untold}."));
+        }
     }
     walk.unreadable.judge()
 }
@@ -334,6 +345,9 @@ struct Walk<'a> {
     /// When the run began.
     now: i64,
     odd_times: u64,
+    /// Entries whose owner or time the server does not tell.
+    unowned: u64,
+    undated: u64,
     /// What the server lists with a year that small headers can hold and no sign is missing from.
     ahead: HashSet<Vec<u8>>,
 }
@@ -513,6 +527,8 @@ impl Walk<'_> {
     }
 
     async fn send_header(&mut self, member: &[u8], meta: &Attributes, link: &[u8]) -> Result<()> {
+        self.unowned += u64::from(meta.owner.is_none());
+        self.undated += u64::from(meta.times.is_none());
         let is_ahead = self.ahead.remove(member);
         let seconds = meta.times.map_or(
             0,

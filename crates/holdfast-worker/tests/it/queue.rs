@@ -3,7 +3,7 @@ use std::time::Duration;
 use holdfast_core::Timestamp;
 use holdfast_core::backup::Content;
 use holdfast_core::ids::{BackupId, DestinationId, RunId, TaskId, UserId};
-use holdfast_core::queue::AtOnce;
+use holdfast_core::queue::{AtOnce, Places};
 use holdfast_core::run::{RunStatus, Trigger};
 use holdfast_store::backups::NewBackup;
 use holdfast_store::queue::{self, Room};
@@ -22,7 +22,8 @@ const PLENTY: AtOnce = AtOnce { per_server: 100, per_user: 100, checks_per_user:
 async fn claim(app: &TestApp, room: usize, limits: AtOnce) -> Vec<RunRow> {
     let mut tx = app.app.store.begin().await.unwrap();
     let now = app.app.now();
-    let claimed = queue::claim(&mut tx, "elsewhere", Room { long: room, short: room }, limits, now, now).await.unwrap();
+    let room = Room { long: Places { free: room, reserved: 0 }, short: room };
+    let claimed = queue::claim(&mut tx, "elsewhere", room, limits, now, now).await.unwrap();
     tx.commit().await.unwrap();
     claimed
 }
@@ -544,7 +545,8 @@ async fn checks_have_places_of_their_own() {
     user.client.act(&format!("/api/remote-servers/{}/check", user.server().await)).await.expect(202);
     let mut tx = app.app.store.begin().await.unwrap();
     let now = app.app.now();
-    let claimed = queue::claim(&mut tx, "full", Room { long: 0, short: 1 }, PLENTY, now, now).await.unwrap();
+    let room = Room { long: Places { free: 0, reserved: 0 }, short: 1 };
+    let claimed = queue::claim(&mut tx, "full", room, PLENTY, now, now).await.unwrap();
     assert_eq!(claimed.iter().map(|run| run.kind.as_str()).collect::<Vec<_>>(), ["check-server"]);
 }
 

@@ -178,6 +178,25 @@ async fn files_that_may_not_be_read_fail_the_run_and_are_named() {
 }
 
 #[tokio::test]
+async fn owners_and_times_that_the_server_does_not_tell_are_said() {
+    let mut answer = folder_of(vec![b"b.log".to_vec()], b"content");
+    let walked =
+        walk(Limits::default(), &["bad*", "gone*", "a*"], CancellationToken::new(), move |asked| match asked.kind {
+            fake::FSTAT => fake::few_attributes(asked.id, fake::FILE_MODE, 7),
+            _ => answer(asked),
+        })
+        .await;
+    walked.end.unwrap();
+    assert_eq!(
+        walked.log,
+        [
+            "Warning: The server does not tell who owns 1 of the entries; stored as owned by user 0 and group 0.",
+            "Warning: The server does not tell when 1 of the entries last changed; stored as changed in 1970.",
+        ]
+    );
+}
+
+#[tokio::test]
 async fn a_file_of_impossible_size_is_not_filled_up() {
     let mut answer = folder_of(vec![b"b.log".to_vec()], b"");
     let walked =
