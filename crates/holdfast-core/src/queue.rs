@@ -84,8 +84,8 @@ impl Chooser {
         let at_server = load.server.and_then(|server| self.servers.get(&server)).copied().unwrap_or(0);
         let of_user = self.users.get(&load.user).copied().unwrap_or(0);
         let share = Share { per_user: self.limits.per_user, reserved: self.places.reserved };
-        let may = share.allows(of_user, self.places.free)
-            && (load.server.is_none() || at_server < self.limits.per_server);
+        let may =
+            share.allows(of_user, self.places.free) && (load.server.is_none() || at_server < self.limits.per_server);
         if may {
             self.count(load);
             self.places.free -= 1;

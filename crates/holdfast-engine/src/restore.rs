@@ -14,7 +14,7 @@ mod postgres_server;
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use holdfast_core::backup::Content;
+use holdfast_core::backup::{Content, name_text};
 use holdfast_core::run::FailureCode;
 
 use crate::Engine;
@@ -68,6 +68,17 @@ impl Engine {
         })
         .await
     }
+}
+
+/// The sentence on tables that go with a database when it is replaced.
+fn tables_lost(tables: &[String], verb: &str) -> String {
+    const NAMED: usize = 20;
+    let names: Vec<String> = tables.iter().take(NAMED).map(|name| name_text(name.as_bytes())).collect();
+    let more = match tables.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("These tables are not in the backup and {verb} gone: {}{more}.", names.join(", "))
 }
 
 fn not_empty(name: &str) -> EngineError {

@@ -308,7 +308,7 @@ impl Executor {
         const POSTGRESQL: &str = "The database that was there is still there unless its log says otherwise; databases \
             named holdfast_restore_… on the server can be dropped. If one has the name holdfast_old_…, it is what was \
             there before: look whether the restored one is in its place before you drop it. If nobody can connect to a \
-            database any more, run ALTER DATABASE … ALLOW_CONNECTIONS true for it, or restore again.";
+            database any more, run ALTER DATABASE … ALLOW_CONNECTIONS true for it.";
         const MYSQL: &str = "What was there may be gone or half replaced. Databases named …_holdfast_… on the server \
             are whole copies of what was being restored: look at them before you drop them, or restore again.";
         let backup = match run.backup_id {

@@ -3,6 +3,7 @@
 
 use std::io::{self, Read, Write};
 
+use holdfast_core::backup::name_text;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
@@ -17,7 +18,7 @@ use crate::error::{EngineError, Result, classify};
 use crate::mysql::{NAME_CHARS, account_length, closing_quote, quoted};
 use crate::plan::{RestorePlan, RestoreReport};
 use crate::remote::RemoteSettings;
-use crate::source::database::{self, Login, MYSQL_CLIENT, mysql, mysql_text};
+use crate::source::database::{self, Login, MYSQL_CLIENT, mysql, mysql_text, unhex};
 use crate::ssh::{Connection, Exit};
 
 /// Binary mode leaves the client no commands of its own but `delimiter`, and without local files a dump reads none: what
@@ -208,6 +209,7 @@ impl Session<'_> {
             return Err(EngineError::new(error.code, message));
         }
         let replaced = async {
+            self.tell_lost(name, &beside).await?;
             self.make_anew(name, facts).await?;
             self.load(Some(name), false).await
         };
@@ -221,6 +223,25 @@ impl Session<'_> {
                 Err(EngineError::new(error.code, message))
             }
         }
+    }
+
+    /// Names the tables of a database that its restored copy lacks: they go with it.
+    pub(super) async fn tell_lost(&self, name: &str, copy: &str) -> Result<()> {
+        let (shown, name, copy) = (name_text(name.as_bytes()), mysql_text(name), mysql_text(copy));
+        // As many as fit in one answer.
+        let sql = format!(
+            "SELECT HEX(t.table_name) FROM information_schema.tables t WHERE t.table_schema = {name} \
+             AND t.table_type <> 'VIEW' AND NOT EXISTS (SELECT 1 FROM information_schema.tables c WHERE \
+             c.table_schema = {copy} AND BINARY c.table_name = BINARY t.table_name) ORDER BY 1 LIMIT 25000"
+        );
+        let answer = self.query(&sql).await?;
+        let lost: Vec<String> = answer.lines().filter_map(unhex).collect();
+        if !lost.is_empty() {
+            self.context
+                .log
+                .warn(format!("The database {shown} is replaced as a whole. {}", super::tables_lost(&lost, "will be")));
+        }
+        Ok(())
     }
 
     /// `is_copy` says that it only stands beside the real one for a while.

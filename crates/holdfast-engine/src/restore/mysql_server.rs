@@ -237,6 +237,9 @@ impl Session<'_> {
         while let Some(index) = reading.next().await {
             let database = &facts.databases[index];
             self.context.log.line(format!("Replacing {}.", database.name));
+            if let Some(place) = replaced.iter().find(|place| place.index == index) {
+                self.tell_lost(&database.name, &place.first).await?;
+            }
             begun.push(index);
             self.make_anew(&database.name, Some(&database.set_up)).await?;
             self.load_into(&database.name, &mut reading).await?;

@@ -184,7 +184,6 @@ impl Session<'_> {
     /// Says that a database is replaced as a whole, and which of its tables the backup does not have: those that a task
     /// leaves out, and those that were made later, are gone with it.
     pub(super) async fn tell_lost(&self, name: &str, dump: &DumpFacts) -> Result<()> {
-        const NAMED: usize = 20;
         // As many as fit in one answer. What belongs to an extension comes back with it.
         const TABLES: &str = "SELECT coalesce(json_agg(json_build_array(schema, name)), '[]') FROM (SELECT n.nspname AS \
             schema, c.relname AS name FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN \
@@ -199,16 +198,8 @@ impl Session<'_> {
             self.context.log.line(whole);
             return Ok(());
         }
-        let named = |(schema, table): &(String, String)| name_text(format!("{schema}.{table}").as_bytes());
-        let names: Vec<String> = lost.iter().take(NAMED).map(named).collect();
-        let more = match lost.len().saturating_sub(NAMED) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        self.context.log.warn(format!(
-            "{whole} Tables that it has and the backup has not {verb} gone: {}{more}.",
-            names.join(", ")
-        ));
+        let lost: Vec<String> = lost.iter().map(|(schema, table)| format!("{schema}.{table}")).collect();
+        self.context.log.warn(format!("{whole} {}", super::tables_lost(&lost, verb)));
         Ok(())
     }
 

@@ -187,9 +187,12 @@ on_both_engines! {
             assert_eq!(mariadb.sql(&restored, "CALL twice(21)").trim(), "42");
             assert!(mariadb.sql(&restored, "SHOW TRIGGERS").contains("mark"));
             assert_failed(&bench.restore(&backup, json!({"database_name": restored})).await, "target_not_empty");
+            mariadb.sql(&restored, "CREATE TABLE later (a INT); CREATE VIEW seen AS SELECT 1");
             let run = bench.restore(&backup, json!({"database_name": restored, "overwrite": true})).await;
             assert_eq!(run["status"], "successful", "{run}");
             assert_eq!(sum(&restored), sum(&name));
+            let said = "These tables are not in the backup and will be gone: later.";
+            assert!(run["output"].as_str().unwrap().contains(said), "{run}");
         }
         // Nothing that was written down knows the password.
         for run in ["/api/backup-task-logs?per_page=100", "/api/runs?per_page=100"] {

@@ -433,7 +433,7 @@ async fn tables_that_go_with_a_replaced_database_are_named() {
     let options = json!({"database_engine": "postgresql", "excluded_tables": "sessions"});
     let all = bench.back_up(task(&bench, options).await).await;
 
-    let said = "The database shop would be replaced as a whole. Tables that it has and the backup has not would be gone: \
+    let said = "The database shop would be replaced as a whole. These tables are not in the backup and would be gone: \
         public.sessions.";
     for (backup, no_owner) in [(&one, false), (&one, true), (&all, false)] {
         let name = if backup["id"] == one["id"] { json!("shop") } else { json!(null) };
@@ -445,7 +445,8 @@ async fn tables_that_go_with_a_replaced_database_are_named() {
     psql(&postgres, "shop", "DO 'BEGIN FOR i IN 1..24 LOOP EXECUTE format(''CREATE TABLE t%s ()'', i); END LOOP; END'");
     let run = bench.restore(&one, json!({"database_name": "shop", "overwrite": true})).await;
     assert_successful(&run);
-    let said = "will be replaced as a whole. Tables that it has and the backup has not will be gone: public.sessions, public.t1,";
+    let said =
+        "will be replaced as a whole. These tables are not in the backup and will be gone: public.sessions, public.t1,";
     assert!(output(&run).contains(said) && output(&run).contains(" and 5 more."), "{}", output(&run));
     let run = bench.restore(&one, json!({"database_name": "shop", "overwrite": true})).await;
     assert_successful(&run);
