@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use file::{FileReader, FileWriter};
 pub use folder::{Folder, FolderLimits};
-pub use packet::{Attributes, FileKind, Handle, Name, OpenMode, StatusCode};
+pub use packet::{Attributes, FileKind, Handle, Name, OpenMode, Space, StatusCode};
 use packet::{Malformed, Packet, Reply, Request};
 
 /// Room for what comes in one go.
@@ -93,16 +93,21 @@ pub struct Extensions {
     pub hardlink: bool,
     pub fsync: bool,
     pub lsetstat: bool,
+    pub statvfs: bool,
 }
 
 impl Extensions {
     fn new(offered: &[(Vec<u8>, Vec<u8>)]) -> Self {
-        let has = |name: &str| offered.iter().any(|(offer, version)| offer == name.as_bytes() && version == b"1");
+        let has_version = |name: &str, wanted: &[u8]| {
+            offered.iter().any(|(offer, version)| offer == name.as_bytes() && version == wanted)
+        };
+        let has = |name: &str| has_version(name, b"1");
         Self {
             posix_rename: has(packet::POSIX_RENAME),
             hardlink: has(packet::HARDLINK),
             fsync: has(packet::FSYNC),
             lsetstat: has(packet::LSETSTAT),
+            statvfs: has_version(packet::STATVFS, b"2"),
         }
     }
 }
@@ -267,6 +272,16 @@ impl Client {
     /// The absolute path, without links in it.
     pub async fn realpath(&mut self, path: &[u8]) -> Result<Vec<u8>, SftpError> {
         self.ask_name(&Request::Realpath(path)).await
+    }
+
+    /// What is left of the file system that a path is on.
+    pub async fn space(&mut self, path: &[u8]) -> Result<Space, SftpError> {
+        offered(self.extensions.statvfs, packet::STATVFS)?;
+        let id = self.queue(&Request::Statvfs(path), 0)?;
+        match self.reply(id).await? {
+            Reply::Space(space) => Ok(space),
+            other => Err(self.refused(other)),
+        }
     }
 
     async fn ask(&mut self, request: &Request<'_>) -> Result<(), SftpError> {

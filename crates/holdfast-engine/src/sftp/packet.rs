@@ -40,6 +40,7 @@ mod kind {
     pub const NAME: u8 = 104;
     pub const ATTRS: u8 = 105;
     pub const EXTENDED: u8 = 200;
+    pub const EXTENDED_REPLY: u8 = 201;
 }
 
 mod flag {
@@ -191,6 +192,7 @@ pub(super) const POSIX_RENAME: &str = "posix-rename@openssh.com";
 pub(super) const HARDLINK: &str = "hardlink@openssh.com";
 pub(super) const FSYNC: &str = "fsync@openssh.com";
 pub(super) const LSETSTAT: &str = "lsetstat@openssh.com";
+pub(super) const STATVFS: &str = "statvfs@openssh.com";
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Request<'a> {
@@ -241,6 +243,7 @@ pub(super) enum Request<'a> {
         path: &'a [u8],
     },
     Fsync(&'a Handle),
+    Statvfs(&'a [u8]),
 }
 
 /// The packet that opens a session.
@@ -330,6 +333,10 @@ impl Request<'_> {
                 extended(out, FSYNC);
                 put_string(out, &handle.0);
             }
+            Self::Statvfs(path) => {
+                extended(out, STATVFS);
+                put_string(out, path);
+            }
         }
         let length = length_of(out.len() - start - 4);
         out[start..start + 4].copy_from_slice(&length.to_be_bytes());
@@ -361,11 +368,24 @@ pub enum Packet {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    Status { code: StatusCode, message: Vec<u8> },
+    Status {
+        code: StatusCode,
+        message: Vec<u8>,
+    },
     Handle(Handle),
     Data(Bytes),
     Names(Vec<Name>),
     Attributes(Attributes),
+    /// The answer to the one extension that is not answered by a status.
+    Space(Space),
+}
+
+/// What is left of a file system, for whoever is not its administrator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    pub free_bytes: u64,
+    /// `None` where the file system does not count its files.
+    pub free_files: Option<u64>,
 }
 
 /// How long the packet at the start of `buffer` is, with the four bytes of its length; `None` while those are missing.
@@ -403,12 +423,26 @@ pub fn decode(packet: &[u8]) -> Result<Packet, Malformed> {
         kind::DATA => Reply::Data(Bytes::copy_from_slice(input.string()?)),
         kind::NAME => Reply::Names(names(&mut input)?),
         kind::ATTRS => Reply::Attributes(attributes(&mut input)?),
+        kind::EXTENDED_REPLY => Reply::Space(space(&mut input)?),
         _ => return Err(Malformed("a packet of an unknown kind")),
     };
     if !input.0.is_empty() {
         return Err(Malformed("a packet that goes on after its end"));
     }
     Ok(Packet::Reply { id, reply })
+}
+
+/// The fields of `statvfs`, in its order.
+fn space(input: &mut Input<'_>) -> Result<Space, Malformed> {
+    let mut fields = [0; 11];
+    for field in &mut fields {
+        *field = input.u64()?;
+    }
+    let [_, fragment_bytes, _, _, free_fragments, files, _, free_files, ..] = fields;
+    Ok(Space {
+        free_bytes: free_fragments.saturating_mul(fragment_bytes),
+        free_files: Some(free_files).filter(|_| files > 0),
+    })
 }
 
 /// Text and language are missing from some old servers' statuses.

@@ -75,7 +75,7 @@ pub fn run_sftp(input: &[u8]) -> bool {
         Packet::Reply { reply: Reply::Names(names), .. } => names.iter().map(|name| 12 + name.name.len()).sum(),
         Packet::Reply { reply: Reply::Data(data), .. } => data.len(),
         Packet::Reply { reply: Reply::Status { message, .. }, .. } => message.len(),
-        Packet::Reply { reply: Reply::Handle(_) | Reply::Attributes(_), .. } => 0,
+        Packet::Reply { reply: Reply::Handle(_) | Reply::Attributes(_) | Reply::Space(_), .. } => 0,
     };
     assert!(held <= input.len(), "more was decoded than came");
     assert_eq!(packet::decode(input).as_ref(), Ok(&packet), "decoding depends on more than the packet");

@@ -494,20 +494,23 @@ t.close()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_at_a_restore_has_its_own_class_and_says_what_was_written() {
-    let bench = bench(SshServer::start()).await;
-    for number in 0..8 {
-        std::fs::write(bench.source().join(format!("{number}")), holdfast_testkit::random(number, 400_000)).unwrap();
+    for server in [SshServer::start(), SshServer::builder().sftp_only().start()] {
+        let bench = bench(server).await;
+        for number in 0..8 {
+            std::fs::write(bench.source().join(format!("{number}")), holdfast_testkit::random(number, 400_000))
+                .unwrap();
+        }
+        let backup = bench.back_up(bench.task(json!({})).await).await;
+        let target = bench.target();
+        std::fs::create_dir(&target).unwrap();
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(&target).status();
+        if !mounted.is_ok_and(|status| status.success()) {
+            eprintln!("skipped: only root can mount");
+            return;
+        }
+        let run = bench.restore(&backup, json!({"path": target})).await;
+        assert!(Command::new("umount").arg(&target).status().unwrap().success());
+        assert_failed(&run, "target_full");
+        assert!(output(&run).contains("were written to"), "{}", output(&run));
     }
-    let backup = bench.back_up(bench.task(json!({})).await).await;
-    let target = bench.target();
-    std::fs::create_dir(&target).unwrap();
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(&target).status();
-    if !mounted.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: only root can mount");
-        return;
-    }
-    let run = bench.restore(&backup, json!({"path": target})).await;
-    assert!(Command::new("umount").arg(&target).status().unwrap().success());
-    assert_failed(&run, "target_full");
-    assert!(output(&run).contains("were written to"), "{}", output(&run));
 }

@@ -70,6 +70,25 @@ impl<'a> SftpTarget<'a> {
         }
     }
 
+    /// The protocol has no status for a full disk: OpenSSH says "Failure" to whatever has no name of its own. Where it
+    /// tells how much is left, that is asked for.
+    fn or_full(&mut self, done: io::Result<()>) -> io::Result<()> {
+        /// Requests that are under way fail together with the first that finds no room.
+        const NEARLY_NONE: u64 = 1024 * 1024;
+        let Err(error) = done else { return Ok(()) };
+        let said = error.get_ref().and_then(|inner| inner.downcast_ref::<SftpError>());
+        if !said.is_some_and(|said| said.is(StatusCode::Failure)) {
+            return Err(error);
+        }
+        let root = self.path(b"");
+        match self.runtime.block_on(self.client.space(&root)) {
+            Ok(space) if space.free_bytes < NEARLY_NONE || space.free_files == Some(0) => {
+                Err(io::Error::new(io::ErrorKind::StorageFull, "the server's disk is full"))
+            }
+            _ => Err(error),
+        }
+    }
+
     fn path(&self, path: &[u8]) -> Vec<u8> {
         if path.is_empty() && self.root.is_empty() {
             return b"/".to_vec();
@@ -151,49 +170,8 @@ impl<'a> SftpTarget<'a> {
         self.proven = path[..end].to_vec();
         Ok(true)
     }
-}
 
-/// Whether `folder` is `proven` or above it.
-fn is_within(proven: &[u8], folder: &[u8]) -> bool {
-    proven.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
-}
-
-fn owner(facts: Facts) -> Attributes {
-    let owner = u32::try_from(facts.uid).ok().zip(u32::try_from(facts.gid).ok());
-    Attributes { owner, ..Attributes::default() }
-}
-
-fn mode_and_times(facts: Facts) -> Attributes {
-    Attributes { permissions: Some(facts.mode), ..times(facts) }
-}
-
-fn times(facts: Facts) -> Attributes {
-    let seconds = facts.modified.seconds.clamp(0, u32::MAX.into());
-    let seconds = u32::try_from(seconds).unwrap_or(0);
-    Attributes { times: Some((seconds, seconds)), ..Attributes::default() }
-}
-
-/// A refusal leaves things as they are; anything else ends the restore.
-fn ignore_refusal(done: std::result::Result<(), SftpError>, path: &[u8]) -> io::Result<()> {
-    match done {
-        Err(error @ SftpError::Status { .. }) => {
-            tracing::debug!(path = shown(path), %error, "the owner stays");
-            Ok(())
-        }
-        done => done.map_err(unwritten),
-    }
-}
-
-/// An error of writing: a status names its member further up; the rest is the end of the connection or the run.
-fn unwritten(error: SftpError) -> io::Error {
-    match error {
-        SftpError::Status { .. } | SftpError::NotOffered(_) | SftpError::Limit(_) => io::Error::other(error),
-        error => failed(b"SFTP", &error).into(),
-    }
-}
-
-impl Target for SftpTarget<'_> {
-    fn directory(&mut self, path: &[u8], facts: Facts) -> io::Result<()> {
+    fn make_directory(&mut self, path: &[u8], facts: Facts) -> io::Result<()> {
         let path = self.path(path);
         if !self.make_parents(&path)? {
             return Ok(());
@@ -217,7 +195,7 @@ impl Target for SftpTarget<'_> {
         Ok(())
     }
 
-    fn file(&mut self, path: &[u8], facts: Facts, content: Content<'_>) -> io::Result<()> {
+    fn write_file(&mut self, path: &[u8], facts: Facts, content: Content<'_>) -> io::Result<()> {
         let path = self.path(path);
         if !self.make_parents(&path)? || self.is_taken(&path)? {
             return Ok(());
@@ -263,7 +241,7 @@ impl Target for SftpTarget<'_> {
         runtime.block_on(client.close(&handle)).map_err(unwritten)
     }
 
-    fn symlink(&mut self, path: &[u8], link: &[u8], facts: Facts) -> io::Result<()> {
+    fn make_symlink(&mut self, path: &[u8], link: &[u8], facts: Facts) -> io::Result<()> {
         let path = self.path(path);
         if !self.make_parents(&path)? || self.is_taken(&path)? {
             return Ok(());
@@ -278,6 +256,62 @@ impl Target for SftpTarget<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether `folder` is `proven` or above it.
+fn is_within(proven: &[u8], folder: &[u8]) -> bool {
+    proven.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
+fn owner(facts: Facts) -> Attributes {
+    let owner = u32::try_from(facts.uid).ok().zip(u32::try_from(facts.gid).ok());
+    Attributes { owner, ..Attributes::default() }
+}
+
+fn mode_and_times(facts: Facts) -> Attributes {
+    Attributes { permissions: Some(facts.mode), ..times(facts) }
+}
+
+fn times(facts: Facts) -> Attributes {
+    let seconds = facts.modified.seconds.clamp(0, u32::MAX.into());
+    let seconds = u32::try_from(seconds).unwrap_or(0);
+    Attributes { times: Some((seconds, seconds)), ..Attributes::default() }
+}
+
+/// A refusal leaves things as they are; anything else ends the restore.
+fn ignore_refusal(done: std::result::Result<(), SftpError>, path: &[u8]) -> io::Result<()> {
+    match done {
+        Err(error @ SftpError::Status { .. }) => {
+            tracing::debug!(path = shown(path), %error, "the owner stays");
+            Ok(())
+        }
+        done => done.map_err(unwritten),
+    }
+}
+
+/// An error of writing: a status names its member further up; the rest is the end of the connection or the run.
+fn unwritten(error: SftpError) -> io::Error {
+    match error {
+        SftpError::Status { .. } | SftpError::NotOffered(_) | SftpError::Limit(_) => io::Error::other(error),
+        error => failed(b"SFTP", &error).into(),
+    }
+}
+
+impl Target for SftpTarget<'_> {
+    fn directory(&mut self, path: &[u8], facts: Facts) -> io::Result<()> {
+        let made = self.make_directory(path, facts);
+        self.or_full(made)
+    }
+
+    fn file(&mut self, path: &[u8], facts: Facts, content: Content<'_>) -> io::Result<()> {
+        let written = self.write_file(path, facts, content);
+        self.or_full(written)
+    }
+
+    fn symlink(&mut self, path: &[u8], link: &[u8], facts: Facts) -> io::Result<()> {
+        let made = self.make_symlink(path, link, facts);
+        self.or_full(made)
     }
 
     fn hardlink(&mut self, path: &[u8], target: &[u8]) -> io::Result<()> {
