@@ -7,7 +7,7 @@ use super::rng::Rng;
 
 pub fn make_sftp(rng: &mut Rng) -> Vec<u8> {
     let mut packet = Vec::new();
-    let kind = *rng.pick(&[&2, &101, &102, &103, &104, &104, &105]);
+    let kind = *rng.pick(&[&2, &101, &102, &103, &104, &104, &105, &201]);
     packet.push(kind);
     put_u32(&mut packet, if rng.one_in(4) { rng.number() } else { 3 });
     match kind {
@@ -26,6 +26,7 @@ pub fn make_sftp(rng: &mut Rng) -> Vec<u8> {
             }
         }
         105 => put_attributes(rng, &mut packet),
+        201 => (0..11).for_each(|_| packet.extend(rng.extreme().to_be_bytes())),
         _ => put_string(rng, &mut packet),
     }
     if rng.one_in(3) {
