@@ -422,7 +422,7 @@ fail) echo "tar: ./x: Cannot open: Permission denied" >&2; exit 2 ;;
 esac
 "#;
     let tar = format!("case $1 in --version) exec /usr/bin/tar --version;; esac\n{PLAY}");
-    let dump = format!("case $1 in --help) exit 0;; esac\n{PLAY}");
+    let dump = format!("case $2 in --help) exit 0;; esac\n{PLAY}");
     let client = r#"
 if [ -e "$HOSTILE/answer" ]; then
   case "$*" in *has_table_privilege*) echo t ;; *) cat "$HOSTILE/answer" ;; esac

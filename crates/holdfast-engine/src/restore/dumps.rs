@@ -81,19 +81,19 @@ impl Reading {
 }
 
 /// Passes a dump on as it is.
-pub(super) fn copy(dump: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn copy(_name: &str, dump: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
     io::copy(dump, out).map(drop)
 }
 
 impl Engine {
-    /// Begins to read the wanted dumps; each is passed on as `transform` writes it.
+    /// Begins to read the wanted dumps; each is passed on as `transform`, which is told its name, writes it.
     pub(super) async fn read_dumps(
         &self,
         plan: &RestorePlan,
         context: &Context,
         statements: &'static [u8],
         dumps: Vec<Dump>,
-        transform: impl Fn(&mut dyn Read, &mut dyn Write) -> io::Result<()> + Send + 'static,
+        transform: impl Fn(&str, &mut dyn Read, &mut dyn Write) -> io::Result<()> + Send + 'static,
     ) -> Result<Reading> {
         let mut whole = self.open_whole(&plan.backup, context).await?;
         let backup = plan.backup.clone();
@@ -173,7 +173,7 @@ fn send(
     statements: &[u8],
     dumps: &[Dump],
     sender: &mpsc::Sender<Piece>,
-    transform: &dyn Fn(&mut dyn Read, &mut dyn Write) -> io::Result<()>,
+    transform: &dyn Fn(&str, &mut dyn Read, &mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
     let gone = |_| io::Error::from(EngineError::cancelled());
     let (mut archive, _) = ServerReader::open(plain, statements)?;
@@ -182,12 +182,12 @@ fn send(
             continue;
         }
         if !dump.is_wanted {
-            copy(&mut archive, &mut io::sink())?;
+            copy(&dump.name, &mut archive, &mut io::sink())?;
             continue;
         }
         sender.blocking_send(Piece::Begin(dump.index)).map_err(gone)?;
         let mut out = Pieces::new(sender.clone());
-        transform(&mut archive, &mut out)?;
+        transform(&dump.name, &mut archive, &mut out)?;
         out.flush()?;
         sender.blocking_send(Piece::End).map_err(gone)?;
     }

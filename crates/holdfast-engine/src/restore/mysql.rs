@@ -1,8 +1,6 @@
 //! Dumps back into MySQL and MariaDB. A database that holds something is only replaced after the whole dump was loaded
 //! beside it.
 
-use std::io::{self, Read, Write};
-
 use holdfast_core::backup::name_text;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
@@ -11,11 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::feed::Feeding;
 use super::postgres::CLEANING_UP;
+use super::rewriting::Rewriting;
 use crate::Engine;
 use crate::archive::MysqlFacts;
 use crate::context::Context;
 use crate::error::{EngineError, Result, classify};
-use crate::mysql::{NAME_CHARS, account_length, closing_quote, quoted};
+use crate::mysql::{NAME_CHARS, quoted};
 use crate::plan::{RestorePlan, RestoreReport};
 use crate::remote::RemoteSettings;
 use crate::source::database::{self, Login, MYSQL_CLIENT, mysql, mysql_text, unhex};
@@ -23,7 +22,7 @@ use crate::ssh::{Connection, Exit};
 
 /// Binary mode leaves the client no commands of its own but `delimiter`, and without local files a dump reads none: what
 /// is in it can neither run a program nor take a file of the SSH user along.
-pub(super) const CLIENT: &str = "--defaults-extra-file=/dev/fd/3 --binary-mode --local-infile=0 --default-character-set=utf8mb4 \
+pub(super) const CLIENT: &str = "--defaults-file=/dev/fd/3 --binary-mode --local-infile=0 --default-character-set=utf8mb4 \
     --max-allowed-packet=1G --init-command='SET SESSION foreign_key_checks=0 /*M!100200 , check_constraint_checks=0 */'";
 
 /// One restore into a server: how to reach it, and as whom.
@@ -85,9 +84,14 @@ impl Engine {
                 loaded
             }
             Some(0) => {
-                let loaded = session.load(Some(name), false).await;
+                let before = session.set_up_of(name).await?;
+                let loaded = async {
+                    session.set_up_as(name, facts.as_ref()).await?;
+                    session.load(Some(name), false).await
+                };
+                let loaded = loaded.await;
                 if loaded.is_err() {
-                    session.empty_again(name).await;
+                    session.empty_again(name, before.as_ref()).await;
                 }
                 loaded
             }
@@ -133,13 +137,29 @@ impl Session<'_> {
         self.context
             .log
             .warn(format!("The folder of the database {name} holds files that are not the server's; they stay."));
-        match facts {
-            Some(facts) => {
-                let set_up = format!("CHARACTER SET {} COLLATE {}", facts.character_set, facts.collation);
-                self.query(&format!("ALTER DATABASE {} {set_up}", quoted(name))).await.map(drop)
+        self.set_up_as(name, facts).await
+    }
+
+    /// Gives an empty database the character set of the one that was backed up.
+    pub(super) async fn set_up_as(&self, name: &str, facts: Option<&MysqlFacts>) -> Result<()> {
+        let Some(facts) = facts else { return Ok(()) };
+        let set_up = format!("CHARACTER SET {} COLLATE {}", facts.character_set, facts.collation);
+        match self.query(&format!("ALTER DATABASE {} {set_up}", quoted(name))).await {
+            Err(error) if is_unknown_set(&error) => {
+                self.context.log.warn(format!(
+                    "This server does not know the collation {}; the database keeps its own.",
+                    facts.collation
+                ));
+                Ok(())
             }
-            None => Ok(()),
+            altered => altered.map(drop),
         }
+    }
+
+    /// How a database is set up; `None` when the server does not say.
+    pub(super) async fn set_up_of(&self, name: &str) -> Result<Option<MysqlFacts>> {
+        let sql = database::set_up_sql(name);
+        Ok(database::set_up(&self.query(&sql).await?).filter(MysqlFacts::is_plausible))
     }
 
     async fn query_within(&self, sql: &str, settings: &RemoteSettings) -> Result<String> {
@@ -152,13 +172,14 @@ impl Session<'_> {
         Ok(String::from_utf8_lossy(&answer.stdout).trim().to_owned())
     }
 
-    /// How many tables and routines a database has; `None` when there is no such database.
+    /// How many tables, routines and events a database has; `None` when there is no such database.
     pub(super) async fn count_tables(&self, name: &str) -> Result<Option<u64>> {
         let name = mysql_text(name);
         let sql = format!(
             "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = {name}; \
              SELECT (SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = {name}) + \
-             (SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = {name})"
+             (SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = {name}) + \
+             (SELECT COUNT(*) FROM information_schema.events WHERE event_schema = {name})"
         );
         let answer = self.query(&sql).await?;
         let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server did not say what the database holds.");
@@ -175,7 +196,7 @@ impl Session<'_> {
         let set_up = facts.map(|facts| format!(" CHARACTER SET {} COLLATE {}", facts.character_set, facts.collation));
         let create = format!("CREATE DATABASE {}{}", quoted(name), set_up.unwrap_or_default());
         match (self.query(&create).await, facts) {
-            (Err(error), Some(facts)) if error.message.contains("nknown co") => {
+            (Err(error), Some(facts)) if is_unknown_set(&error) => {
                 self.context.log.warn(format!(
                     "This server does not know the collation {}; the database gets its own.",
                     facts.collation
@@ -208,8 +229,16 @@ impl Session<'_> {
             let message = format!("{} The database {name} was not changed.", error.message);
             return Err(EngineError::new(error.code, message));
         }
-        let replaced = async {
+        let ready = async {
             self.tell_lost(name, &beside).await?;
+            self.wait_for_locks(std::iter::once(name)).await
+        };
+        if let Err(error) = ready.await {
+            self.drop_own(&beside).await;
+            let message = format!("{} The database {name} was not changed.", error.message);
+            return Err(EngineError::new(error.code, message));
+        }
+        let replaced = async {
             self.make_anew(name, facts).await?;
             self.load(Some(name), false).await
         };
@@ -259,11 +288,9 @@ impl Session<'_> {
             Some(_) => engine.manifest(&plan.backup).await?,
             None => None,
         };
-        let rewriting = Rewriting {
-            without_definers: plan.options.no_owner,
-            without_events: is_copy,
-            old_name: manifest.map(|manifest| manifest.source).filter(|old| name.is_some_and(|name| name != old)),
-        };
+        let old_name = manifest.map(|manifest| manifest.source).filter(|old| name.is_some_and(|name| name != old));
+        let rewriting =
+            Rewriting { without_definers: plan.options.no_owner, without_events: is_copy, old_name: old_name.clone() };
         let fed = engine
             .feed(connection, feeding, whole, &plan.backup, context, move |plain, out| {
                 let copied = rewriting.copy(plain, out);
@@ -273,6 +300,9 @@ impl Session<'_> {
         self.judge(&fed.exit, &fed.lines)?;
         if let Some(name) = name {
             self.warn_of_definers(name).await;
+        }
+        if let (Some(name), Some(old), false) = (name, &old_name, is_copy) {
+            self.warn_of_old_name(name, old).await?;
         }
         Ok(RestoreReport { plain_bytes: fed.plain_bytes, ..RestoreReport::default() })
     }
@@ -294,13 +324,69 @@ impl Session<'_> {
     }
 
     /// Takes away what a failed restore left in a database that was empty.
-    pub(super) async fn empty_again(&self, name: &str) {
+    pub(super) async fn empty_again(&self, name: &str, before: Option<&MysqlFacts>) {
         let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
         let session = Session { context: &context, ..*self };
-        let emptying = session.make_anew(name, None);
+        let emptying = session.make_anew(name, before);
         if !matches!(tokio::time::timeout(CLEANING_UP, emptying).await, Ok(Ok(()))) {
             context.log.warn(format!("The database {name} was empty before and holds a part of the backup now."));
         }
+    }
+
+    /// What people wrote into routines, triggers and events stays as they wrote it, also where it names the database that
+    /// was backed up.
+    async fn warn_of_old_name(&self, name: &str, old: &str) -> Result<()> {
+        let (schema, plain, in_quotes) =
+            (mysql_text(name), mysql_text(&format!("{old}.")), mysql_text(&format!("{}.", quoted(old))));
+        let naming = |kind: &str, column: &str, body: &str| {
+            format!(
+                "SELECT HEX({column}_name) FROM information_schema.{kind} WHERE {column}_schema = {schema} AND \
+                 (LOCATE({plain}, {body}) > 0 OR LOCATE({in_quotes}, {body}) > 0)"
+            )
+        };
+        let sql = [
+            naming("triggers", "trigger", "action_statement"),
+            naming("routines", "routine", "routine_definition"),
+            naming("events", "event", "event_definition"),
+        ];
+        let answer = self.query(&format!("{} LIMIT 20", sql.join(" UNION "))).await?;
+        let names: Vec<String> = answer.lines().filter_map(unhex).map(|name| name_text(name.as_bytes())).collect();
+        if !names.is_empty() {
+            self.context.log.warn(format!(
+                "These triggers, routines or events name the database {} in what they do, and still mean it: {}.",
+                name_text(old.as_bytes()),
+                names.join(", ")
+            ));
+        }
+        Ok(())
+    }
+
+    /// Waits until nobody holds on to a table of these databases, so that not the second of them is found to be in use when
+    /// the first one is gone. Who comes in after that is still waited for when it is dropped.
+    pub(super) async fn wait_for_locks(&self, names: impl Iterator<Item = &str>) -> Result<()> {
+        for name in names {
+            let schema = mysql_text(name);
+            let sql = format!(
+                "SELECT HEX(table_name) FROM information_schema.tables WHERE table_schema = {schema} AND table_type = \
+                 'BASE TABLE' ORDER BY 1 LIMIT 1000"
+            );
+            let tables: Vec<String> = self.query(&sql).await?.lines().filter_map(unhex).collect();
+            if tables.is_empty() {
+                continue;
+            }
+            let locked: Vec<String> =
+                tables.iter().map(|table| format!("{}.{} WRITE", quoted(name), quoted(table))).collect();
+            let sql = format!("SET SESSION lock_wait_timeout = 30; LOCK TABLES {}; UNLOCK TABLES", locked.join(", "));
+            // Not everybody may lock tables; whoever may not finds out when the database is dropped.
+            if let Err(error) = self.query(&sql).await
+                && error.message.contains("ERROR 1205 ")
+            {
+                let name = name_text(name.as_bytes());
+                let message = format!("A table of {name} is in use by somebody else: {}", error.message);
+                return Err(EngineError::new(error.code, message));
+            }
+        }
+        Ok(())
     }
 
     /// Views and routines that run as somebody who is not here fail when they are used, not when they are made.
@@ -327,230 +413,14 @@ impl Session<'_> {
     }
 }
 
+/// Whether the server does not have a character set or collation.
+fn is_unknown_set(error: &EngineError) -> bool {
+    error.message.contains("nknown co") || error.message.contains("nknown character set")
+}
+
 /// A name for a copy of a database that stands beside it for a time.
 pub(super) fn name_beside(name: &str) -> String {
     let suffix = format!("_holdfast_{}", random::hex(&random::bytes::<4>()));
     let kept: String = name.chars().take(NAME_CHARS - suffix.len()).collect();
     format!("{kept}{suffix}")
-}
-
-/// What is changed in a dump on its way.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Rewriting {
-    /// Leave out every `DEFINER`, so that what is made belongs to whoever loads it.
-    pub without_definers: bool,
-    /// Make events so that they do not run.
-    pub without_events: bool,
-    /// The database that was dumped, when it is loaded under another name: views whose definer is gone name it.
-    pub old_name: Option<String>,
-}
-
-/// How the tools begin the line with a view's definition.
-const VIEW: &[u8] = b"/*!50001 VIEW ";
-/// How they begin the line that makes an event, after lines that set what it needs.
-const EVENT: &[u8] = b"/*!50106 CREATE*/ ";
-
-impl Rewriting {
-    fn is_needed(&self) -> bool {
-        self.without_definers || self.without_events || self.old_name.is_some()
-    }
-
-    /// The tools write definers and views at the beginning of a line, and line breaks in values as `\n`, so no value is
-    /// mistaken for one.
-    pub(super) fn copy(&self, input: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
-        if !self.is_needed() {
-            return io::copy(input, out).map(drop);
-        }
-        /// Names of a user and a host, quoted, and what stands before them.
-        const LONGEST: usize = 1024;
-        const LONGEST_VIEW: usize = 1024 * 1024;
-        let mut line = Vec::new();
-        let mut is_start = true;
-        let mut within = Within::Statements;
-        let mut buffer = vec![0; 256 * 1024];
-        loop {
-            let read = input.read(&mut buffer)?;
-            if read == 0 {
-                return out.write_all(&self.line(&line, within));
-            }
-            for piece in buffer[..read].split_inclusive(|byte| *byte == b'\n') {
-                if !is_start {
-                    out.write_all(piece)?;
-                    is_start = piece.ends_with(b"\n");
-                    continue;
-                }
-                line.extend_from_slice(piece);
-                let longest = if line.starts_with(VIEW) { LONGEST_VIEW } else { LONGEST };
-                if line.ends_with(b"\n") || line.len() >= longest {
-                    out.write_all(&self.line(&line, within))?;
-                    within = within.after(&line);
-                    is_start = line.ends_with(b"\n");
-                    line.clear();
-                }
-            }
-        }
-    }
-
-    fn line(&self, line: &[u8], within: Within) -> Vec<u8> {
-        let is_event = within == Within::RoutineBody && line.starts_with(EVENT);
-        let line = match (self.without_definers, within) {
-            (true, Within::Statements | Within::RoutineBegin) => without_definer(line),
-            (true, Within::RoutineBody) if is_event => without_definer(line),
-            _ => line.to_vec(),
-        };
-        let line = if is_event && self.without_events { disabled(&line) } else { line };
-        match &self.old_name {
-            Some(name) if line.starts_with(VIEW) && within == Within::Statements => without_database(&line, name),
-            _ => line,
-        }
-    }
-}
-
-/// Where in a dump a line stands. The body of a routine may hold any text at the beginning of a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Within {
-    Statements,
-    RoutineBegin,
-    RoutineBody,
-}
-
-impl Within {
-    fn after(self, line: &[u8]) -> Self {
-        match line.trim_ascii_end() {
-            b"DELIMITER ;;" if self == Self::Statements => Self::RoutineBegin,
-            b"DELIMITER ;" => Self::Statements,
-            _ if self == Self::RoutineBegin => Self::RoutineBody,
-            _ => self,
-        }
-    }
-}
-
-/// A view whose columns do not name this database: `database`.`table`.`column` becomes `table`.`column`. A name of two
-/// parts may be a table and a column, and text in quotes is no name at all.
-fn without_database(line: &[u8], database: &str) -> Vec<u8> {
-    let database = quoted(database).into_bytes();
-    let mut written = Vec::with_capacity(line.len());
-    let mut rest = line;
-    while let Some(first) = rest.first() {
-        let length = match first {
-            b'\'' | b'"' => text_length(rest),
-            b'`' => {
-                let names = chained_names(rest);
-                let length: usize = names.iter().sum::<usize>() + names.len().saturating_sub(1);
-                let skipped = if names.len() == 3 && rest[..names[0]] == database[..] { names[0] + 1 } else { 0 };
-                rest = &rest[skipped..];
-                length - skipped
-            }
-            _ => 1,
-        };
-        let (now, later) = rest.split_at(length.clamp(1, rest.len()));
-        written.extend_from_slice(now);
-        rest = later;
-    }
-    written
-}
-
-/// How long a text in quotes is, with its quotes.
-fn text_length(text: &[u8]) -> usize {
-    let mut at = 1;
-    while at < text.len() {
-        match text[at] {
-            b'\\' => at += 2,
-            quote if quote == text[0] => return at + 1,
-            _ => at += 1,
-        }
-    }
-    text.len()
-}
-
-/// How long each of the names is that dots join here, with their quotes.
-fn chained_names(mut text: &[u8]) -> Vec<usize> {
-    let mut names = Vec::new();
-    while let Some(length) = text.strip_prefix(b"`").and_then(closing_quote).map(|length| length + 1) {
-        names.push(length);
-        match text[length..].strip_prefix(b".") {
-            Some(rest) if rest.starts_with(b"`") => text = rest,
-            _ => break,
-        }
-    }
-    if names.is_empty() { vec![text.len()] } else { names }
-}
-
-/// The beginning of a line without its first `DEFINER=`user`@`host``; a role has no host.
-fn without_definer(line: &[u8]) -> Vec<u8> {
-    const WORD: &[u8] = b"DEFINER=";
-    let begins_so = [b"CREATE ".as_slice(), b"/*!5", b"/*!1", b"/*M!"].iter().any(|start| line.starts_with(start));
-    let place = line.windows(WORD.len() + 1).position(|window| window == b"DEFINER=`").filter(|_| begins_so);
-    let end = place.and_then(|at| Some((at, at + WORD.len() + account_length(&line[at + WORD.len()..])?)));
-    match end {
-        Some((at, end)) => [&line[..at], &line[end..]].concat(),
-        None => line.to_vec(),
-    }
-}
-
-/// An event that does not run.
-fn disabled(line: &[u8]) -> Vec<u8> {
-    const WORDS: &[u8] = b" PRESERVE ENABLE ";
-    match line.windows(WORDS.len()).position(|window| window == WORDS) {
-        Some(at) => [&line[..at], b" PRESERVE DISABLE ", &line[at + WORDS.len()..]].concat(),
-        None => line.to_vec(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn definers_are_left_out_where_the_tools_write_them_and_nowhere_else() {
-        let dump = "CREATE DEFINER=`a``b`@`%` PROCEDURE p() BEGIN\n/*!50013 DEFINER=`x`@`h` SQL SECURITY DEFINER */\n\
-            /*!50003 CREATE*/ /*!50017 DEFINER=`r`@`l`*/ /*!50003 TRIGGER t */;;\n\
-            INSERT INTO t VALUES ('CREATE DEFINER=`a`@`b` PROCEDURE');\nCREATE TABLE `DEFINER` (a INT);\n";
-        let expected = "CREATE  PROCEDURE p() BEGIN\n/*!50013  SQL SECURITY DEFINER */\n\
-            /*!50003 CREATE*/ /*!50017 */ /*!50003 TRIGGER t */;;\n\
-            INSERT INTO t VALUES ('CREATE DEFINER=`a`@`b` PROCEDURE');\nCREATE TABLE `DEFINER` (a INT);\n";
-        let mut out = Vec::new();
-        let rewriting = Rewriting { without_definers: true, ..Rewriting::default() };
-        rewriting.copy(&mut dump.as_bytes(), &mut out).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), expected);
-        let long = format!("INSERT INTO t VALUES ('{}');\nCREATE DEFINER=`a`@`b` VIEW v\n", "x".repeat(700_000));
-        let mut out = Vec::new();
-        rewriting.copy(&mut long.as_bytes(), &mut out).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), long.replace("DEFINER=`a`@`b`", ""));
-    }
-
-    #[test]
-    fn events_of_a_copy_do_not_run() {
-        let head = "DELIMITER ;;\n/*!50003 SET time_zone = 'SYSTEM' */ ;;\n";
-        let event = |word: &str| {
-            format!(
-                "{head}/*!50106 CREATE*/ /*!50117 DEFINER=`r`@`l`*/ /*!50106 EVENT `e` ON SCHEDULE EVERY 1 DAY ON \
-                 COMPLETION NOT PRESERVE {word} COMMENT ' PRESERVE ENABLE ' DO delete from t */ ;;\nDELIMITER ;\n"
-            )
-        };
-        let rewritten = |rewriting: Rewriting| {
-            let mut out = Vec::new();
-            rewriting.copy(&mut event("ENABLE").as_bytes(), &mut out).unwrap();
-            String::from_utf8(out).unwrap()
-        };
-        assert_eq!(rewritten(Rewriting { without_events: true, ..Rewriting::default() }), event("DISABLE"));
-        let without = rewritten(Rewriting { without_definers: true, ..Rewriting::default() });
-        assert_eq!(without, event("ENABLE").replace("DEFINER=`r`@`l`", ""));
-    }
-
-    #[test]
-    fn views_forget_the_database_that_they_were_dumped_from() {
-        let name = "x".repeat(3000);
-        let body = "DELIMITER ;;\nCREATE PROCEDURE p() BEGIN\n/*!50001 VIEW `shop`.`a`.`b`\nEND ;;\nDELIMITER ;\n";
-        let view = |database: &str| {
-            format!(
-                "{body}/*!50001 VIEW `w` AS select {database}`v`.`{name}`,`shop`.`id`,'`shop`.`v`.`x`' AS `a` from `v` */;\n"
-            )
-        };
-        let (dump, expected) = (view("`shop`."), view(""));
-        let mut out = Vec::new();
-        let rewriting = Rewriting { old_name: Some("shop".to_owned()), ..Rewriting::default() };
-        rewriting.copy(&mut dump.as_bytes(), &mut out).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), expected);
-    }
 }

@@ -8,8 +8,10 @@ use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 
 use super::dumps::{Dump, Reading};
-use super::mysql::{CLIENT, Rewriting, Session, name_beside};
+use super::mysql::{CLIENT, Session, name_beside};
+use super::rewriting::Rewriting;
 use crate::Engine;
+use crate::archive::MysqlFacts;
 use crate::archive::server::{VIEWS, describe_mysql};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
@@ -23,8 +25,10 @@ use crate::ssh::Connection;
 struct Place<'a> {
     index: usize,
     facts: &'a DatabaseFacts,
-    /// Tables and routines; `None` when there is no such database.
+    /// Tables, routines and events; `None` when there is no such database.
     held: Option<u64>,
+    /// How it is set up, when it is empty.
+    before: Option<MysqlFacts>,
     /// Where it is loaded first.
     first: String,
 }
@@ -50,7 +54,8 @@ impl Engine {
         for (index, database) in facts.databases.iter().enumerate() {
             let held = session.count_tables(&database.name).await?;
             let first = if held > Some(0) { name_beside(&database.name) } else { database.name.clone() };
-            places.push(Place { index, facts: database, held, first });
+            let before = if held == Some(0) { session.set_up_of(&database.name).await? } else { None };
+            places.push(Place { index, facts: database, held, before, first });
         }
         let replaced: Vec<&Place<'_>> = places.iter().filter(|place| place.is_replaced()).collect();
         if let Some(place) = replaced.first().filter(|_| !plan.overwrite) {
@@ -128,8 +133,10 @@ impl Session<'_> {
     /// Begins to read the wanted dumps. Events of copies do not run.
     async fn read(&self, facts: &ServerFacts, are_copies: bool, is_wanted: impl Fn(usize) -> bool) -> Result<Reading> {
         let without_definers = self.plan.options.no_owner;
-        let rewriting = Rewriting { without_definers, without_events: are_copies, old_name: None };
-        let transform = move |dump: &mut dyn io::Read, out: &mut dyn io::Write| rewriting.copy(dump, out);
+        let transform = move |name: &str, dump: &mut dyn io::Read, out: &mut dyn io::Write| {
+            let old_name = are_copies.then(|| name.to_owned());
+            Rewriting { without_definers, without_events: are_copies, old_name }.copy(dump, out)
+        };
         let dumps = dumps_of(facts, is_wanted);
         self.engine.read_dumps(self.plan, self.context, VIEWS, dumps, transform).await
     }
@@ -155,15 +162,20 @@ impl Session<'_> {
             while let Some(index) = reading.next().await {
                 let place = &places[index];
                 self.context.log.line(format!("Loading {} into {}.", place.facts.name, place.first));
-                if place.held != Some(0) {
+                if place.held == Some(0) {
+                    begun.push(index);
+                    self.set_up_as(&place.first, Some(&place.facts.set_up)).await?;
+                } else {
                     self.create(&place.first, Some(&place.facts.set_up)).await?;
+                    begun.push(index);
                 }
-                begun.push(index);
                 self.load_into(&place.first, &mut reading).await?;
             }
             report.plain_bytes = reading.finish().await?;
         }
         self.check_definers(facts, places).await?;
+        self.wait_for_locks(places.iter().filter(|place| place.is_replaced()).map(|place| place.facts.name.as_str()))
+            .await?;
         Ok(report)
     }
 
@@ -171,7 +183,7 @@ impl Session<'_> {
     async fn undo(&self, places: &[Place<'_>], begun: &[usize]) {
         for place in begun.iter().map(|index| &places[*index]) {
             match place.held {
-                Some(0) => self.empty_again(&place.first).await,
+                Some(0) => self.empty_again(&place.first, place.before.as_ref()).await,
                 _ => self.drop_own(&place.first).await,
             }
         }

@@ -42,15 +42,29 @@ PGCONNECT_TIMEOUT=15; PGAPPNAME=holdfast; export PGCONNECT_TIMEOUT PGAPPNAME
 unset u w
 "#;
 
-/// The two lines are lines of an option file, which the client gets as a document of its own.
+/// The two lines are lines of an option file, which the client gets as a document of its own, and nothing else. Before
+/// them stands what the account's own option files say about where the server is and who to be there: read by the client
+/// itself, they would come last and win, and options such as `no-data` would change what a dump holds.
 const MYSQL_LOGIN: &str = r#"
 IFS= read -r u; IFS= read -r w; r=
+[ -z "$u$w" ] || { MYSQL_TEST_LOGIN_FILE=/dev/null; export MYSQL_TEST_LOGIN_FILE; }
+k=$(for f in /etc/my.cnf /etc/my.cnf.d/*.cnf /etc/mysql/my.cnf /etc/mysql/conf.d/*.cnf /etc/mysql/*.conf.d/*.cnf \
+    /usr/local/etc/my.cnf /usr/local/etc/mysql/my.cnf "$HOME/.my.cnf"
+do [ -r "$f" ] && cat "$f" && echo
+done 2>/dev/null | awk '
+/^[ \t]*\[/ {
+    is_kept = /^[ \t]*\[[ \t]*(client[^]]*|mysql|mysqldump|mariadb|mariadb-client|mariadb-dump)[ \t]*\]/
+    if (is_kept) print
+    next
+}
+is_kept && tolower($0) ~ /^[ \t]*((loose|skip|enable|disable)[-_])?(user|password|host|port|socket|protocol|default[-_]auth|plugin[-_]dir|(ssl|tls)[-_a-z]*|get[-_]server[-_]public[-_]key|server[-_]public[-_]key[-_]path|(enable[-_])?cleartext[-_]plugin)[ \t]*(=|$)/
+')
 "#;
 /// Takes the rest of standard input for further lines of the option file: there may be more tables to leave out than a
 /// command line holds.
 const MORE_OPTIONS: &str = "r=$(cat)\n";
 /// Follows the client's command. Standard input is done with by then.
-const MYSQL_OPTIONS: &str = "<<END\n[client]\n$u\n$w\n$r\nEND\n";
+const MYSQL_OPTIONS: &str = "<<END\n$k\n[client]\n$u\n$w\n$r\nEND\n";
 
 impl Login {
     fn postgres_lines(&self) -> String {
@@ -226,7 +240,7 @@ pub(crate) async fn query(
         ),
         DatabaseEngine::Mysql => mysql(
             MYSQL_CLIENT,
-            "--defaults-extra-file=/dev/stdin --default-character-set=utf8mb4 --batch --skip-column-names \
+            "--defaults-file=/dev/stdin --default-character-set=utf8mb4 --batch --skip-column-names \
              --execute=\"$1\"",
             "",
             &[sql],
@@ -287,9 +301,9 @@ pub(crate) async fn pump(
 /// What all dumps of MySQL have in common, and options that only some of the tools know: the history of versioned tables,
 /// and no word about which transactions a server has seen, which would keep the dump out of the server it came from.
 /// No locks when it is loaded: a default that asks a sequence could not.
-const MYSQL_DUMP_OPTIONS: &str = "--defaults-extra-file=/dev/stdin $g $c --single-transaction --quick --hex-blob \
+const MYSQL_DUMP_OPTIONS: &str = "--defaults-file=/dev/stdin $g $c --single-transaction --quick --hex-blob \
     --no-tablespaces --skip-add-locks --max-allowed-packet=1G --default-character-set=utf8mb4";
-const MYSQL_DUMP_KNOWN: &str = "o=$(\"$t\" --help 2>/dev/null)\n\
+const MYSQL_DUMP_KNOWN: &str = "o=$(\"$t\" --no-defaults --help 2>/dev/null)\n\
     case $o in *--dump-history*) h=--dump-history ;; *) h= ;; esac\n\
     case $o in *--set-gtid-purged*) g=--set-gtid-purged=OFF ;; *) g= ;; esac\n\
     case $o in *--column-statistics*) c=--column-statistics=0 ;; *) c= ;; esac\n";
@@ -400,6 +414,12 @@ async fn warn_of_privileges(
     if !answer.exit.success() || !is_told {
         return Ok(());
     }
+    if source.name.is_none() && !everywhere(&["SELECT", "SHOW DATABASES"]) {
+        context.log.warn(
+            "The database user sees only the databases that it has rights to; others, if there are any, are not in this \
+             backup. Grant it SHOW DATABASES and SELECT on everything.",
+        );
+    }
     let mut places: Vec<&str> = granted.iter().map(|(place, _)| *place).filter(|place| *place != "*").collect();
     places.sort_unstable();
     places.dedup();
@@ -463,17 +483,23 @@ pub(crate) async fn mysql_facts(
             .line(format!("The tool dumps columns of type FLOAT with six digits, no more: {}", floats.join(", ")));
     }
     let Some(name) = &source.name else { return Ok(None) };
-    let sql = format!(
+    let answer = query(connection, ENGINE, "", &set_up_sql(name), &source.login, settings, context).await?;
+    let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+    Ok(set_up(&text).filter(|_| answer.exit.success()))
+}
+
+/// Asks how a database is set up, for [`set_up`].
+pub(crate) fn set_up_sql(name: &str) -> String {
+    format!(
         "SELECT CONCAT(default_character_set_name, ' ', default_collation_name) FROM information_schema.schemata \
          WHERE schema_name = {}",
         mysql_text(name)
-    );
-    let answer = query(connection, ENGINE, "", &sql, &source.login, settings, context).await?;
-    let text = String::from_utf8_lossy(&answer.stdout).into_owned();
-    Ok(text.trim().split_once(' ').filter(|_| answer.exit.success()).map(|(character_set, collation)| MysqlFacts {
-        character_set: character_set.to_owned(),
-        collation: collation.to_owned(),
-    }))
+    )
+}
+
+pub(crate) fn set_up(answer: &str) -> Option<MysqlFacts> {
+    let (character_set, collation) = answer.trim().split_once(' ')?;
+    Some(MysqlFacts { character_set: character_set.to_owned(), collation: collation.to_owned() })
 }
 
 /// Why a database tool failed, from what it says.

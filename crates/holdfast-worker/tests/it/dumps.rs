@@ -603,7 +603,7 @@ async fn a_mysql_dump_takes_no_file_of_the_ssh_user_along() {
     );
     let dump = format!("-- MariaDB dump 10.19\n--\n{load}");
     std::fs::write(shims.path().join("dump"), &dump).unwrap();
-    let script = format!("case $1 in --help) exit 0;; esac; exec cat {}/dump", shims.path().display());
+    let script = format!("case $2 in --help) exit 0;; esac; exec cat {}/dump", shims.path().display());
     shim(&shims, "mariadb-dump", &script);
     let task = task(&bench, json!({"database_name": "kept", "database_engine": "mysql"})).await;
     let backup = bench.back_up(task).await;
@@ -622,6 +622,104 @@ async fn a_mysql_dump_takes_no_file_of_the_ssh_user_along() {
     }
     assert_eq!(mariadb.sql("kept", "SHOW TABLES").trim(), "", "it was empty, and is again");
     assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE 'fresh'").trim(), "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn option_files_of_the_account_change_neither_the_user_nor_the_dump() {
+    let mariadb = MariaDbServer::start();
+    mariadb.sql("", "CREATE DATABASE shop");
+    mariadb.sql("shop", "CREATE TABLE t AS SELECT seq FROM seq_1_to_300");
+    let shims = tempfile::tempdir().unwrap();
+    let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
+    let mut options = std::fs::read_to_string(shims.path().join(".my.cnf")).unwrap();
+    options.push_str("user = root\n[ mysqldump ]\nno-data\nwhere = 1=0\npassword=wrong\nno-such-option\n");
+    std::fs::write(shims.path().join(".my.cnf"), options).unwrap();
+    mariadb.create_user("lim", "it's \"secret\"", "shop");
+    mariadb.sql("", "GRANT ALL ON back.* TO lim@'%'");
+    login(&bench, "lim", Some("it's \"secret\"")).await;
+    let backup = bench.back_up(task(&bench, json!({"database_name": "shop", "database_engine": "mysql"})).await).await;
+    assert_successful(&bench.restore(&backup, json!({"database_name": "back"})).await);
+    assert_eq!(mariadb.sql("back", "SELECT COUNT(*) FROM t").trim(), "300");
+    let run = bench.restore(&backup, json!({"database_name": "elsewhere"})).await;
+    assert_failed(&run, "database_auth");
+    login(&bench, "lim", Some("wrong")).await;
+    assert_failed(&bench.restore(&backup, json!({"database_name": "back", "overwrite": true})).await, "database_auth");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mysql_database_under_another_name_leaves_the_first_one_alone() {
+    let mariadb = MariaDbServer::start();
+    let shims = tempfile::tempdir().unwrap();
+    let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
+    mariadb.sql("", "CREATE DATABASE prod; CREATE TABLE prod.audit (a INT); INSERT INTO prod.audit VALUES (1)");
+    mariadb.sql("prod", "CREATE SEQUENCE sq; CREATE TABLE o (id INT DEFAULT nextval(sq)); INSERT INTO o VALUES (), ()");
+    let trigger = "CREATE TRIGGER prod.tg\nAFTER DELETE ON prod.o FOR EACH ROW\nDELETE FROM prod.audit";
+    mariadb.sql("prod", trigger);
+    let one = json!({"database_name": "prod", "database_engine": "mysql"});
+    let one = bench.back_up(task(&bench, one).await).await;
+    let all = bench.back_up(task(&bench, json!({"database_engine": "mysql"})).await).await;
+    let triggers = "SELECT GROUP_CONCAT(trigger_schema, '.', trigger_name ORDER BY 1) FROM information_schema.triggers";
+
+    mariadb.sql("prod", "DROP TRIGGER tg");
+    let run = bench.restore(&one, json!({"database_name": "prod_test"})).await;
+    assert_successful(&run);
+    assert_eq!(mariadb.sql("", triggers).trim(), "prod_test.tg");
+    let said = "name the database prod in what they do, and still mean it: tg.";
+    assert!(output(&run).contains(said), "{}", output(&run));
+    let next = mariadb.sql("prod", "SELECT next_not_cached_value FROM sq");
+    mariadb.sql("prod_test", "INSERT INTO o VALUES ()");
+    assert_eq!(mariadb.sql("prod", "SELECT next_not_cached_value FROM sq"), next);
+    assert!(!mariadb.sql("prod_test", "SHOW CREATE TABLE o").contains("`prod`."));
+
+    // With its trigger there, and with its sequence gone.
+    mariadb.sql("", "DROP DATABASE prod_test");
+    mariadb.sql("prod", trigger);
+    for (backup, name) in [(&one, json!("prod")), (&all, json!(null)), (&one, json!("prod"))] {
+        let run = bench.restore(backup, json!({"database_name": name, "overwrite": true})).await;
+        assert_successful(&run);
+        assert_eq!(mariadb.sql("", triggers).trim(), "prod.tg");
+        assert_eq!(mariadb.sql("prod", "SELECT COUNT(*), COUNT(DISTINCT id) FROM o").trim(), "2\t2");
+        mariadb.sql("prod", "ALTER TABLE o ALTER id DROP DEFAULT; DROP SEQUENCE sq");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_empty_for_mysql_keeps_what_it_has_and_becomes_what_it_was() {
+    let mariadb = MariaDbServer::start();
+    let shims = tempfile::tempdir().unwrap();
+    let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
+    mariadb.sql("", "CREATE DATABASE shop COLLATE utf8mb4_unicode_ci; CREATE TABLE shop.t AS SELECT 1 AS a");
+    mariadb.sql("", "CREATE DATABASE events; CREATE EVENT events.precious ON SCHEDULE EVERY 1 DAY DO DO 1");
+    let one = json!({"database_name": "shop", "database_engine": "mysql"});
+    let one = bench.back_up(task(&bench, one).await).await;
+    let all = bench.back_up(task(&bench, json!({"database_engine": "mysql"})).await).await;
+    assert_failed(&bench.restore(&one, json!({"database_name": "events"})).await, "target_not_empty");
+    assert!(mariadb.sql("events", "SHOW EVENTS").contains("precious"));
+
+    let collation = |name: &str| {
+        let sql = "SELECT default_collation_name FROM information_schema.schemata WHERE schema_name =";
+        mariadb.sql("", &format!("{sql} '{name}'")).trim().to_owned()
+    };
+    mariadb.sql(
+        "",
+        "CREATE DATABASE filled COLLATE latin1_bin; DROP DATABASE shop; CREATE DATABASE shop COLLATE koi8r_bin",
+    );
+    assert_successful(&bench.restore(&one, json!({"database_name": "filled"})).await);
+    assert_eq!(collation("filled"), "utf8mb4_unicode_ci");
+    assert_successful(&bench.restore(&all, json!({"overwrite": true})).await);
+    assert_eq!(collation("shop"), "utf8mb4_unicode_ci");
+
+    // A restore that fails leaves it as it was.
+    mariadb.sql("", "CREATE DATABASE again COLLATE koi8r_bin; GRANT ALL ON again.* TO lim@'%' IDENTIFIED BY 'p'");
+    mariadb.sql("", "REVOKE INSERT ON again.* FROM lim@'%'");
+    login(&bench, "lim", Some("p")).await;
+    let run = bench.restore(&one, json!({"database_name": "again"})).await;
+    assert_eq!(run["status"], "failed", "{}", output(&run));
+    assert_eq!((collation("again").as_str(), mariadb.sql("again", "SHOW TABLES").trim()), ("koi8r_bin", ""));
+
+    // Who sees only some databases is told so.
+    let run = bench.run(task(&bench, json!({"database_engine": "mysql"})).await).await;
+    assert!(output(&run).contains("sees only the databases that it has rights to"), "{}", output(&run));
 }
 
 /// Runs until the process that wrote down its number has ended.

@@ -1,0 +1,445 @@
+//! What is changed in a dump of MySQL or MariaDB on its way back: definers, events of copies, and the database that it names.
+
+use std::io::{self, Read, Write};
+
+use crate::mysql::{account_length, closing_quote, quoted};
+
+/// What is changed in a dump on its way.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Rewriting {
+    /// Leave out every `DEFINER`, so that what is made belongs to whoever loads it.
+    pub without_definers: bool,
+    /// Make events so that they do not run.
+    pub without_events: bool,
+    /// The database that was dumped, when it is loaded under another name: views, triggers and defaults may name it.
+    pub old_name: Option<String>,
+}
+
+/// How the tools begin the line with a view's definition.
+const VIEW: &[u8] = b"/*!50001 VIEW ";
+/// How `SHOW CREATE TABLE` begins the line of a column.
+const COLUMN: &[u8] = b"  `";
+/// How they begin what makes a trigger. The rest is what its author wrote, in lines of any number.
+const TRIGGER: &[u8] = b"/*!50003 CREATE";
+/// How they begin the line that makes an event, after lines that set what it needs.
+const EVENT: &[u8] = b"/*!50106 CREATE*/ ";
+
+impl Rewriting {
+    fn is_needed(&self) -> bool {
+        self.without_definers || self.without_events || self.old_name.is_some()
+    }
+
+    /// The tools write definers and views at the beginning of a line, and line breaks in values as `\n`, so no value is
+    /// mistaken for one.
+    pub(super) fn copy(&self, input: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
+        if !self.is_needed() {
+            return io::copy(input, out).map(drop);
+        }
+        let mut line = Vec::new();
+        let mut is_start = true;
+        let mut within = Within::Statements;
+        let mut buffer = vec![0; 256 * 1024];
+        loop {
+            let read = input.read(&mut buffer)?;
+            if read == 0 {
+                return out.write_all(&self.line(&line, within));
+            }
+            for piece in buffer[..read].split_inclusive(|byte| *byte == b'\n') {
+                if !is_start {
+                    out.write_all(piece)?;
+                    is_start = piece.ends_with(b"\n");
+                    continue;
+                }
+                line.extend_from_slice(piece);
+                if within.is_complete(&line) {
+                    out.write_all(&self.line(&line, within))?;
+                    within = within.after(&line);
+                    is_start = line.ends_with(b"\n");
+                    line.clear();
+                }
+            }
+        }
+    }
+
+    fn line(&self, line: &[u8], within: Within) -> Vec<u8> {
+        let is_event = within == Within::RoutineBody && line.starts_with(EVENT);
+        let line = match (self.without_definers, within) {
+            (true, Within::Statements | Within::RoutineBegin) => without_definer(line),
+            (true, Within::RoutineBody) if is_event => without_definer(line),
+            _ => line.to_vec(),
+        };
+        let line = if is_event && self.without_events { disabled(&line) } else { line };
+        match (&self.old_name, within) {
+            (Some(name), Within::Statements) if line.starts_with(VIEW) => {
+                without_database(&line, name, |names, _| names == 3)
+            }
+            // A default that asks a sequence; no other default names anything.
+            (Some(name), Within::Statements) if line.starts_with(COLUMN) => {
+                without_database(&line, name, |names, before| names == 2 && before.ends_with(b"val("))
+            }
+            (Some(_), Within::RoutineBegin) if line.starts_with(TRIGGER) => without_qualifiers(&line),
+            _ => line,
+        }
+    }
+}
+
+/// Where in a dump a line stands. The body of a routine may hold any text at the beginning of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Within {
+    Statements,
+    RoutineBegin,
+    RoutineBody,
+}
+
+impl Within {
+    /// Whether enough of a line was read to change it.
+    fn is_complete(self, line: &[u8]) -> bool {
+        /// Names of a user and a host, quoted, and what stands before them.
+        const LONGEST: usize = 1024;
+        const LONGEST_COLUMN: usize = 64 * 1024;
+        const LONGEST_VIEW: usize = 1024 * 1024;
+        let has_ended = line.ends_with(b"\n");
+        if self == Self::RoutineBegin && line.starts_with(TRIGGER) {
+            return line.len() >= LONGEST_COLUMN || has_ended && (line.ends_with(b";;\n") || head_of(line).is_some());
+        }
+        let longest = match self {
+            Self::Statements if line.starts_with(VIEW) => LONGEST_VIEW,
+            Self::Statements if line.starts_with(COLUMN) => LONGEST_COLUMN,
+            _ => LONGEST,
+        };
+        has_ended || line.len() >= longest
+    }
+
+    fn after(self, line: &[u8]) -> Self {
+        match line.trim_ascii_end() {
+            b"DELIMITER ;;" if self == Self::Statements => Self::RoutineBegin,
+            b"DELIMITER ;" => Self::Statements,
+            _ if self == Self::RoutineBegin => Self::RoutineBody,
+            _ => self,
+        }
+    }
+}
+
+/// A line whose names do not begin with this database, where `is_wanted` says so, by the number of a name's parts and by what
+/// stands before it. In a view, `database`.`table`.`column` becomes `table`.`column`; a name of two parts may be a table
+/// and a column there. Text in quotes is no name at all.
+fn without_database(line: &[u8], database: &str, is_wanted: impl Fn(usize, &[u8]) -> bool) -> Vec<u8> {
+    let database = quoted(database).into_bytes();
+    let mut written = Vec::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(first) = rest.first() {
+        let length = match first {
+            b'\'' | b'"' => text_length(rest),
+            b'`' => {
+                let names = chained_names(rest);
+                let length: usize = names.iter().sum::<usize>() + names.len().saturating_sub(1);
+                let is_named = names.len() > 1 && rest[..names[0]] == database[..] && is_wanted(names.len(), &written);
+                let skipped = if is_named { names[0] + 1 } else { 0 };
+                rest = &rest[skipped..];
+                length - skipped
+            }
+            _ => 1,
+        };
+        let (now, later) = rest.split_at(length.clamp(1, rest.len()));
+        written.extend_from_slice(now);
+        rest = later;
+    }
+    written
+}
+
+/// How long a text in quotes is, with its quotes.
+fn text_length(text: &[u8]) -> usize {
+    let mut at = 1;
+    while at < text.len() {
+        match text[at] {
+            b'\\' => at += 2,
+            quote if quote == text[0] => return at + 1,
+            _ => at += 1,
+        }
+    }
+    text.len()
+}
+
+/// How long each of the names is that dots join here, with their quotes.
+fn chained_names(mut text: &[u8]) -> Vec<usize> {
+    let mut names = Vec::new();
+    while let Some(length) = text.strip_prefix(b"`").and_then(closing_quote).map(|length| length + 1) {
+        names.push(length);
+        match text[length..].strip_prefix(b".") {
+            Some(rest) if rest.starts_with(b"`") => text = rest,
+            _ => break,
+        }
+    }
+    if names.is_empty() { vec![text.len()] } else { names }
+}
+
+/// The beginning of a line without its first `DEFINER=`user`@`host``; a role has no host.
+fn without_definer(line: &[u8]) -> Vec<u8> {
+    const WORD: &[u8] = b"DEFINER=";
+    let begins_so = [b"CREATE ".as_slice(), b"/*!5", b"/*!1", b"/*M!"].iter().any(|start| line.starts_with(start));
+    let place = line.windows(WORD.len() + 1).position(|window| window == b"DEFINER=`").filter(|_| begins_so);
+    let end = place.and_then(|at| Some((at, at + WORD.len() + account_length(&line[at + WORD.len()..])?)));
+    match end {
+        Some((at, end)) => [&line[..at], &line[end..]].concat(),
+        None => line.to_vec(),
+    }
+}
+
+/// An event that does not run.
+fn disabled(line: &[u8]) -> Vec<u8> {
+    const WORDS: &[u8] = b" PRESERVE ENABLE ";
+    match line.windows(WORDS.len()).position(|window| window == WORDS) {
+        Some(at) => [&line[..at], b" PRESERVE DISABLE ", &line[at + WORDS.len()..]].concat(),
+        None => line.to_vec(),
+    }
+}
+
+/// Where a trigger's own name and its table's name stand, each with the database that may be before it.
+struct TriggerHead {
+    name: Qualified,
+    table: Qualified,
+}
+
+/// The places of a name: where its database begins, if it has one, and where the name itself does.
+struct Qualified {
+    database: Option<usize>,
+    name: usize,
+}
+
+/// The line without the databases in its trigger's head, whatever they are: both are always the one that is loaded into.
+fn without_qualifiers(line: &[u8]) -> Vec<u8> {
+    let Some(TriggerHead { name, table }) = head_of(line) else { return line.to_vec() };
+    let (mut written, mut from) = (Vec::with_capacity(line.len()), 0);
+    for Qualified { database, name } in [name, table] {
+        written.extend_from_slice(&line[from..database.unwrap_or(name)]);
+        from = name;
+    }
+    written.extend_from_slice(&line[from..]);
+    written
+}
+
+/// `TRIGGER [IF NOT EXISTS] [database.]name time event ON [database.]table`; `None` while it is not all there.
+fn head_of(line: &[u8]) -> Option<TriggerHead> {
+    let mut words = Words { text: line, at: 0 };
+    words.pass(b"TRIGGER")?;
+    let mut name = words.qualified()?;
+    if line[name.name..].get(..2).is_some_and(|word| word.eq_ignore_ascii_case(b"IF")) && name.database.is_none() {
+        let begin = words.at;
+        match words.pass(b"EXISTS").filter(|()| line[begin..words.at].len() < 64) {
+            Some(()) => name = words.qualified()?,
+            // It is called so.
+            None => words.at = begin,
+        }
+    }
+    words.pass(b"ON")?;
+    let table = words.qualified()?;
+    // A name that reaches the end may go on, or a dot may follow.
+    words.skip_blank();
+    (words.at < line.len()).then_some(TriggerHead { name, table })
+}
+
+/// Words of a statement, one after the other; comments and blanks count for nothing.
+struct Words<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl Words<'_> {
+    fn rest(&self) -> &[u8] {
+        &self.text[self.at..]
+    }
+
+    fn skip_blank(&mut self) {
+        loop {
+            let rest = self.rest();
+            let length = match rest {
+                [b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c, ..] => 1,
+                [b'#', ..] | [b'-', b'-', b' ' | b'\t' | b'\n', ..] => {
+                    rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |end| end + 1)
+                }
+                // Versioned comments are part of the statement, and their ends are no words.
+                [b'/', b'*', b'!', ..] | [b'/', b'*', b'M', b'!', ..] => {
+                    let mark = rest.iter().position(|byte| *byte == b'!').unwrap_or(0) + 1;
+                    mark + rest[mark..].iter().take_while(|byte| byte.is_ascii_digit()).count()
+                }
+                [b'*', b'/', ..] => 2,
+                [b'/', b'*', ..] => {
+                    rest.windows(2).skip(2).position(|window| window == b"*/").map_or(rest.len(), |end| end + 4)
+                }
+                _ => return,
+            };
+            self.at += length;
+        }
+    }
+
+    /// The length of the name here, with its quotes.
+    fn name_length(&self) -> Option<usize> {
+        let rest = self.rest();
+        let length = match rest.first()? {
+            b'`' => rest.strip_prefix(b"`").and_then(closing_quote)? + 1,
+            b'"' => text_length(rest),
+            _ => rest
+                .iter()
+                .take_while(|byte| byte.is_ascii_alphanumeric() || b"_$".contains(byte) || **byte >= 0x80)
+                .count(),
+        };
+        Some(length).filter(|length| *length > 0)
+    }
+
+    /// Goes on to after this word, past anything before it.
+    fn pass(&mut self, word: &[u8]) -> Option<()> {
+        loop {
+            self.skip_blank();
+            let length = if self.at < self.text.len() { self.name_length().unwrap_or(1) } else { return None };
+            let found = &self.rest()[..length.min(self.rest().len())];
+            let is_it = found.eq_ignore_ascii_case(word);
+            self.at = (self.at + length).min(self.text.len());
+            if is_it {
+                return Some(());
+            }
+        }
+    }
+
+    /// The name here, with the database before it.
+    fn qualified(&mut self) -> Option<Qualified> {
+        self.skip_blank();
+        let first = self.at;
+        self.at += self.name_length()?;
+        let end = self.at;
+        self.skip_blank();
+        if !self.rest().starts_with(b".") {
+            self.at = end;
+            return Some(Qualified { database: None, name: first });
+        }
+        self.at += 1;
+        self.skip_blank();
+        let name = self.at;
+        self.at += self.name_length()?;
+        Some(Qualified { database: Some(first), name })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definers_are_left_out_where_the_tools_write_them_and_nowhere_else() {
+        let dump = "CREATE DEFINER=`a``b`@`%` PROCEDURE p() BEGIN\n/*!50013 DEFINER=`x`@`h` SQL SECURITY DEFINER */\n\
+            /*!50003 CREATE*/ /*!50017 DEFINER=`r`@`l`*/ /*!50003 TRIGGER t */;;\n\
+            INSERT INTO t VALUES ('CREATE DEFINER=`a`@`b` PROCEDURE');\nCREATE TABLE `DEFINER` (a INT);\n";
+        let expected = "CREATE  PROCEDURE p() BEGIN\n/*!50013  SQL SECURITY DEFINER */\n\
+            /*!50003 CREATE*/ /*!50017 */ /*!50003 TRIGGER t */;;\n\
+            INSERT INTO t VALUES ('CREATE DEFINER=`a`@`b` PROCEDURE');\nCREATE TABLE `DEFINER` (a INT);\n";
+        let mut out = Vec::new();
+        let rewriting = Rewriting { without_definers: true, ..Rewriting::default() };
+        rewriting.copy(&mut dump.as_bytes(), &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+        let long = format!("INSERT INTO t VALUES ('{}');\nCREATE DEFINER=`a`@`b` VIEW v\n", "x".repeat(700_000));
+        let mut out = Vec::new();
+        rewriting.copy(&mut long.as_bytes(), &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), long.replace("DEFINER=`a`@`b`", ""));
+    }
+
+    #[test]
+    fn events_of_a_copy_do_not_run() {
+        let head = "DELIMITER ;;\n/*!50003 SET time_zone = 'SYSTEM' */ ;;\n";
+        let event = |word: &str| {
+            format!(
+                "{head}/*!50106 CREATE*/ /*!50117 DEFINER=`r`@`l`*/ /*!50106 EVENT `e` ON SCHEDULE EVERY 1 DAY ON \
+                 COMPLETION NOT PRESERVE {word} COMMENT ' PRESERVE ENABLE ' DO delete from t */ ;;\nDELIMITER ;\n"
+            )
+        };
+        let rewritten = |rewriting: Rewriting| {
+            let mut out = Vec::new();
+            rewriting.copy(&mut event("ENABLE").as_bytes(), &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(rewritten(Rewriting { without_events: true, ..Rewriting::default() }), event("DISABLE"));
+        let without = rewritten(Rewriting { without_definers: true, ..Rewriting::default() });
+        assert_eq!(without, event("ENABLE").replace("DEFINER=`r`@`l`", ""));
+    }
+
+    #[test]
+    fn views_forget_the_database_that_they_were_dumped_from() {
+        let name = "x".repeat(3000);
+        let body = "DELIMITER ;;\nCREATE PROCEDURE p() BEGIN\n/*!50001 VIEW `shop`.`a`.`b`\nEND ;;\nDELIMITER ;\n";
+        let view = |database: &str| {
+            format!(
+                "{body}/*!50001 VIEW `w` AS select {database}`v`.`{name}`,`shop`.`id`,'`shop`.`v`.`x`' AS `a` from `v` */;\n"
+            )
+        };
+        let (dump, expected) = (view("`shop`."), view(""));
+        let mut out = Vec::new();
+        let rewriting = Rewriting { old_name: Some("shop".to_owned()), ..Rewriting::default() };
+        rewriting.copy(&mut dump.as_bytes(), &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    /// A few bytes at a time, as they may come.
+    struct InPieces<'a>(&'a [u8]);
+
+    impl Read for InPieces<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let length = buffer.len().min(7);
+            self.0.read(&mut buffer[..length])
+        }
+    }
+
+    #[test]
+    fn triggers_are_made_where_they_are_loaded() {
+        let rewritten = |dump: &str| {
+            let mut out = Vec::new();
+            let rewriting = Rewriting { old_name: Some("shop".to_owned()), ..Rewriting::default() };
+            rewriting.copy(&mut InPieces(dump.as_bytes()), &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let dump = |statement: &str| {
+            format!(
+                "DELIMITER ;;\n/*!50003 CREATE*/ /*!50017 DEFINER=`r`@`l`*/ /*!50003 {statement} */;;\nDELIMITER ;\n"
+            )
+        };
+        for (statement, expected) in [
+            (
+                "TRIGGER shop.tg after delete on shop.o for each row delete from shop.audit",
+                "TRIGGER tg after delete on o for each row delete from shop.audit",
+            ),
+            (
+                "trigger `sh``op` . `t.g`\n-- on shop.x\nBEFORE /* on a.b */ INSERT\n\tON\n`shop`.`o.p` FOR EACH ROW\nSET NEW.a = 1",
+                "trigger `t.g`\n-- on shop.x\nBEFORE /* on a.b */ INSERT\n\tON\n`o.p` FOR EACH ROW\nSET NEW.a = 1",
+            ),
+            (
+                "TRIGGER IF NOT EXISTS shop.a AFTER UPDATE ON shop.b FOR EACH ROW SET @x = 'on shop.c'",
+                "TRIGGER IF NOT EXISTS a AFTER UPDATE ON b FOR EACH ROW SET @x = 'on shop.c'",
+            ),
+            (
+                "TRIGGER a AFTER UPDATE ON b FOR EACH ROW SET @x = 1",
+                "TRIGGER a AFTER UPDATE ON b FOR EACH ROW SET @x = 1",
+            ),
+            (
+                "TRIGGER `if` AFTER UPDATE ON shop.b FOR EACH ROW SET @x = 1",
+                "TRIGGER `if` AFTER UPDATE ON b FOR EACH ROW SET @x = 1",
+            ),
+            ("TRIGGER", "TRIGGER"),
+        ] {
+            assert_eq!(rewritten(&dump(statement)), dump(expected));
+        }
+        let body =
+            "DELIMITER ;;\nCREATE PROCEDURE p() BEGIN\n/*!50003 CREATE TRIGGER shop.a ON shop.b\nEND ;;\nDELIMITER ;\n";
+        assert_eq!(rewritten(body), body);
+    }
+
+    #[test]
+    fn defaults_ask_the_sequences_beside_them() {
+        let table = |name: &str| {
+            format!(
+                "CREATE TABLE `o` (\n  `id` int(11) DEFAULT nextval({name}`sq`) COMMENT 'nextval(`shop`.`sq`)',\n  `b` int \
+                 DEFAULT (`shop`.`x`)\n);\nINSERT INTO `o` VALUES\n(1,'  `id` nextval(`shop`.`sq`)');\n"
+            )
+        };
+        let mut out = Vec::new();
+        let rewriting = Rewriting { old_name: Some("shop".to_owned()), ..Rewriting::default() };
+        rewriting.copy(&mut table("`shop`.").as_bytes(), &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), table(""));
+    }
+}
