@@ -34,7 +34,7 @@ pub(crate) fn inspect(
         Content::PostgresDatabase => pgdump::inspect(reader),
         Content::PostgresServer => server::inspect_postgres(reader),
         Content::MysqlServer => server::inspect_mysql(reader),
-        Content::PostgresCluster => sql(reader, PG_STARTS, b"-- PostgreSQL database cluster dump complete"),
+        Content::PostgresCluster => sql(reader, PG_STARTS, &PG_FOOTER),
         Content::MysqlDatabase | Content::MysqlServerDump => mysql_dump(reader),
     };
     inspected.map_err(|error| classify(&error, code, "The stream is not whole"))
@@ -50,17 +50,26 @@ fn tar(reader: &mut dyn Read, on_entry: &mut dyn FnMut(&Entry) -> io::Result<()>
     Ok(inspected)
 }
 
+/// The line that ends a whole dump.
+struct Footer {
+    text: &'static [u8],
+    /// What the tool writes after it: an empty comment, and the end of what its client was restricted by.
+    lines_after: usize,
+}
+
+const PG_FOOTER: Footer = Footer { text: b"-- PostgreSQL database cluster dump complete", lines_after: 6 };
+const MYSQL_FOOTER: Footer = Footer { text: b"-- Dump completed", lines_after: 0 };
 const PG_STARTS: &[&[u8]] = &[b"--\n-- PostgreSQL database cluster dump\n"];
 /// Newer tools of MariaDB begin with a comment that only their own client reads.
 const MYSQL_STARTS: &[&[u8]] = &[b"-- MySQL dump ", b"-- MariaDB dump ", b"/*M!999999\\- ", b"/*!999999\\- "];
 
 /// A dump of MySQL or MariaDB.
 pub(super) fn mysql_dump(reader: &mut dyn Read) -> io::Result<Inspected> {
-    sql(reader, MYSQL_STARTS, b"-- Dump completed")
+    sql(reader, MYSQL_STARTS, &MYSQL_FOOTER)
 }
 
 /// A dump in SQL is whole when it begins as its tool begins every one, and ends with the line it ends all with.
-fn sql(reader: &mut dyn Read, starts: &[&[u8]], footer: &[u8]) -> io::Result<Inspected> {
+fn sql(reader: &mut dyn Read, starts: &[&[u8]], footer: &Footer) -> io::Result<Inspected> {
     let longest = starts.iter().map(|start| start.len()).max().unwrap_or_default();
     let mut head = Vec::new();
     (&mut *reader).take(longest as u64).read_to_end(&mut head)?;
@@ -85,10 +94,11 @@ fn sql(reader: &mut dyn Read, starts: &[&[u8]], footer: &[u8]) -> io::Result<Ins
         tail.drain(..surplus);
     }
     let text = tail.trim_ascii_end();
-    let last_lines = text.rsplitn(8, |byte| *byte == b'\n').take(7);
-    if !last_lines.into_iter().any(|line| line.starts_with(footer)) {
+    let mut last_lines = text.rsplit(|byte| *byte == b'\n').take(footer.lines_after + 1);
+    if !last_lines.any(|line| line.starts_with(footer.text)) {
         return Err(io::Error::other(EngineError::incomplete(
-            "The dump lacks the line that ends every whole one, so the tool stopped before its end.",
+            "The dump does not end with the line that ends every whole one: the tool stopped before its end, or \
+             something else was printed after it.",
         )));
     }
     Ok(Inspected { entries: tables.count, ..Inspected::default() })
@@ -189,7 +199,8 @@ mod tests {
         let whole = b"-- MySQL dump 10\nCREATE TABLE a;\nCREATE TABLE b;\n-- Dump completed on 2025-01-01\n";
         assert_eq!(look(Content::MysqlDatabase, whole).unwrap().0.entries, 2);
         let noise = [b"Welcome!\n", whole.as_slice()].concat();
-        for cut in [b"CREATE TABLE a;\n".as_slice(), b"", &whole[..40], &whole[17..], &noise] {
+        let followed = [whole.as_slice(), b"late\n"].concat();
+        for cut in [b"CREATE TABLE a;\n".as_slice(), b"", &whole[..40], &whole[17..], &noise, &followed] {
             let error = look(Content::MysqlDatabase, cut).unwrap_err();
             assert_eq!(error.code, FailureCode::Incomplete);
         }

@@ -22,14 +22,13 @@ use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::plan::{RestorePlan, RestoreReport, StoredBackup};
 use crate::remote::{self, Pace, Script, ended};
-use crate::source::sftp::{self, SftpTarget};
+use crate::source::sftp::{self, Held, SftpTarget};
 use crate::ssh::{Connection, Exit, Process};
 use crate::stored::Whole;
 
 /// What there is to know of the target before anything is written.
 struct Target {
-    /// It was made for this restore, or is an empty folder.
-    is_empty: bool,
+    held: Held,
     flavour: Flavour,
     is_root: bool,
     /// The longest name that its file system takes, in bytes.
@@ -37,6 +36,11 @@ struct Target {
 }
 
 impl Target {
+    /// Nothing there can be in the way.
+    fn is_empty(&self) -> bool {
+        self.held != Held::Something
+    }
+
     /// bsdtar goes into a folder when a path is too long to be named at once; others cannot.
     fn longest(&self, root: &str) -> Longest {
         let path = match self.flavour {
@@ -70,7 +74,7 @@ impl Engine {
         let choice = Choice::new(entries);
         let target = match self.prepare(connection, path, plan.options.dry_run, context).await {
             Err(error) if error.code == FailureCode::ToolMissing => Target {
-                is_empty: sftp::is_empty(connection, &self.settings.remote, path, context).await?,
+                held: sftp::held(connection, &self.settings.remote, path, context).await?,
                 flavour: Flavour::Sftp,
                 is_root: plan.server.target.username == "root",
                 longest_name: Longest::USUAL.name,
@@ -88,9 +92,11 @@ impl Engine {
         }
         let options = Options {
             with_owners,
-            overwrite: plan.overwrite || target.is_empty,
+            overwrite: plan.overwrite || target.is_empty(),
             restore_devices: plan.options.restore_devices && target.is_root,
-            with_root: target.is_empty,
+            // A folder that was there belongs to whoever made it.
+            with_root: choice.is_everything()
+                && (target.held == Held::Missing || target.held == Held::Nothing && plan.overwrite),
             without_special: target.flavour == Flavour::Sftp,
             longest: target.longest(path),
         };
@@ -108,7 +114,7 @@ impl Engine {
         if plan.options.dry_run {
             return self.foresee(&plan.backup, selection, context).await;
         }
-        if plan.overwrite && !target.is_empty {
+        if plan.overwrite && !target.is_empty() {
             self.read_first(&plan.backup, context).await?;
         }
         let whole = self.open_whole(&plan.backup, context).await?;
@@ -138,18 +144,18 @@ impl Engine {
         Ok(selection)
     }
 
-    /// Makes the target folder, says whether it is empty, and which tar the server has. A dry run makes nothing.
+    /// Makes the target folder, says what was in it, and which tar the server has. A dry run makes nothing.
     async fn prepare(&self, connection: &Connection, path: &str, is_dry: bool, context: &Context) -> Result<Target> {
         const SCRIPT: &str = r#"
 t=$1
 if [ -d "$t" ]; then
   # A folder that cannot be listed is not an empty one.
-  if ls -A -- "$t" >/dev/null 2>&1 && [ -z "$(ls -A -- "$t" | head -n 1)" ]; then echo empty; else echo used; fi
+  if ls -A -- "$t" >/dev/null 2>&1 && [ "$(ls -A -- "$t" | head -n 2 | wc -c)" -eq 0 ]; then echo empty; else echo used; fi
 elif [ -e "$t" ] || [ -L "$t" ]; then exit 96
 elif [ -n "$2" ]; then
-  echo empty
+  echo missing
   while [ ! -e "$t" ]; do t=${t%/*}; [ -n "$t" ] || t=/; done
-else mkdir -p -- "$t" || exit 97; echo empty; fi
+else mkdir -p -- "$t" || exit 97; echo missing; fi
 [ -w "$t" ] || exit 97
 command -v tar >/dev/null 2>&1 || exit 98
 case $(tar --version 2>&1) in *'GNU tar'*) echo gnu ;; *bsdtar*) echo bsd ;; *) echo other ;; esac
@@ -174,8 +180,13 @@ getconf NAME_MAX "$t" 2>/dev/null || echo unknown
                     "bsd" => Flavour::Bsd,
                     _ => Flavour::Sftp,
                 };
+                let held = match *state {
+                    "missing" => Held::Missing,
+                    "empty" => Held::Nothing,
+                    _ => Held::Something,
+                };
                 let longest_name = longest_name.parse().unwrap_or(Longest::USUAL.name);
-                Ok(Target { is_empty: *state == "empty", flavour, is_root: *id == "0", longest_name })
+                Ok(Target { held, flavour, is_root: *id == "0", longest_name })
             }
             _ => Err(EngineError::new(FailureCode::ToolMissing, "The server runs no tar for this user.")),
         }
@@ -192,7 +203,7 @@ getconf NAME_MAX "$t" 2>/dev/null || echo unknown
         target: &Target,
         context: &Context,
     ) -> Result<Surveyed> {
-        if target.is_empty {
+        if target.is_empty() {
             if choice.is_everything() {
                 return Ok(Surveyed::default());
             }

@@ -146,25 +146,34 @@ async fn pump_within(
     walk.unreadable.judge()
 }
 
-/// Whether a folder is missing or has nothing in it.
-pub(crate) async fn is_empty(
+/// What a restore finds at its target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// There is no such folder yet.
+    Missing,
+    Nothing,
+    Something,
+}
+
+/// What a folder holds.
+pub(crate) async fn held(
     connection: &Connection,
     settings: &RemoteSettings,
     path: &str,
     context: &Context,
-) -> Result<bool> {
+) -> Result<Held> {
     let mut client = open(connection, settings, context).await?;
     let path = trimmed(path);
     let mut folder = match Folder::open(&mut client, path, FolderLimits::default()).await {
-        Err(error) if error.is(StatusCode::NoSuchFile) => return Ok(true),
+        Err(error) if error.is(StatusCode::NoSuchFile) => return Ok(Held::Missing),
         // No answer is not "empty".
-        Err(SftpError::Status { .. }) => return Ok(false),
+        Err(SftpError::Status { .. }) => return Ok(Held::Something),
         folder => folder.map_err(|error| failed(path, &error))?,
     };
     loop {
         match folder.next_page(&mut client).await.map_err(|error| failed(path, &error))? {
             Some(page) if page.is_empty() => {}
-            page => return Ok(page.is_none()),
+            page => return Ok(if page.is_none() { Held::Nothing } else { Held::Something }),
         }
     }
 }

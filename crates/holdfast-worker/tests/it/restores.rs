@@ -365,6 +365,51 @@ async fn a_folder_that_cannot_be_listed_is_not_empty() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_whose_first_name_begins_with_a_line_break_is_not_empty() {
+    for server in [SshServer::start(), SshServer::builder().sftp_only().start()] {
+        let bench = bench(server).await;
+        std::fs::write(bench.source().join("keep"), "from the backup").unwrap();
+        let backup = bench.back_up(bench.task(json!({})).await).await;
+        let target = bench.target();
+        std::fs::create_dir(&target).unwrap();
+        std::fs::write(target.join("\nz"), "").unwrap();
+        std::fs::write(target.join("keep"), "mine").unwrap();
+        let run = bench.restore(&backup, json!({"path": target})).await;
+        assert_successful(&run);
+        assert_eq!(std::fs::read(target.join("keep")).unwrap(), b"mine");
+        assert!(output(&run).contains("1 existed and were kept"), "{}", output(&run));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_target_that_was_there_keeps_its_mode() {
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for server in [SshServer::start(), SshServer::builder().sftp_only().start()] {
+        let bench = bench(server).await;
+        std::fs::write(bench.source().join("one"), "x").unwrap();
+        std::fs::set_permissions(bench.source(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        let backup = bench.back_up(bench.task(json!({})).await).await;
+        let target = bench.target();
+        for (body, expected) in [
+            (json!({"entries": ["one"], "overwrite": true}), 0o700),
+            (json!({}), 0o700),
+            (json!({"overwrite": true}), 0o777),
+        ] {
+            std::fs::create_dir(&target).unwrap();
+            std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o700)).unwrap();
+            let mut body = body;
+            body["path"] = json!(target);
+            let run = bench.restore(&backup, body).await;
+            assert_successful(&run);
+            assert_eq!((std::fs::read(target.join("one")).unwrap(), mode(&target)), (b"x".to_vec(), expected));
+            std::fs::remove_dir_all(&target).unwrap();
+        }
+        assert_successful(&bench.restore(&backup, json!({"path": target})).await);
+        assert_eq!(mode(&target), 0o777, "it was made for this restore");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counts_are_true_and_a_dry_run_foretells_them() {
     let bench = bench(SshServer::start()).await;
     for number in 0..300 {
@@ -428,23 +473,30 @@ async fn a_source_that_is_a_link_to_a_file_stands_for_the_file() {
 async fn a_task_can_stay_on_one_file_system() {
     let bench = bench(SshServer::start()).await;
     std::fs::write(bench.source().join("a"), "text").unwrap();
-    let mount = bench.source().join("mounted");
-    std::fs::create_dir(&mount).unwrap();
+    let mount = bench.source().join("is \\ mounted");
+    let (kept, again) = (bench.source().join("kept"), bench.source().join("again"));
+    for folder in [&mount, &kept, &again] {
+        std::fs::create_dir(folder).unwrap();
+    }
     let mounted = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&mount).status();
     if !mounted.is_ok_and(|status| status.success()) {
         eprintln!("skipped: only root can mount");
         return;
     }
+    // The same file system once more is not another one.
+    assert!(Command::new("mount").arg("--bind").args([&kept, &again]).status().unwrap().success());
     std::fs::write(mount.join("elsewhere"), "x").unwrap();
     let log = bench.run(bench.task(json!({"one_file_system": true})).await).await;
     let all = bench.run(bench.task(json!({})).await).await;
-    let unmounted = Command::new("umount").arg(&mount).status().unwrap();
-    assert!(unmounted.success());
+    for folder in [&mount, &again] {
+        assert!(Command::new("umount").arg(folder).status().unwrap().success());
+    }
     assert_successful(&log);
-    assert!(output(&log).contains("mounted is another file system and was left out"), "{}", output(&log));
+    assert!(output(&log).contains("/is \\ mounted is another file system and was left out"), "{}", output(&log));
+    assert_eq!(output(&log).matches("another file system").count(), 1, "{}", output(&log));
     assert_eq!(
         (log["files"].as_i64(), all["files"].as_i64()),
-        (Some(3), Some(4)),
+        (Some(5), Some(6)),
         "with the folder, without what is in it"
     );
 }
