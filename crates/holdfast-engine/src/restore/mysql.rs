@@ -317,6 +317,12 @@ impl Session<'_> {
             return Ok(());
         }
         let mut error = database::explain("mysql", exit, &lines, self.context);
+        if lines.iter().any(|line| line.starts_with("ERROR 1227 ") || line.starts_with("ERROR 1449 ")) {
+            error.message.push_str(
+                " Something in the backup runs as a user that is not here, or that this one may not act for: restore \
+                 without owners, or as a user with the privilege SET USER (SUPER, SET_USER_ID).",
+            );
+        }
         if lines.iter().any(|line| line.contains("gone away") || line.contains("max_allowed_packet")) {
             error.message.push_str(" A row may be larger than the max_allowed_packet of this server: raise it.");
         }

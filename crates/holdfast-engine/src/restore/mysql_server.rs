@@ -78,15 +78,19 @@ impl Engine {
             }
         };
         let replaced = session.replace_all(&facts, &replaced).await;
+        // Before the views: one that reads from another is made only where its definer may.
+        let accounts = if replaced.is_ok() && facts.has_accounts && !plan.options.no_owner {
+            session.load_accounts(&facts).await
+        } else {
+            Ok(())
+        };
         // Whatever was replaced gets its views back, also when something else failed.
         let left = replaced.as_ref().err().map(|stopped| stopped.left.as_slice()).unwrap_or_default();
         let views: Vec<&View> = facts.views.iter().filter(|view| !left.contains(&view.database)).collect();
         let views = session.make_views(views).await;
         replaced.map_err(|stopped| stopped.error)?;
+        accounts?;
         views?;
-        if facts.has_accounts && !plan.options.no_owner {
-            session.load_accounts(&facts).await?;
-        }
         for place in &places {
             session.warn_of_definers(&place.facts.name).await;
         }
@@ -116,7 +120,9 @@ impl Session<'_> {
             self.context.log.line(format!("The database {} {verb} {fate}.", place.facts.name));
         }
         self.context.log.line(match (facts.has_accounts, self.plan.options.no_owner) {
-            (true, false) => format!("Users and privileges {verb} set as they were; others stay."),
+            (true, false) => format!(
+                "Users and privileges {verb} set as they were; others stay, and so does the account of this restore."
+            ),
             (true, true) => "Users and privileges stay as they are.".to_owned(),
             (false, _) => "The backup holds no users and privileges.".to_owned(),
         });
@@ -308,6 +314,15 @@ impl Session<'_> {
         remote::ask(self.connection, &settings, self.context, &script, &input).await
     }
 
+    /// Where this version keeps its accounts; the other one is missing or a view.
+    async fn accounts_table(&self) -> Result<String> {
+        let sql = format!(
+            "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = '{ACCOUNTS}' AND table_name = 'global_priv'"
+        );
+        let name = if self.query(&sql).await? == "0" { "user" } else { "global_priv" };
+        Ok(format!("{ACCOUNTS}.{name}"))
+    }
+
     async fn view_names(&self) -> Result<BTreeSet<(String, String)>> {
         let sql = "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name)) FROM information_schema.views";
         let answer = self.query(sql).await?;
@@ -315,11 +330,23 @@ impl Session<'_> {
         Ok(names.filter_map(|(schema, name)| Some((unhex(schema)?, unhex(name)?))).collect())
     }
 
-    /// Last of all: the password of whoever is connected may be another one afterwards.
+    /// After all databases, and without the account that is connected: with another password it could not go on.
     async fn load_accounts(&self, facts: &ServerFacts) -> Result<()> {
         self.context.log.line("Restoring users and privileges.");
         let loaded = async {
-            let mut reading = self.read(facts, false, |index| index == facts.databases.len()).await?;
+            let table = self.accounts_table().await?;
+            let own = format!("{ACCOUNTS}.holdfast_own");
+            let keeping = format!(
+                "CREATE TEMPORARY TABLE {own} AS SELECT * FROM {table} WHERE CONCAT(user, '@', host) = CURRENT_USER();\n"
+            );
+            let putting_back = format!("\nREPLACE INTO {table} SELECT * FROM {own};\nDROP TEMPORARY TABLE {own};\n");
+            let transform = move |_: &str, dump: &mut dyn io::Read, out: &mut dyn io::Write| {
+                out.write_all(keeping.as_bytes())?;
+                io::copy(dump, out)?;
+                out.write_all(putting_back.as_bytes())
+            };
+            let dumps = dumps_of(facts, |index| index == facts.databases.len());
+            let mut reading = self.engine.read_dumps(self.plan, self.context, VIEWS, dumps, transform).await?;
             while reading.next().await.is_some() {
                 self.load_into(ACCOUNTS, &mut reading).await?;
             }

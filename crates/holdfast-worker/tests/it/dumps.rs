@@ -26,12 +26,17 @@ async fn postgres_bench(postgres: &PostgresServer) -> Bench {
 async fn second_server(bench: &Bench, postgres: &PostgresServer) -> (SshServer, i64) {
     let ssh = SshServer::builder().set_env("PGHOST", "127.0.0.1").set_env("PGPORT", &postgres.port().to_string());
     let ssh = ssh.start();
+    let id = add_server(bench, &ssh, json!({"database_username": "holdfast"})).await;
+    (ssh, id)
+}
+
+async fn add_server(bench: &Bench, ssh: &SshServer, login: Value) -> i64 {
     let key = bench.user.client.get("/api/ssh-key").await.data(200);
     ssh.authorize(key["public_key"].as_str().unwrap());
-    let body = json!({"label": "second", "ip_address": "127.0.0.1", "port": ssh.port(), "username": ssh.username(),
-        "database_username": "holdfast"});
-    let id = bench.user.client.post("/api/remote-servers", body).await.id(201);
-    (ssh, id)
+    let mut body =
+        json!({"label": "second", "ip_address": "127.0.0.1", "port": ssh.port(), "username": ssh.username()});
+    body.as_object_mut().unwrap().extend(login.as_object().unwrap().clone());
+    bench.user.client.post("/api/remote-servers", body).await.id(201)
 }
 
 fn psql(postgres: &PostgresServer, database: &str, sql: &str) -> String {
@@ -281,6 +286,8 @@ async fn a_whole_mariadb_server_is_replaced_only_when_all_of_it_was_loaded() {
         "shop",
         "CREATE ROLE runs; GRANT EXECUTE ON shop.* TO runs; CREATE DEFINER=runs PROCEDURE by_role() SELECT 7",
     );
+    mariadb.sql("shop", "CREATE USER app; GRANT ALL ON shop.* TO app; CREATE DEFINER=app VIEW first AS SELECT SUM(a) AS a, 1 AS b FROM t");
+    mariadb.sql("shop", "CREATE DEFINER=app VIEW second AS SELECT * FROM first");
     mariadb.sql("", "CREATE DATABASE SYS; CREATE TABLE SYS.x (a INT); INSERT INTO SYS.x VALUES (9)");
     mariadb.sql("", "SET GLOBAL event_scheduler = ON; CREATE DATABASE counts; CREATE TABLE counts.t (a INT)");
     mariadb.sql("shop", "CREATE EVENT tick ON SCHEDULE EVERY 1 SECOND ON COMPLETION PRESERVE DISABLE DO INSERT INTO counts.t VALUES (1)");
@@ -338,6 +345,18 @@ async fn a_whole_mariadb_server_is_replaced_only_when_all_of_it_was_loaded() {
     assert_eq!(mariadb.sql("shop", "SHOW TABLES LIKE 'left%'").trim(), "");
     assert_eq!((said(reader).as_str(), said("SHOW DATABASES LIKE 'other'").as_str()), ("1", "other"));
     assert_eq!(said("SELECT COUNT(*) FROM mysql.global_priv WHERE user = 'newcomer'"), "1");
+
+    // On a bare server whose account has another password: definers come with the users, before the views.
+    let bare = MariaDbServer::start();
+    bare.create_user("all", "another", "*");
+    let home = tempfile::tempdir().unwrap();
+    let ssh = SshServer::builder().set_env("HOME", &mysql_home(home.path(), &bare)).start();
+    let server = add_server(&bench, &ssh, json!({"database_username": "all", "database_password": "another"})).await;
+    let run = bench.restore(&backup, json!({"remote_server_id": server, "overwrite": true})).await;
+    assert_successful(&run);
+    assert_eq!(bare.sql("", "SELECT a, b FROM shop.second").trim(), "3\t1");
+    assert_eq!(bare.sql("", reader).trim(), "1");
+    assert_successful(&bench.restore(&backup, json!({"remote_server_id": server, "overwrite": true})).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
