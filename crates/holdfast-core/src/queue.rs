@@ -55,11 +55,54 @@ impl Places {
     }
 }
 
+/// What a run reads or writes on its server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Extent {
+    /// Everything below a path.
+    Files(String),
+    /// One database, or all of them.
+    Database(Option<String>),
+}
+
+impl Extent {
+    fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Files(own), Self::Files(other)) => {
+                // One is the other, or above it: the shorter one's names begin the longer one's.
+                names(own).zip(names(other)).all(|(own, other)| own == other)
+            }
+            (Self::Database(Some(own)), Self::Database(Some(other))) => own == other,
+            (Self::Database(_), Self::Database(_)) => true,
+            (Self::Files(_), Self::Database(_)) | (Self::Database(_), Self::Files(_)) => false,
+        }
+    }
+}
+
+fn names(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|name| !matches!(*name, "" | "."))
+}
+
+/// How a run uses its server. Backups read, restores write: a backup of what is being restored would hold half of it,
+/// and two restores into one place would mix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Access {
+    pub extent: Extent,
+    pub writes: bool,
+}
+
+impl Access {
+    fn excludes(&self, other: &Self) -> bool {
+        (self.writes || other.writes) && self.extent.overlaps(&other.extent)
+    }
+}
+
 /// Whom a run concerns. Short ones, such as checks, concern nobody and never wait for long ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Load {
     pub user: UserId,
     pub server: Option<ServerId>,
+    /// `None` for runs that leave the server's data alone, such as verifications.
+    pub access: Option<Access>,
 }
 
 /// Keeps count of what runs while runs are chosen, in the order of their turns.
@@ -68,11 +111,12 @@ pub struct Chooser {
     places: Places,
     servers: HashMap<ServerId, usize>,
     users: HashMap<UserId, usize>,
+    in_use: Vec<(ServerId, Access)>,
 }
 
 impl Chooser {
     pub fn new(limits: AtOnce, places: Places, running: impl IntoIterator<Item = Load>) -> Self {
-        let mut chooser = Self { limits, places, servers: HashMap::new(), users: HashMap::new() };
+        let mut chooser = Self { limits, places, servers: HashMap::new(), users: HashMap::new(), in_use: Vec::new() };
         for load in running {
             chooser.count(load);
         }
@@ -81,11 +125,17 @@ impl Chooser {
 
     /// Whether the next in line may start now; counts it when it may.
     pub fn may_start(&mut self, load: Load) -> bool {
+        if self.is_in_use(&load) {
+            // Whoever comes later does not overtake it, or it might wait for ever.
+            self.reserve(load);
+            return false;
+        }
         let at_server = load.server.and_then(|server| self.servers.get(&server)).copied().unwrap_or(0);
         let of_user = self.users.get(&load.user).copied().unwrap_or(0);
         let share = Share { per_user: self.limits.per_user, reserved: self.places.reserved };
-        let may =
-            share.allows(of_user, self.places.free) && (load.server.is_none() || at_server < self.limits.per_server);
+        let may = share.allows(of_user, self.places.free)
+            && (load.server.is_none() || at_server < self.limits.per_server)
+            && !self.is_kept_for_another_server(at_server, of_user);
         if may {
             self.count(load);
             self.places.free -= 1;
@@ -93,11 +143,27 @@ impl Chooser {
         may
     }
 
+    /// A user's last place is for a server that has no run under way: one or two servers that answer slowly do not hold
+    /// up the backups of all others.
+    fn is_kept_for_another_server(&self, at_server: usize, of_user: usize) -> bool {
+        self.limits.per_server < self.limits.per_user && at_server > 0 && of_user + 1 >= self.limits.per_user
+    }
+
+    fn is_in_use(&self, load: &Load) -> bool {
+        let (Some(server), Some(access)) = (load.server, &load.access) else { return false };
+        self.in_use.iter().any(|(other_server, other)| *other_server == server && other.excludes(access))
+    }
+
     fn count(&mut self, load: Load) {
         *self.users.entry(load.user).or_default() += 1;
         if let Some(server) = load.server {
             *self.servers.entry(server).or_default() += 1;
         }
+        self.reserve(load);
+    }
+
+    fn reserve(&mut self, load: Load) {
+        self.in_use.extend(load.server.zip(load.access));
     }
 }
 
@@ -106,7 +172,68 @@ mod tests {
     use super::*;
 
     fn load(user: i64, server: i64) -> Load {
-        Load { user: UserId(user), server: Some(ServerId(server)) }
+        Load { user: UserId(user), server: Some(ServerId(server)), access: None }
+    }
+
+    fn chooser() -> Chooser {
+        let limits = AtOnce { per_server: 9, per_user: 9, checks_per_user: 1 };
+        Chooser::new(limits, Places { free: 9, reserved: 0 }, [])
+    }
+
+    fn at(server: i64, writes: bool, extent: Extent) -> Load {
+        Load { access: Some(Access { extent, writes }), ..load(1, server) }
+    }
+
+    #[test]
+    fn what_is_being_restored_is_neither_backed_up_nor_restored_twice() {
+        let files = |path: &str| Extent::Files(path.to_owned());
+        let database = |name: &str| Extent::Database(Some(name.to_owned()));
+        let overlapping = [
+            (files("/srv/www"), files("/srv/www/")),
+            (files("/srv/www"), files("/srv//./www/site")),
+            (files("/"), files("/srv")),
+            (database("shop"), database("shop")),
+            (Extent::Database(None), database("shop")),
+        ];
+        for (one, other) in overlapping {
+            for (one, other) in [(&one, &other), (&other, &one)] {
+                let mut chooser = chooser();
+                assert!(chooser.may_start(at(1, true, one.clone())));
+                assert!(!chooser.may_start(at(1, false, other.clone())), "{one:?} {other:?}");
+                assert!(!chooser.may_start(at(1, true, other.clone())), "{one:?} {other:?}");
+                assert!(chooser.may_start(at(2, true, other.clone())), "another server's {other:?}");
+            }
+        }
+        let apart = [
+            (files("/srv/www"), files("/srv/www2")),
+            (files("/srv/a/x"), files("/srv/b/x")),
+            (database("shop"), database("Shop")),
+            (files("/shop"), database("shop")),
+        ];
+        for (one, other) in apart {
+            let mut chooser = chooser();
+            assert!(chooser.may_start(at(1, true, one.clone())));
+            assert!(chooser.may_start(at(1, true, other.clone())), "{one:?} {other:?}");
+        }
+    }
+
+    #[test]
+    fn backups_of_one_thing_run_side_by_side_but_do_not_overtake_a_restore() {
+        let shop = || Extent::Database(Some("shop".to_owned()));
+        let mut chooser = chooser();
+        assert!(chooser.may_start(at(1, false, shop())));
+        assert!(chooser.may_start(at(1, false, Extent::Database(None))));
+        assert!(!chooser.may_start(at(1, true, shop())), "a restore waits for the backups under way");
+        assert!(!chooser.may_start(at(1, false, shop())), "later backups wait for the restore");
+        assert!(chooser.may_start(load(1, 1)), "a verification leaves the server alone");
+    }
+
+    #[test]
+    fn a_users_last_place_is_for_a_server_with_no_run_under_way() {
+        let limits = AtOnce { per_server: 2, per_user: 4, checks_per_user: 1 };
+        let mut chooser = Chooser::new(limits, Places { free: 9, reserved: 0 }, []);
+        let taken = [1, 2, 3, 4].map(|server| (0..5).filter(|_| chooser.may_start(load(1, server))).count());
+        assert_eq!(taken, [2, 1, 1, 0]);
     }
 
     #[test]
@@ -117,7 +244,7 @@ mod tests {
         assert!(!chooser.may_start(load(1, 1)), "the server has two");
         assert!(chooser.may_start(load(1, 2)));
         assert!(!chooser.may_start(load(1, 3)), "the user has three");
-        assert!(!chooser.may_start(Load { user: UserId(1), server: None }));
+        assert!(!chooser.may_start(Load { server: None, ..load(1, 1) }));
         assert!(chooser.may_start(load(2, 4)));
     }
 

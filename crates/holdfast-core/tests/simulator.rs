@@ -461,7 +461,7 @@ impl World {
     fn claim(&mut self, process: usize, now: Timestamp) {
         let load = |run: &Run| {
             let task = &self.db.tasks[&run.task];
-            Load { user: UserId(task.user), server: Some(ServerId(task.server)) }
+            Load { user: UserId(task.user), server: Some(ServerId(task.server)), access: None }
         };
         let free = 2_usize.saturating_sub(self.processes[process].held.len());
         let running = self.db.with_status(RunStatus::Running).map(|(_, run)| load(run));

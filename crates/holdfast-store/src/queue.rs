@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use holdfast_core::ids::{RunId, ServerId, UserId};
-use holdfast_core::queue::{AtOnce, Chooser, Load, Places, Share};
+use holdfast_core::queue::{Access, AtOnce, Chooser, Extent, Load, Places, Share};
 use holdfast_core::run::FailureCode;
+use holdfast_core::task::TaskKind;
 use holdfast_core::{Timestamp, lease};
 use sqlx::QueryBuilder;
 
@@ -12,18 +13,39 @@ use crate::engine::push_ids;
 use crate::runs::{self, RunRow};
 use crate::{At, Result, StoreError, Tx};
 
-/// Whom a run keeps busy, as the queue counts it.
-#[derive(Debug, Clone, Copy, sqlx::FromRow)]
+/// Whom a run keeps busy and what it uses, as the queue counts it.
+#[derive(Debug, Clone, sqlx::FromRow)]
 struct LoadRow {
     id: i64,
     user_id: i64,
     load_server_id: Option<i64>,
     turn: i64,
+    is_restore: bool,
+    restore_path: Option<String>,
+    restore_database: Option<String>,
+    source_kind: Option<String>,
+    source_path: Option<String>,
+    source_database: Option<String>,
 }
 
 impl LoadRow {
     fn load(&self) -> Load {
-        Load { user: UserId(self.user_id), server: self.load_server_id.map(ServerId) }
+        Load { user: UserId(self.user_id), server: self.load_server_id.map(ServerId), access: self.access() }
+    }
+
+    fn access(&self) -> Option<Access> {
+        if self.is_restore {
+            let extent = match &self.restore_path {
+                Some(path) => Extent::Files(path.clone()),
+                None => Extent::Database(self.restore_database.clone()),
+            };
+            return Some(Access { extent, writes: true });
+        }
+        let extent = match TaskKind::parse(self.source_kind.as_deref()?)? {
+            TaskKind::Files => Extent::Files(self.source_path.clone().unwrap_or_default()),
+            TaskKind::Database => Extent::Database(self.source_database.clone()),
+        };
+        Some(Access { extent, writes: false })
     }
 }
 
@@ -41,13 +63,32 @@ const CLAIM_PAGES: usize = 100;
 /// Places for short runs that are kept for users who have none under way.
 const RESERVED_FOR_OTHERS: usize = 2;
 
-const SHORT_QUEUED: &str = "SELECT id, user_id, load_server_id, turn FROM runs
-     WHERE status = 'queued' AND kind IN ('check-server', 'check-destination', 'test-stream', 'probe')
-         AND (turn, id) > ($1, $2)
-     ORDER BY turn, id LIMIT $3";
-const LONG_QUEUED: &str = "SELECT id, user_id, load_server_id, turn FROM runs
-     WHERE status = 'queued' AND kind IN ('backup', 'restore', 'verify') AND (turn, id) > ($1, $2)
-     ORDER BY turn, id LIMIT $3";
+/// The loads of the runs `r` for which a condition holds. A dry run of a restore writes nothing.
+macro_rules! loads {
+    ($condition:literal) => {
+        concat!(
+            "SELECT r.id, r.user_id, r.load_server_id, r.turn, w.run_id IS NOT NULL AS is_restore,
+                 w.path AS restore_path, w.database_name AS restore_database, t.kind AS source_kind, t.source_path,
+                 t.database_name AS source_database
+             FROM runs r
+             LEFT JOIN restores w ON w.run_id = r.id AND NOT w.dry_run
+             LEFT JOIN backup_tasks t ON t.id = r.task_id AND r.kind = 'backup'
+             WHERE ",
+            $condition
+        )
+    };
+}
+
+const SHORT_QUEUED: &str = loads!(
+    "r.status = 'queued' AND r.kind IN ('check-server', 'check-destination', 'test-stream', 'probe')
+         AND (r.turn, r.id) > ($1, $2)
+     ORDER BY r.turn, r.id LIMIT $3"
+);
+const LONG_QUEUED: &str = loads!(
+    "r.status = 'queued' AND r.kind IN ('backup', 'restore', 'verify') AND (r.turn, r.id) > ($1, $2)
+     ORDER BY r.turn, r.id LIMIT $3"
+);
+const LONG_RUNNING: &str = loads!("r.status = 'running' AND r.kind IN ('backup', 'restore', 'verify')");
 
 async fn choose_short(tx: &mut Tx, room: usize, limits: AtOnce) -> Result<Vec<i64>> {
     let running = fetch_all!(
@@ -74,12 +115,7 @@ async fn choose_short(tx: &mut Tx, room: usize, limits: AtOnce) -> Result<Vec<i6
 }
 
 async fn choose_long(tx: &mut Tx, places: Places, limits: AtOnce) -> Result<Vec<i64>> {
-    let running = fetch_all!(
-        tx,
-        LoadRow,
-        "SELECT id, user_id, load_server_id, turn FROM runs
-         WHERE status = 'running' AND kind IN ('backup', 'restore', 'verify')"
-    )?;
+    let running = fetch_all!(tx, LoadRow, LONG_RUNNING)?;
     let mut chooser = Chooser::new(limits, places, running.iter().map(LoadRow::load));
     choose(tx, LONG_QUEUED, places.free, |row| chooser.may_start(row.load())).await
 }

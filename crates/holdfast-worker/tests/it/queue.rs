@@ -269,6 +269,40 @@ on_both_engines! {
         assert_eq!(claim(&app, 10, limits).await.len(), 1);
     }
 
+    async fn nothing_is_backed_up_or_restored_where_a_restore_is_under_way(app: TestApp) {
+        let bench = Bench::new(app).await;
+        std::fs::write(bench.source().join("file"), "content").unwrap();
+        let task = bench.task(json!({})).await;
+        let database = json!({"type": "database", "database_engine": "postgresql", "database_name": "shop", "source_path": null});
+        let shop = bench.task(database).await;
+        let backup = bench.back_up(task).await;
+        let restore = async |path: String, dry_run: bool| {
+            let body = json!({"remote_server_id": bench.server, "path": path, "dry_run": dry_run});
+            bench.ask_restore(&backup, body).await.expect(202);
+        };
+        let inside = format!("{}/below", bench.source().display());
+        restore(inside.clone(), false).await;
+        let under_way = claim(&bench.app, 9, PLENTY).await;
+        assert_eq!(under_way.len(), 1);
+        run(&bench.user, task).await;
+        restore(inside.clone(), false).await;
+        restore(inside, true).await;
+        restore(bench.target().display().to_string(), false).await;
+        run(&bench.user, shop).await;
+        let mut apart = claim(&bench.app, 9, PLENTY).await;
+        assert_eq!(apart.len(), 3, "the dry run, the restore elsewhere and the database: {apart:?}");
+        assert_eq!(claim(&bench.app, 9, PLENTY).await.len(), 0);
+        end(&bench.app, &under_way[0], RunStatus::Failed).await;
+        let next = claim(&bench.app, 9, PLENTY).await;
+        assert_eq!(next.iter().map(|run| run.kind.as_str()).collect::<Vec<_>>(), ["backup"], "one after the other");
+        end(&bench.app, &next[0], RunStatus::Failed).await;
+        apart.extend(claim(&bench.app, 9, PLENTY).await);
+        assert_eq!(apart.len(), 4, "the second restore");
+        for run in apart {
+            end(&bench.app, &run, RunStatus::Failed).await;
+        }
+    }
+
     async fn other_processes_hear_of_queued_runs(app: TestApp) {
         if app.app.store.is_sqlite() {
             // There are no other processes.
