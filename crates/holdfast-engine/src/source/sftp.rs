@@ -6,6 +6,7 @@ mod target;
 
 use std::collections::HashSet;
 use std::io;
+use std::time::Instant;
 
 use bytes::Bytes;
 use holdfast_core::Timestamp;
@@ -108,6 +109,7 @@ async fn pump_within(
         limits,
         pace,
         now,
+        started: Instant::now(),
         odd_times: 0,
         unowned: 0,
         undated: 0,
@@ -353,6 +355,8 @@ struct Walk<'a> {
     pace: Pace,
     /// When the run began.
     now: i64,
+    /// When the walk began, which is little later.
+    started: Instant,
     odd_times: u64,
     /// Entries whose owner or time the server does not tell.
     unowned: u64,
@@ -492,6 +496,7 @@ impl Walk<'_> {
             return Err(EngineError::new(FailureCode::RemoteFailed, message));
         };
         self.send_header(member, &meta, b"").await?;
+        let opened_at = self.now + i64::try_from(self.started.elapsed().as_secs()).unwrap_or(i64::MAX / 2);
         let mut left = size;
         while let Some(data) = self.next_data(&mut reader).await?.map_err(|error| failed(path, &error))? {
             left -= data.len() as u64;
@@ -510,6 +515,11 @@ impl Walk<'_> {
         let changed = |meta: &Attributes| (meta.size, meta.times.map(|(_, changed)| changed));
         if left == 0 && changed(&after) != changed(&meta) {
             self.context.log.warn(format!("{}: file changed as we read it", shown(member)));
+        } else if left == 0 && is_too_fresh(&meta, opened_at) {
+            self.context.log.warn(format!(
+                "{}: the file changed in the second in which it was read; it may be half old and half new",
+                shown(member)
+            ));
         }
         Ok(true)
     }
@@ -556,6 +566,15 @@ impl Walk<'_> {
         }
         self.outlet.send(header(member, meta, link, seconds).map_err(EngineError::internal)?.into()).await
     }
+}
+
+/// Whether a file of more than one piece changed so shortly before it was opened that a further change, while it was read,
+/// may have left its time as it was: the protocol has whole seconds alone.
+fn is_too_fresh(meta: &Attributes, opened_at: i64) -> bool {
+    // The server's clock may be ahead of ours a little; files from the far future are none of ours.
+    const AHEAD: i64 = 300;
+    let is_fresh = |changed: u32| (opened_at - 1..=opened_at + AHEAD).contains(&changed.into());
+    meta.size.is_some_and(|size| size > PIECE_BYTES as u64) && meta.times.is_some_and(|(_, changed)| is_fresh(changed))
 }
 
 /// The protocol has 32 bits for a time and no sign, and servers cut off the rest: what was changed before 1970 seems to

@@ -238,6 +238,26 @@ async fn a_file_that_became_shorter_is_filled_up_and_one_that_changed_is_named()
     assert_eq!(walked.log, ["Warning: ./b.log: file changed as we read it"]);
 }
 
+#[tokio::test]
+async fn a_file_read_in_pieces_that_changed_in_the_same_second_is_named() {
+    const SIZE: usize = 300_000;
+    let mut answer = folder_of(vec![b"b.log".to_vec()], b"");
+    let walked =
+        walk(Limits::default(), &["bad*", "gone*", "a*"], CancellationToken::new(), move |asked| match asked.kind {
+            fake::FSTAT => fake::attributes(asked.id, fake::FILE_MODE, SIZE as u64),
+            fake::READ if asked.range().0 >= SIZE => fake::status(asked.id, fake::EOF),
+            fake::READ => {
+                let (at, length) = asked.range();
+                fake::data(asked.id, &vec![b'x'; (SIZE - at).min(length)])
+            }
+            _ => answer(asked),
+        })
+        .await;
+    walked.end.unwrap();
+    assert_eq!(walked.warnings, 1);
+    assert!(walked.log[0].contains("./b.log: the file changed in the second in which it was read"), "{:?}", walked.log);
+}
+
 #[test]
 fn shell_patterns_match_as_in_a_shell() {
     let yes = [("*.log", "a.log"), ("a*b", "ab"), ("?x", "yx"), ("[a-c]1", "b1"), ("a/*/c", "a/b/c"), ("\\*", "*")];
