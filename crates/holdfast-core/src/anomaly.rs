@@ -19,7 +19,7 @@ words! {
 /// What remains of size or entries at most, in percent of the baseline, for a backup to count as much smaller.
 const SHRUNK_PERCENT: i128 = 20;
 /// Below these a baseline says nothing about size and number: a single change would look like a loss.
-const LEAST_BYTES: i64 = 64 * 1024;
+const LEAST_BYTES: i64 = 16 * 1024;
 const LEAST_ENTRIES: i64 = 5;
 /// A source that compressed at least this well, in percent of its plain size …
 const COMPRESSIBLE_PERCENT: i128 = 70;
@@ -82,36 +82,36 @@ pub struct Judgement {
     /// Empty for a backup that is normal, or has nothing to be compared with.
     pub signs: Vec<Sign>,
     pub hold: Hold,
+    /// The backup beside which it looks wrong.
+    pub beside: Option<Measure>,
 }
 
-/// Judges a finished backup. The baseline is the newest good backup of the same source that was not suspicious itself:
-/// so a series of empty backups never becomes normal by repetition. Without a baseline there is nothing to protect,
-/// and nothing that would prove a hold needless.
-pub fn judge(now: Measure, is_empty: bool, baseline: Option<Measure>, is_held: bool) -> Judgement {
-    let signs = baseline.map_or_else(Vec::new, |baseline| signs(now, is_empty, baseline));
+/// Judges a finished backup beside those in `normal`, the newest first: the good backups of the same source that were not
+/// suspicious themselves, so that a series of empty backups never becomes normal by repetition, and all of them, so that
+/// a source does not shrink unnoticed in small steps. Without any there is nothing to protect, and nothing that would
+/// prove a hold needless.
+pub fn judge(now: Measure, is_empty: bool, normal: &[Measure], is_held: bool) -> Judgement {
+    let beside = normal.iter().copied().find(|baseline| !signs(now, is_empty, *baseline).is_empty());
+    let signs = beside.map_or_else(Vec::new, |baseline| signs(now, is_empty, baseline));
     let hold = match (signs.is_empty(), is_held) {
         (false, false) => Hold::Begins,
         (false, true) => Hold::Stays,
-        (true, true) if baseline.is_none() => Hold::Stays,
+        (true, true) if normal.is_empty() => Hold::Stays,
         (true, true) => Hold::Ends,
         (true, false) => Hold::Off,
     };
-    Judgement { signs, hold }
+    Judgement { signs, hold, beside }
 }
 
 /// Why a backup is suspicious, as the end of a sentence that begins with the backup.
 pub fn reason(signs: &[Sign], now: Measure, baseline: Measure) -> String {
     let part = |sign: &Sign| match sign {
-        Sign::Empty => format!("it is empty, where the last normal backup had {} entries", baseline.entries),
+        Sign::Empty => format!("it is empty, where a normal backup had {} entries", baseline.entries),
         Sign::Smaller => {
-            format!(
-                "it holds {}, where the last normal backup held {}",
-                size(now.plain_bytes),
-                size(baseline.plain_bytes)
-            )
+            format!("it holds {}, where a normal backup held {}", size(now.plain_bytes), size(baseline.plain_bytes))
         }
         Sign::Fewer => {
-            format!("it has {} entries, where the last normal backup had {}", now.entries, baseline.entries)
+            format!("it has {} entries, where a normal backup had {}", now.entries, baseline.entries)
         }
         Sign::Incompressible => {
             "its content can hardly be compressed any more, as after an attack by ransomware".to_owned()
@@ -145,7 +145,7 @@ mod tests {
     }
 
     fn found(now: Measure, is_empty: bool, baseline: Measure) -> String {
-        signs_text(&judge(now, is_empty, Some(baseline), false).signs)
+        signs_text(&judge(now, is_empty, &[baseline], false).signs)
     }
 
     #[test]
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn the_first_large_file_after_nearly_nothing_is_no_attack() {
-        assert_eq!(found(measure(20 * MIB, 20 * MIB, 2), false, measure(64 * 1024, 462, 1)), "");
+        assert_eq!(found(measure(20 * MIB, 20 * MIB, 2), false, measure(16 * 1024, 462, 1)), "");
     }
 
     #[test]
@@ -186,14 +186,22 @@ mod tests {
     }
 
     #[test]
+    fn a_source_that_shrinks_in_steps_is_suspicious() {
+        let kept = [measure(3 * MIB, MIB, 300), measure(10 * MIB, 4 * MIB, 1000)];
+        let judged = judge(measure(MIB, MIB / 2, 250), false, &kept, false);
+        assert_eq!((judged.signs, judged.beside), (vec![Sign::Smaller], Some(kept[1])));
+        assert_eq!(judge(kept[0], false, &kept, false).signs, []);
+    }
+
+    #[test]
     fn a_hold_lasts_until_a_backup_is_normal() {
         let (normal, empty) = (measure(MIB, MIB / 2, 100), measure(10_240, 200, 1));
-        assert_eq!(judge(empty, true, Some(normal), false).hold, Hold::Begins);
-        assert_eq!(judge(empty, true, Some(normal), true).hold, Hold::Stays);
-        assert_eq!(judge(normal, false, Some(normal), true).hold, Hold::Ends);
-        assert_eq!(judge(normal, false, Some(normal), false).hold, Hold::Off);
-        assert_eq!(judge(empty, true, None, false).hold, Hold::Off, "there is nothing to protect yet");
-        assert_eq!(judge(normal, false, None, true).hold, Hold::Stays, "there is nothing that it is normal beside");
+        assert_eq!(judge(empty, true, &[normal], false).hold, Hold::Begins);
+        assert_eq!(judge(empty, true, &[normal], true).hold, Hold::Stays);
+        assert_eq!(judge(normal, false, &[normal], true).hold, Hold::Ends);
+        assert_eq!(judge(normal, false, &[normal], false).hold, Hold::Off);
+        assert_eq!(judge(empty, true, &[], false).hold, Hold::Off, "there is nothing to protect yet");
+        assert_eq!(judge(normal, false, &[], true).hold, Hold::Stays, "there is nothing that it is normal beside");
     }
 
     #[test]
@@ -203,12 +211,12 @@ mod tests {
         assert_eq!(
             reason(&[Sign::Smaller, Sign::Fewer]),
             format!(
-                "it holds {}, where the last normal backup held {}; it has 20 entries, where the last normal backup had 1000",
+                "it holds {}, where a normal backup held {}; it has 20 entries, where a normal backup had 1000",
                 size(2 * MIB),
                 size(10 * MIB)
             )
         );
-        assert_eq!(reason(&[Sign::Empty, Sign::Smaller]), "it is empty, where the last normal backup had 1000 entries");
+        assert_eq!(reason(&[Sign::Empty, Sign::Smaller]), "it is empty, where a normal backup had 1000 entries");
         assert_eq!(read_signs("empty fewer unknown"), [Sign::Empty, Sign::Fewer]);
         assert!(read_signs("").is_empty());
     }

@@ -586,7 +586,7 @@ impl World {
         }
     }
 
-    /// What a new backup of a task is beside the newest normal one of the same source.
+    /// What a new backup of a task is beside the normal ones of the same source.
     fn judge(&self, task: i64, source: i64, is_empty: bool) -> Judgement {
         let measure = |is_empty: bool| match is_empty {
             true => Measure { plain_bytes: 10_240, stored_bytes: 200, entries: 1 },
@@ -596,8 +596,9 @@ impl World {
             let is_own = backup.task == task && backup.source == source;
             is_own && !backup.is_deleted && !backup.is_damaged && !backup.is_suspicious
         };
-        let baseline = self.db.backups.values().rev().find(is_normal).map(|backup| measure(backup.is_empty));
-        anomaly::judge(measure(is_empty), is_empty, baseline, self.db.tasks[&task].is_held)
+        let kept = self.db.backups.values().rev().filter(is_normal);
+        let normal: Vec<Measure> = kept.map(|backup| measure(backup.is_empty)).collect();
+        anomaly::judge(measure(is_empty), is_empty, &normal, self.db.tasks[&task].is_held)
     }
 
     fn follow_up(&mut self, run: i64, now: Timestamp, is_loss: bool) {

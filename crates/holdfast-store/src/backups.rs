@@ -178,26 +178,30 @@ struct MeasuredRow {
     plain_bytes: i64,
     size_bytes: i64,
     entries: i64,
+    is_confirmed: bool,
 }
 
-/// What a new backup of a source is compared with: the task's newest stored one of the same source that is good and not
-/// suspicious.
-pub async fn find_baseline(tx: &mut Tx, task: TaskId, source: &str) -> Result<Option<Measure>> {
+/// What a new backup of a source is compared with, the newest first: the task's stored ones of the same source that are
+/// good and not suspicious, down to the newest that somebody found right.
+pub async fn list_normal(tx: &mut Tx, task: TaskId, source: &str) -> Result<Vec<Measure>> {
     let rows = fetch_all!(
         tx,
         MeasuredRow,
-        "SELECT content, source, source_server, plain_bytes, size_bytes, entries FROM backups
+        "SELECT content, source, source_server, plain_bytes, size_bytes, entries, is_confirmed FROM backups
          WHERE task_id = $1 AND deleted_at IS NULL AND suspicion IS NULL
              AND verification NOT IN ('corrupt', 'missing')
          ORDER BY id DESC",
         task.0
     )?;
     let is_same = |row: &MeasuredRow| key_of(&row.source_server, &row.content, &row.source) == source;
-    Ok(rows.into_iter().find(is_same).map(|row| Measure {
-        plain_bytes: row.plain_bytes,
-        stored_bytes: row.size_bytes,
-        entries: row.entries,
-    }))
+    let mut normal = Vec::new();
+    for row in rows.into_iter().filter(is_same) {
+        normal.push(Measure { plain_bytes: row.plain_bytes, stored_bytes: row.size_bytes, entries: row.entries });
+        if row.is_confirmed {
+            break;
+        }
+    }
+    Ok(normal)
 }
 
 /// A content that is unknown here makes a source of its own, which nothing replaces.
@@ -205,11 +209,12 @@ fn key_of(server: &str, content: &str, source: &str) -> String {
     Content::parse(content).map(|content| source_key(server, content, source)).unwrap_or_default()
 }
 
-/// Somebody has looked at the task's newest backup and found it right: later ones are compared with it.
+/// Somebody has looked at the task's newest backup and found it right: later ones are compared with it, and no longer with
+/// those before it.
 pub async fn confirm_newest(tx: &mut Tx, task: TaskId) -> Result<()> {
     execute!(
         tx,
-        "UPDATE backups SET suspicion = NULL
+        "UPDATE backups SET suspicion = NULL, is_confirmed = TRUE
          WHERE id = (SELECT MAX(id) FROM backups WHERE task_id = $1 AND deleted_at IS NULL)",
         task.0
     )?;

@@ -33,6 +33,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(7, "0007_restore_options.sql"),
     migration!(8, "0008_retention_hold.sql"),
     migration!(9, "0009_versions.sql"),
+    migration!(10, "0010_confirmed.sql"),
 ];
 
 /// Applies what is missing. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on

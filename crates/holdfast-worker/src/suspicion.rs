@@ -1,4 +1,4 @@
-//! Looks at a finished backup beside the last normal one of its source, and holds the removal of old backups while the
+//! Looks at a finished backup beside the normal ones of its source, and holds the removal of old backups while the
 //! newest looks wrong.
 
 use holdfast_core::Timestamp;
@@ -42,13 +42,13 @@ impl Assessment {
     pub(crate) async fn of(tx: &mut Tx, task: Option<&TaskRow>, done: &BackupDone) -> Result<Self, StoreError> {
         let (report, now) = (&done.report, measure(&done.report));
         let source = source_key(&done.server, report.content, &done.source);
-        let baseline = match task {
-            Some(task) => backups::find_baseline(tx, TaskId(task.id), &source).await?,
-            None => None,
+        let normal = match task {
+            Some(task) => backups::list_normal(tx, TaskId(task.id), &source).await?,
+            None => Vec::new(),
         };
         let is_held = task.is_some_and(|task| task.retention_held_at.is_some());
-        let judgement = anomaly::judge(now, report.is_empty, baseline, is_held);
-        let reason = match baseline.filter(|_| !judgement.signs.is_empty()) {
+        let judgement = anomaly::judge(now, report.is_empty, &normal, is_held);
+        let reason = match judgement.beside {
             Some(baseline) => {
                 format!("The newest backup looks wrong: {}.", anomaly::reason(&judgement.signs, now, baseline))
             }
@@ -57,7 +57,7 @@ impl Assessment {
         let mut found = Self { judgement, source, reason, lines: Vec::new(), warnings: 0 };
         if !found.reason.is_empty() {
             found.warn(&format!("{} {UNTIL}", found.reason));
-        } else if report.is_empty && baseline.is_none() {
+        } else if report.is_empty && normal.is_empty() {
             found.warn("This backup is empty. Check that the source is what you want to back up.");
         }
         match found.judgement.hold {

@@ -89,7 +89,7 @@ fn messages(zone: &Zone) -> Vec<(&'static str, Message)> {
                 &task,
                 48,
                 7,
-                "The newest backup looks wrong: it is empty, where the last normal backup had 20000 entries.",
+                "The newest backup looks wrong: it is empty, where a normal backup had 20000 entries.",
             ),
         ),
         ("host-key", holdfast_notify::host_key_changed(about, "web-1", 45)),

@@ -296,6 +296,7 @@ pub(super) const TABLES: &[Table] = &[
             ("source", Kind::Text),
             ("source_server", Kind::Text),
             ("suspicion", Kind::Text),
+            ("is_confirmed", Kind::Bool),
             ("content", Kind::Text),
             ("format", Kind::Text),
             ("object_key", Kind::Text),

@@ -152,7 +152,7 @@ on_both_engines! {
         client.act(&release).await.expect(409);
         bench.fill(3, 20_000);
         let small = bench.back_up_later(task).await;
-        assert!(bench.output(task).await.contains("entries, where the last normal backup had 21"));
+        assert!(bench.output(task).await.contains("entries, where a normal backup had 21"));
         assert_eq!(bench.ids(task).await, ids(&[&old, &small]));
         let released = client.act(&release).await.data(200);
         assert_eq!(released["protection"]["retention_held"], false);
@@ -168,6 +168,28 @@ on_both_engines! {
         assert!(protection["last_proven_at"].is_string() && protection["last_drill_id"].is_null());
         let other = bench.app.user("eve").await;
         other.client.act(&release).await.expect(403);
+    }
+
+    async fn a_source_that_shrinks_in_steps_does_not_lose_its_good_backups(app: TestApp) {
+        let bench = Bench::new(app).await;
+        bench.fill(1, 1_000_000);
+        let task = bench.task(json!({"maximum_backups_to_keep": 3})).await;
+        let whole = bench.back_up_later(task).await;
+        // Each is more than a fifth of the one before.
+        let mut made = vec![];
+        for bytes in [300_000, 100_000, 40_000, 20_000, 20_000] {
+            bench.fill(1, bytes);
+            made.push(bench.back_up_later(task).await);
+        }
+        assert!(bench.ids(task).await.contains(&whole["id"]));
+        assert_eq!(bench.protection(task).await["retention_held"], true);
+        // Whoever releases the hold says that the newest is right: the larger ones before it no longer count.
+        bench.user.client.act(&format!("/api/backup-tasks/{task}/release-retention")).await.data(200);
+        for _ in 0..3 {
+            made.push(bench.back_up_later(task).await);
+        }
+        assert_eq!(bench.protection(task).await["retention_held"], false);
+        assert!(!bench.ids(task).await.contains(&whole["id"]));
     }
 
     async fn content_that_no_longer_compresses_holds_removal(app: TestApp) {
