@@ -167,13 +167,16 @@ impl Engine {
     }
 }
 
+/// Writes what becomes of a dump, which has a name.
+type Transform<'a> = &'a dyn Fn(&str, &mut dyn Read, &mut dyn Write) -> io::Result<()>;
+
 /// Sends the wanted dumps, each with a beginning and an end.
 fn send(
     plain: &mut dyn Read,
     statements: &[u8],
     dumps: &[Dump],
     sender: &mpsc::Sender<Piece>,
-    transform: &dyn Fn(&str, &mut dyn Read, &mut dyn Write) -> io::Result<()>,
+    transform: Transform<'_>,
 ) -> io::Result<()> {
     let gone = |_| io::Error::from(EngineError::cancelled());
     let (mut archive, _) = ServerReader::open(plain, statements)?;

@@ -196,6 +196,7 @@ impl<'a> SftpTarget<'a> {
     }
 
     fn write_file(&mut self, path: &[u8], facts: Facts, content: Content<'_>) -> io::Result<()> {
+        let Content { data, parts, size } = content;
         let path = self.path(path);
         if !self.make_parents(&path)? || self.is_taken(&path)? {
             return Ok(());
@@ -218,20 +219,20 @@ impl<'a> SftpTarget<'a> {
                 copied += read as u64;
             }
         };
-        match content.parts {
-            None => drop(copy(&mut writer, content.data)?),
+        match parts {
+            None => drop(copy(&mut writer, data)?),
             Some(parts) => {
                 for part in parts {
                     writer.skip_to(part.offset);
-                    if copy(&mut writer, &mut (&mut *content.data).take(part.length))? < part.length {
+                    if copy(&mut writer, &mut (&mut *data).take(part.length))? < part.length {
                         return Err(io::ErrorKind::UnexpectedEof.into());
                     }
                 }
             }
         }
         let handle = runtime.block_on(writer.finish(client)).map_err(unwritten)?;
-        if content.parts.is_some() {
-            let size = Attributes { size: Some(content.size), ..Attributes::default() };
+        if parts.is_some() {
+            let size = Attributes { size: Some(size), ..Attributes::default() };
             runtime.block_on(client.fsetstat(&handle, size)).map_err(unwritten)?;
         }
         if !self.no_owner {
