@@ -99,6 +99,8 @@ pub struct FilterOptions {
     pub existing_roles: BTreeSet<String>,
     /// Roles that the restore is connected as: what they are is not altered.
     pub own_roles: BTreeSet<String>,
+    /// Settings that are turned off in every session, so that those of databases and roles do not end it.
+    pub turned_off: BTreeSet<String>,
     /// The server's `psql` is older than `\restrict` and would take it for an error.
     pub without_restrict: bool,
 }

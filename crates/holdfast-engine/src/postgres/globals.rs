@@ -12,7 +12,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use self::query::{CAN_READ_PASSWORDS, database_query, globals_query};
-pub use self::withheld::why_withheld;
+pub(super) use self::withheld::withheld as withheld_text;
+pub use self::withheld::{Whose, why_right_withheld, why_withheld};
 
 /// Documents of a server with 10,000 roles have some megabytes.
 const DOCUMENT_BYTES: usize = 64 * 1024 * 1024;

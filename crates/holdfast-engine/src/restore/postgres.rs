@@ -21,14 +21,14 @@ use crate::postgres::globals::{DatabaseFacts, Name};
 use crate::postgres::quoting::{identifier, text};
 use crate::postgres::{DumpFacts, describe_dump};
 use crate::remote::{self, Script, ended};
-use crate::source::database::{self, Login, pg_name, postgres};
+use crate::source::database::{self, Login, PSQL, pg_name, postgres};
 use crate::source::postgres_server::ask_database;
 use crate::ssh::Connection;
 
 /// Statements run by `psql` are our own alone; what came from a server is only ever read by `pg_restore`, which has no
 /// commands of its own.
 const RESTORE: &str = "command -v pg_restore >/dev/null 2>&1 || exit 98\n\
-    d=$1; shift\nexec pg_restore --no-password --exit-on-error --single-transaction --dbname=\"$d\" \"$@\"";
+    d=$1; shift\n[ -z \"$1\" ] || { PGOPTIONS=\"${PGOPTIONS-} $1\"; export PGOPTIONS; }\nshift\nexec pg_restore --no-password --exit-on-error --single-transaction --dbname=\"$d\" \"$@\"";
 
 /// How long taking away what a failed restore made may take.
 pub(super) const CLEANING_UP: Duration = Duration::from_secs(20);
@@ -69,8 +69,11 @@ impl Engine {
         }
         self.read_first(&plan.backup, context).await?;
         let mut facts = self.manifest(&plan.backup).await?.and_then(|manifest| manifest.postgres).map(|facts| *facts);
+        let target = name_of(name)?;
         if let Some(facts) = &mut facts {
-            facts.withhold().into_iter().for_each(|text| context.log.warn(text));
+            let own = session.own_roles().await?;
+            facts.spare(&own).iter().for_each(|role| context.log.line(spared_settings(role)));
+            facts.withhold(&target).into_iter().for_each(|text| context.log.warn(text));
         }
         let is_replaced = objects > 0;
         let dump = match is_replaced || !plan.options.no_owner {
@@ -99,7 +102,6 @@ impl Engine {
         }
         // Without a word about the original, the one that is replaced says how a database is made here.
         let model = facts.or_else(|| there.clone());
-        let target = name_of(name)?;
         let fresh = session.make_fresh(model.as_ref()).await?;
         let made = Fresh { fresh, target, replaces: there.is_some() };
         let report = async {
@@ -114,9 +116,8 @@ impl Engine {
             Ok(report) => Ok(report),
             Err(error) => {
                 session.drop_own(&made.fresh).await;
-                let unchanged =
-                    if made.replaces { format!(" The database {name} was not changed.") } else { String::new() };
-                Err(EngineError::new(error.code, format!("{}{unchanged}", error.message)))
+                let unchanged = format!("The database {name} was not changed.");
+                Err(if made.replaces { with_note(&error, &unchanged) } else { error })
             }
         }
     }
@@ -124,6 +125,17 @@ impl Engine {
 
 pub(super) fn name_of(name: &str) -> Result<Name> {
     Name::try_from(name.to_owned()).map_err(|text| EngineError::new(FailureCode::DatabaseMissing, text))
+}
+
+/// An error with what a person must know about how far it got.
+pub(super) fn with_note(error: &EngineError, note: &str) -> EngineError {
+    let message = error.message.trim_end();
+    let stop = if message.ends_with(['.', '!', '?']) { "" } else { "." };
+    EngineError::new(error.code, format!("{message}{stop} {note}"))
+}
+
+fn spared_settings(role: &Name) -> String {
+    format!("The settings of the role {role}, as which this restore is connected, were not restored.")
 }
 
 impl Session<'_> {
@@ -141,22 +153,34 @@ impl Session<'_> {
 
     /// Statements of ours, one after the other; the first that fails ends them. They travel on standard input.
     pub(super) async fn run(&self, database: &str, statements: &[String]) -> Result<()> {
-        const SCRIPT: &str = "command -v psql >/dev/null 2>&1 || exit 98\nPGCLIENTENCODING=UTF8; export PGCLIENTENCODING\n\
-            exec psql --no-psqlrc --no-password --quiet --output=/dev/null --set=ON_ERROR_STOP=1 --dbname=\"$1\" --file=-";
         if statements.is_empty() {
             return Ok(());
         }
-        let script = postgres(SCRIPT, &[&pg_name(database)]);
+        let script = format!("PGCLIENTENCODING=UTF8; export PGCLIENTENCODING\n{PSQL} --set=ON_ERROR_STOP=1 --file=-");
+        let script = postgres(&script, &[&pg_name(database)]);
         let input = format!("{}{}\n", self.login.lines(DatabaseEngine::Postgresql), statements.join("\n"));
         let settings = remote::RemoteSettings {
             answer: self.engine.settings.remote.finish,
             ..self.engine.settings.remote.clone()
         };
         let answer = remote::ask(self.connection, &settings, self.context, &script, &input).await?;
-        match answer.exit.success() {
-            true => Ok(()),
-            false => Err(database::explain("psql", &answer.exit, &answer.stderr, self.context)),
+        if !answer.exit.success() {
+            return Err(database::explain("psql", &answer.exit, &answer.stderr, self.context));
         }
+        // A setting that this server refuses is a warning; what it merely mentions is not for anybody.
+        let warnings = answer.stderr.iter().filter_map(|line| line.split_once("WARNING:  "));
+        warnings.for_each(|(_, text)| self.context.log.warn(text));
+        Ok(())
+    }
+
+    pub(super) async fn names(&self, sql: &str) -> Result<BTreeSet<String>> {
+        let told = self.query("postgres", sql).await?;
+        serde_json::from_str(&told).map_err(EngineError::internal)
+    }
+
+    /// Whom this restore is connected as, and acts as.
+    pub(super) async fn own_roles(&self) -> Result<BTreeSet<String>> {
+        self.names("SELECT json_build_array(session_user, current_user)").await
     }
 
     pub(super) async fn version(&self) -> Result<u32> {
@@ -245,7 +269,7 @@ impl Session<'_> {
     async fn fill(&self, database: &str) -> Result<RestoreReport> {
         let Self { engine, connection, plan, login, context } = *self;
         let whole = engine.open_whole(&plan.backup, context).await?;
-        let process = self.restore_script(database).start(connection).await?;
+        let process = self.restore_script(database).await?.start(connection).await?;
         let feeding =
             Feeding { process, login: login.lines(DatabaseEngine::Postgresql), finish: engine.settings.remote.finish };
         let fed = engine
@@ -258,13 +282,22 @@ impl Session<'_> {
         Ok(RestoreReport { plain_bytes: fed.plain_bytes, ..RestoreReport::default() })
     }
 
-    pub(super) fn restore_script(&self, database: &str) -> Script {
-        let name = pg_name(database);
-        let mut words = vec![name.as_str()];
+    pub(super) async fn restore_script(&self, database: &str) -> Result<Script> {
+        let (name, options) = (pg_name(database), self.options(database).await?);
+        let mut words = vec![name.as_str(), options.as_str()];
         if self.plan.options.no_owner {
             words.extend(["--no-owner", "--no-privileges"]);
         }
-        postgres(RESTORE, &words)
+        Ok(postgres(RESTORE, &words))
+    }
+
+    /// Options that turn off what would end `pg_restore`, or keep it from writing, in sessions of this role and this
+    /// database, and that it does not turn off itself; mostly none. Connection poolers take no options.
+    async fn options(&self, database: &str) -> Result<String> {
+        const HURTING: &str = "SELECT coalesce(pg_catalog.string_agg('-c ' || name || '=0', ' '), '') FROM \
+            pg_catalog.pg_settings WHERE name IN ('default_transaction_read_only', 'idle_session_timeout', \
+            'transaction_timeout') AND reset_val NOT IN ('0', 'off')";
+        self.query(database, HURTING).await
     }
 
     pub(super) fn judge(&self, exit: &crate::ssh::Exit, lines: &[String]) -> Result<()> {

@@ -8,7 +8,7 @@ use std::io;
 
 use super::dumps::{Dump, copy};
 use super::feed::Feeding;
-use super::postgres::{Fresh, Session, end_sessions_sql, name_of};
+use super::postgres::{Fresh, Session, end_sessions_sql, name_of, with_note};
 use crate::Engine;
 use crate::archive::server::{ROLES, describe_postgres};
 use crate::context::Context;
@@ -16,9 +16,9 @@ use crate::error::{EngineError, Result, classify};
 use crate::plan::{RestorePlan, RestoreReport, StoredBackup};
 use crate::postgres::DumpFacts;
 use crate::postgres::cluster_dump::{self, CheckError, ClusterDump, Filter, FilterOptions};
-use crate::postgres::globals::{Globals, sql};
+use crate::postgres::globals::{DatabaseFacts, Globals, Role, sql};
 use crate::postgres::quoting::identifier;
-use crate::source::database::{self, Login, pg_name, postgres};
+use crate::source::database::{self, Login, PSQL, pg_name, postgres};
 use crate::ssh::Connection;
 use crate::stored::on_thread;
 
@@ -33,7 +33,6 @@ impl Engine {
         let session = Session { engine: self, connection, plan, login, context };
         context.log.line("Reading the whole backup before anything is changed.");
         let (mut globals, dumps) = self.read_as(&plan.backup, context, describe_postgres).await?;
-        let withheld = globals.withhold();
         let there = session.names("SELECT coalesce(json_agg(datname), '[]') FROM pg_database").await?;
         let roles = session.names("SELECT coalesce(json_agg(rolname), '[]') FROM pg_roles").await?;
         // Every server has these; unless they hold something, there is nothing to restore.
@@ -44,6 +43,7 @@ impl Engine {
         let wanted: Vec<usize> =
             dumps.iter().filter(|(index, facts)| is_wanted(*index, facts)).map(|(index, _)| *index).collect();
         session.spare_own_role(&mut globals).await?;
+        let withheld = globals.withhold();
         session.tell(&globals, &wanted, &there, &roles);
         withheld.into_iter().for_each(|text| context.log.warn(text));
         let open = "SELECT coalesce(json_agg(datname), '[]') FROM pg_database WHERE datallowconn";
@@ -58,12 +58,7 @@ impl Engine {
             return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
         }
         let version = session.version().await?;
-        if !plan.options.no_owner {
-            let new = globals.roles.iter().filter(|role| !roles.contains(role.name.as_str()));
-            let create = new.clone().map(sql::create_role_sql);
-            let statements: Vec<String> = create.chain(new.map(sql::alter_role_sql)).collect();
-            session.run("postgres", &statements).await?;
-        }
+        let made_roles = if plan.options.no_owner { 0 } else { session.make_roles(&globals, &roles).await? };
         let mut fresh = Vec::new();
         let restored = async {
             let report = session.fill_all(&globals, &wanted, &there, &mut fresh).await?;
@@ -78,23 +73,26 @@ impl Engine {
         };
         match restored.await {
             Ok(report) => {
-                if !plan.options.no_owner {
-                    session.restore_roles(&globals, version).await?;
-                }
                 // Databases that every server has keep their contents, and get back who may do what with them.
-                for facts in globals.databases.iter().filter(|facts| there.contains(facts.name.as_str())) {
-                    if !fresh.iter().any(|one| one.target == facts.name) && facts.allows_connections {
-                        session.finish(facts, &facts.name).await?;
-                    }
+                let is_kept = |facts: &&DatabaseFacts| {
+                    there.contains(facts.name.as_str()) && !fresh.iter().any(|one| one.target == facts.name)
+                };
+                let kept: Vec<&DatabaseFacts> = globals.databases.iter().filter(is_kept).collect();
+                match session.finish_server(&globals, version, &kept).await {
+                    Ok(()) => Ok(report),
+                    Err(error) => Err(with_note(&error, REPLACED)),
                 }
-                Ok(report)
             }
             Err(error) => {
                 for one in &fresh {
                     session.drop_own(&one.fresh).await;
                 }
                 let error: EngineError = error;
-                Err(EngineError::new(error.code, format!("{} No database was changed.", error.message)))
+                let made = match made_roles {
+                    0 => String::new(),
+                    made => format!(" {made} new roles were made and stay."),
+                };
+                Err(with_note(&error, &format!("No database was changed.{made}")))
             }
         }
     }
@@ -128,13 +126,17 @@ impl Engine {
         }
         session.clear_for(&dump, &there).await?;
         let knows_restrict = session.query("postgres", "SELECT 1").await.is_ok() && session.knows_restrict().await;
-        let script = "command -v psql >/dev/null 2>&1 || exit 98\nunset PGCLIENTENCODING\n\
-            exec psql --no-psqlrc --no-password --quiet --output=/dev/null --set=ON_ERROR_STOP=1 --dbname=\"$1\" --file=-";
+        let script = format!("unset PGCLIENTENCODING\n{PSQL} --set=ON_ERROR_STOP=1 --file=-");
         let whole = self.open_whole(&plan.backup, context).await?;
-        let process = postgres(script, &[&pg_name("postgres")]).start(connection).await?;
+        let process = postgres(&script, &[&pg_name("postgres")]).start(connection).await?;
         let feeding =
             Feeding { process, login: login.lines(DatabaseEngine::Postgresql), finish: self.settings.remote.finish };
-        let options = FilterOptions { existing_roles: roles, own_roles: own, without_restrict: !knows_restrict };
+        let options = FilterOptions {
+            existing_roles: roles,
+            own_roles: own,
+            turned_off: session.names(KNOWN_TIMEOUTS).await?,
+            without_restrict: !knows_restrict,
+        };
         let fed = self
             .feed(connection, feeding, whole, &plan.backup, context, move |plain, out| {
                 let copied = io::copy(&mut Filter::new(plain, options), out);
@@ -169,22 +171,20 @@ impl Engine {
     }
 }
 
+/// For errors that come after the point of no return.
+const REPLACED: &str = "The databases were already replaced; roles and settings may be only partly restored.";
+
+/// What could end a session of ours, or keep it from writing, as far as this server knows it.
+const KNOWN_TIMEOUTS: &str = "SELECT coalesce(json_agg(name), '[]') FROM pg_catalog.pg_settings WHERE name IN \
+    ('default_transaction_read_only', 'idle_in_transaction_session_timeout', 'idle_session_timeout', 'lock_timeout', \
+    'statement_timeout', 'transaction_timeout')";
+
 fn spared(role: &str) -> String {
     let role = holdfast_core::backup::name_text(role.as_bytes());
-    format!("The role {role}, as which this restore is connected, keeps its attributes and its password.")
+    format!("The role {role}, as which this restore is connected, keeps its attributes, its password and its settings.")
 }
 
 impl Session<'_> {
-    async fn names(&self, sql: &str) -> Result<BTreeSet<String>> {
-        let told = self.query("postgres", sql).await?;
-        serde_json::from_str(&told).map_err(EngineError::internal)
-    }
-
-    /// Whom this restore is connected as, and acts as.
-    async fn own_roles(&self) -> Result<BTreeSet<String>> {
-        self.names("SELECT json_build_array(session_user, current_user)").await
-    }
-
     /// Leaves the role that is connected as it is there: set as it was elsewhere, it may not come in again, and neither
     /// may anybody else who could put that right.
     async fn spare_own_role(&self, globals: &mut Globals) -> Result<()> {
@@ -192,13 +192,7 @@ impl Session<'_> {
             return Ok(());
         }
         let own = self.own_roles().await?;
-        globals.roles.retain(|role| {
-            let is_own = own.contains(role.name.as_str());
-            if is_own {
-                self.context.log.line(spared(role.name.as_str()));
-            }
-            !is_own
-        });
+        globals.spare(&own).iter().for_each(|role| self.context.log.line(spared(role.as_str())));
         Ok(())
     }
 
@@ -233,12 +227,32 @@ impl Session<'_> {
         }
     }
 
+    /// Roles that the server does not have; how many there were.
+    async fn make_roles(&self, globals: &Globals, there: &BTreeSet<String>) -> Result<usize> {
+        let new: Vec<&Role> = globals.roles.iter().filter(|role| !there.contains(role.name.as_str())).collect();
+        let create = new.iter().map(|role| sql::create_role_sql(role));
+        let statements: Vec<String> = create.chain(new.iter().map(|role| sql::alter_role_sql(role))).collect();
+        self.run("postgres", &statements).await?;
+        Ok(new.len())
+    }
+
+    /// What follows when all databases are in their places.
+    async fn finish_server(&self, globals: &Globals, version: u32, kept: &[&DatabaseFacts]) -> Result<()> {
+        if !self.plan.options.no_owner {
+            self.restore_roles(globals, version).await?;
+        }
+        for facts in kept.iter().filter(|facts| facts.allows_connections) {
+            self.finish(facts, &facts.name).await?;
+        }
+        Ok(())
+    }
+
     /// Roles that were there get back what they were, and all their memberships and settings.
     async fn restore_roles(&self, globals: &Globals, version: u32) -> Result<()> {
         let roles = globals.roles.iter().map(sql::alter_role_sql);
         let comments = globals.roles.iter().filter_map(sql::comment_on_role_sql);
         let memberships = globals.memberships.iter().map(|one| sql::membership_sql(one, version));
-        let settings = globals.settings.iter().map(sql::setting_sql).chain(sql::parameter_grants_sql(globals, version));
+        let settings = sql::settings_sql(globals).into_iter().chain(sql::parameter_grants_sql(globals, version));
         let statements: Vec<String> = memberships.chain(settings).chain(comments).chain(roles).collect();
         self.run("postgres", &statements).await
     }
@@ -263,7 +277,8 @@ impl Session<'_> {
             let name = self.make_fresh(Some(facts)).await?;
             let replaces = there.contains(facts.name.as_str());
             fresh.push(Fresh { fresh: name.clone(), target: facts.name.clone(), replaces });
-            let (script, login) = (self.restore_script(name.as_str()), self.login.lines(DatabaseEngine::Postgresql));
+            let (script, login) =
+                (self.restore_script(name.as_str()).await?, self.login.lines(DatabaseEngine::Postgresql));
             let fed = self.engine.feed_dump(self.connection, &script, login, &mut reading, self.context).await?;
             self.judge(&fed.exit, &fed.lines)?;
         }

@@ -42,6 +42,16 @@ PGCONNECT_TIMEOUT=15; PGAPPNAME=holdfast; export PGCONNECT_TIMEOUT PGAPPNAME
 unset u w
 "#;
 
+/// Starts a session of `psql` that settings of roles and databases do not hurt: one that ends statements, idle sessions
+/// or writes would end us. They are set in the session, and only those that the server knows; `PGOPTIONS` would keep us
+/// from servers that do not know one of them, and from connection poolers. `pg_dump` and `pg_restore` set timeouts
+/// themselves. Whatever the session says afterwards goes to /dev/null, until `\o`.
+pub(crate) const PSQL: &str = r#"command -v psql >/dev/null 2>&1 || exit 98
+exec psql --dbname="$1" --no-psqlrc --no-password --quiet --command='\o /dev/null' \
+    --command='SET statement_timeout = 0' --command="SELECT pg_catalog.set_config(name, '0', false) FROM \
+    pg_catalog.pg_settings WHERE name IN ('default_transaction_read_only', 'idle_in_transaction_session_timeout', \
+    'idle_session_timeout', 'lock_timeout', 'transaction_timeout')" "#;
+
 /// The two lines are lines of an option file, which the client gets as a document of its own, and nothing else. Before
 /// them stands what the account's own option files say about where the server is and who to be there: read by the client
 /// itself, they would come last and win, and options such as `no-data` would change what a dump holds.
@@ -234,8 +244,10 @@ pub(crate) async fn query(
 ) -> Result<Answer> {
     let command = match engine {
         DatabaseEngine::Postgresql => postgres(
-            "command -v psql >/dev/null 2>&1 || exit 98\nPGCLIENTENCODING=UTF8; export PGCLIENTENCODING\nexec psql --no-psqlrc --no-password --quiet --tuples-only \
-             --no-align --dbname=\"$1\" --command=\"$2\"",
+            &format!(
+                "PGCLIENTENCODING=UTF8; export PGCLIENTENCODING\n{PSQL} --tuples-only --no-align --command='\\o' \
+                 --command=\"$2\""
+            ),
             &[&pg_name(database), sql],
         ),
         DatabaseEngine::Mysql => mysql(

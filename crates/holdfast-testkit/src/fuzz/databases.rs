@@ -218,6 +218,7 @@ pub fn run_cluster(input: &[u8]) -> bool {
     let options = FilterOptions {
         existing_roles: ["app".to_owned()].into(),
         own_roles: ["app".to_owned()].into(),
+        turned_off: ["idle_session_timeout".to_owned()].into(),
         without_restrict: input.len().is_multiple_of(2),
     };
     for options in [FilterOptions::default(), options] {

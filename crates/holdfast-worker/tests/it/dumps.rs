@@ -398,6 +398,128 @@ async fn no_restore_sets_which_libraries_a_session_loads() {
     assert_eq!(psql(&second, "copy", "SHOW work_mem"), "77MB");
 }
 
+/// All databases in SQL, as the first release asked for them.
+fn dump_all(postgres: &PostgresServer) -> Vec<u8> {
+    let dump = Command::new("pg_dumpall")
+        .args(["--clean", "--if-exists", "-h", "127.0.0.1", "-p", &postgres.port().to_string(), "-U", "holdfast"])
+        .output()
+        .unwrap();
+    assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
+    dump.stdout
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_that_could_damage_a_server_are_named_and_not_restored() {
+    let postgres = PostgresServer::start(false);
+    let bench = postgres_bench(&postgres).await;
+    psql(&postgres, "postgres", "CREATE ROLE app");
+    psql(&postgres, "postgres", "CREATE DATABASE shop OWNER app");
+    psql(&postgres, "shop", "CREATE TABLE t AS SELECT 1 a");
+    let settings = [
+        "ROLE app SET zero_damaged_pages TO on",
+        "ROLE app SET lo_compat_privileges TO on",
+        "ROLE app SET work_mem TO '7MB'",
+        "ROLE app IN DATABASE shop SET ignore_checksum_failure TO on",
+        "DATABASE shop SET session_replication_role TO replica",
+        "DATABASE shop SET app.tenant TO 'secret'",
+        "ROLE ALL SET statement_timeout TO '1h'",
+        "ROLE ALL SET timezone TO 'Europe/Rome'",
+        // Refused by every session that has loaded this language.
+        "ROLE app SET plpgsql.nonsense TO 'x'",
+    ];
+    settings.iter().for_each(|setting| drop(psql(&postgres, "postgres", &format!("ALTER {setting}"))));
+    let task = task(&bench, json!({"database_engine": "postgresql"})).await;
+    let backup = bench.back_up(task).await;
+    psql(&postgres, "postgres", "ALTER ROLE app RESET plpgsql.nonsense");
+    let older = store_as_before(&bench, task, Content::PostgresCluster, &dump_all(&postgres)).await;
+
+    let second = PostgresServer::start(false);
+    let (_ssh, server) = second_server(&bench, &second).await;
+    let restored = "SELECT string_agg(one, ' ' ORDER BY one) FROM pg_db_role_setting, unnest(setconfig) one";
+    let body = json!({"remote_server_id": server, "overwrite": true});
+    for (is_older, backup) in [(false, backup), (true, older)] {
+        let run = bench.restore(&backup, body.clone()).await;
+        assert_successful(&run);
+        // Dumps of the first release have nothing of all roles; what was set before stays.
+        assert_eq!(psql(&second, "postgres", restored), "TimeZone=Europe/Rome app.tenant=secret work_mem=7MB");
+        let by_hand = match is_older {
+            true => "To set it by hand: ALTER ROLE app SET zero_damaged_pages TO 'on';",
+            false => "To set it by hand: ALTER ROLE \"app\" SET \"zero_damaged_pages\" TO 'on';",
+        };
+        let named = ["of role app in database shop", "session_replication_role of database shop", by_hand];
+        for named in named.into_iter().chain((!is_older).then_some("statement_timeout of all roles")) {
+            assert!(output(&run).contains(named), "{named}: {}", output(&run));
+        }
+        let refused = "A setting was refused by this server: ALTER ROLE \"app\" SET \"plpgsql.nonsense\" TO …;";
+        assert_eq!(output(&run).contains(refused), !is_older, "{}", output(&run));
+        assert!(!output(&run).contains("secret"), "{}", output(&run));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_of_the_target_do_not_end_a_restore() {
+    let postgres = PostgresServer::start(false);
+    let bench = postgres_bench(&postgres).await;
+    psql(&postgres, "postgres", "CREATE DATABASE shop");
+    psql(&postgres, "shop", "CREATE TABLE t AS SELECT 1 a");
+    let task = task(&bench, json!({"database_engine": "postgresql"})).await;
+    let backup = bench.back_up(task).await;
+    let older = store_as_before(&bench, task, Content::PostgresCluster, &dump_all(&postgres)).await;
+
+    let second = PostgresServer::start(false);
+    let (_ssh, server) = second_server(&bench, &second).await;
+    psql(&second, "postgres", "CREATE DATABASE elsewhere");
+    let timeouts = ["statement_timeout", "lock_timeout", "idle_session_timeout", "idle_in_transaction_session_timeout"];
+    for name in timeouts {
+        psql(&second, "postgres", &format!("ALTER ROLE ALL SET {name} TO '300ms'"));
+    }
+    psql(&second, "postgres", "ALTER ROLE ALL SET default_transaction_read_only TO on");
+    for backup in [backup, older] {
+        // Whoever makes or changes a database has to wait for this one.
+        let mut holder = Command::new("psql")
+            .args(["-Xq", "-h", "127.0.0.1", "-p", &second.port().to_string(), "-U", "holdfast", "-d", "elsewhere"])
+            .args(["-c", "SET statement_timeout = 0", "-c"])
+            .arg("BEGIN READ WRITE; LOCK TABLE pg_database IN SHARE MODE; SELECT pg_sleep(600)")
+            .env("PGAPPNAME", "holder")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let holding =
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holder' AND wait_event = 'PgSleep'";
+        wait_for(async || (psql(&second, "elsewhere", holding) == "1").then_some(())).await;
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast' AND wait_event_type = \
+            'Lock' AND clock_timestamp() - query_start > '600ms'";
+        let release = async {
+            wait_for(async || (psql(&second, "elsewhere", waiting) != "0").then_some(())).await;
+            let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'holder'";
+            psql(&second, "elsewhere", end);
+            holder.wait().unwrap();
+        };
+        let body = json!({"remote_server_id": server, "overwrite": true});
+        let (run, ()) = tokio::join!(bench.restore(&backup, body), release);
+        assert_successful(&run);
+        assert_eq!(psql(&second, "shop", "SELECT a FROM t"), "1");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failure_after_the_databases_were_replaced_says_so() {
+    let postgres = PostgresServer::start(false);
+    let bench = postgres_bench(&postgres).await;
+    psql(&postgres, "postgres", "CREATE ROLE a; CREATE ROLE b; GRANT a TO b");
+    psql(&postgres, "postgres", "CREATE DATABASE shop");
+    psql(&postgres, "shop", "CREATE TABLE t AS SELECT 1 a");
+    let backup = bench.back_up(task(&bench, json!({"database_engine": "postgresql"})).await).await;
+    psql(&postgres, "shop", "DELETE FROM t");
+    psql(&postgres, "postgres", "REVOKE a FROM b; GRANT b TO a");
+    let run = bench.restore(&backup, json!({"overwrite": true})).await;
+    assert_failed(&run, "remote_failed");
+    let said = "is a member of role \"b\". The databases were already replaced; roles and settings may be";
+    assert!(output(&run).contains(said), "{}", output(&run));
+    assert_eq!(psql(&postgres, "shop", "SELECT a FROM t"), "1");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restore_does_not_lock_out_the_role_it_is_connected_as() {
     let postgres = PostgresServer::start(false);
@@ -405,19 +527,17 @@ async fn a_restore_does_not_lock_out_the_role_it_is_connected_as() {
     psql(&postgres, "postgres", "CREATE ROLE keeper NOLOGIN CONNECTION LIMIT 0 VALID UNTIL '2001-01-01'");
     psql(&postgres, "postgres", "CREATE ROLE app CONNECTION LIMIT 7");
     psql(&postgres, "postgres", "CREATE DATABASE shop OWNER app");
+    psql(&postgres, "postgres", "ALTER ROLE keeper SET default_transaction_read_only TO on");
+    psql(&postgres, "postgres", "ALTER ROLE keeper IN DATABASE shop SET search_path TO nowhere");
     psql(&postgres, "shop", "CREATE TABLE t AS SELECT 1 a");
     let task = task(&bench, json!({"database_engine": "postgresql"})).await;
     let backup = bench.back_up(task).await;
-    let dump = Command::new("pg_dumpall")
-        .args(["--clean", "--if-exists", "-h", "127.0.0.1", "-p", &postgres.port().to_string(), "-U", "holdfast"])
-        .output()
-        .unwrap();
-    assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
-    let older = store_as_before(&bench, task, Content::PostgresCluster, &dump.stdout).await;
+    let older = store_as_before(&bench, task, Content::PostgresCluster, &dump_all(&postgres)).await;
 
     let second = PostgresServer::start(false);
     let keeper = "CREATE ROLE keeper SUPERUSER LOGIN PASSWORD 'own'";
     psql(&second, "postgres", keeper);
+    psql(&second, "postgres", "ALTER ROLE keeper SET work_mem TO '55MB'");
     let (_ssh, server) = second_server(&bench, &second).await;
     let path = format!("/api/remote-servers/{server}");
     bench.user.client.put(&path, json!({"database_username": "keeper"})).await.expect(200);
@@ -429,7 +549,10 @@ async fn a_restore_does_not_lock_out_the_role_it_is_connected_as() {
         let run = bench.restore(&backup, body).await;
         assert_successful(&run);
         assert_eq!(psql(&second, "postgres", facts), before);
-        let said = "The role keeper, as which this restore is connected, keeps its attributes and its password.";
+        let settings = "SELECT string_agg(setconfig::text, ';') FROM pg_db_role_setting";
+        assert_eq!(psql(&second, "postgres", settings), "{work_mem=55MB}");
+        let said = "The role keeper, as which this restore is connected, keeps its attributes, its password and its \
+            settings.";
         assert!(output(&run).contains(said), "{}", output(&run));
         let limit = "SELECT rolconnlimit FROM pg_roles WHERE rolname = 'app'";
         assert_eq!(psql(&second, "postgres", limit), "7", "others are what they were");
@@ -528,13 +651,9 @@ on_both_engines! {
             psql(&postgres, name, "CREATE TABLE t AS SELECT n, repeat(md5(n::text), 9) || E'\\n\\\\.\\t' v FROM generate_series(1, 2000) n");
             psql(&postgres, name, "ALTER TABLE t OWNER TO app; CREATE VIEW odd AS SELECT '\\! id'::text b");
         }
-        let dump = Command::new("pg_dumpall")
-            .args(["--clean", "--if-exists", "-h", "127.0.0.1", "-p", &postgres.port().to_string(), "-U", "holdfast"])
-            .output()
-            .unwrap();
-        assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
+        let dump = dump_all(&postgres);
         let task = task(&bench, json!({"database_engine": "postgresql"})).await;
-        let backup = store_as_before(&bench, task, Content::PostgresCluster, &dump.stdout).await;
+        let backup = store_as_before(&bench, task, Content::PostgresCluster, &dump).await;
         assert_eq!(backup["content"], "postgresql-all");
         assert_eq!(bench.verify(&backup).await["status"], "successful");
 
@@ -555,7 +674,7 @@ on_both_engines! {
         assert_eq!(psql(&postgres, "postgres", password), hash);
 
         // One that would have psql do something else changes nothing.
-        let evil = [&dump.stdout[..], b"\\! id\n--\n-- PostgreSQL database cluster dump complete\n--\n"].concat();
+        let evil = [&dump[..], b"\\! id\n--\n-- PostgreSQL database cluster dump complete\n--\n"].concat();
         let backup = store_as_before(&bench, task, Content::PostgresCluster, &evil).await;
         psql(&postgres, "my-app", "DELETE FROM t WHERE n > 7");
         assert_failed(&bench.restore(&backup, json!({"overwrite": true})).await, "hostile_archive");

@@ -352,6 +352,10 @@ impl Scanner {
         if !is_left_out {
             out.extend_from_slice(&line);
             out.push(b'\n');
+            if line.starts_with(b"\\connect ") {
+                let turned_off = self.options.turned_off.iter().map(|name| format!("SET {name} = 0;\n"));
+                out.extend(turned_off.flat_map(String::into_bytes));
+            }
         }
         Ok(())
     }

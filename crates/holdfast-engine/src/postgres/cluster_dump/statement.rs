@@ -3,7 +3,7 @@
 
 use holdfast_core::backup::name_text;
 
-use crate::postgres::globals::why_withheld;
+use crate::postgres::globals::{Whose, why_right_withheld, why_withheld, withheld_text};
 use crate::postgres::quoting;
 
 /// What a statement means for the rest of the dump, or for who restores it.
@@ -15,7 +15,7 @@ pub(super) enum Kind {
     Rows,
     CreateRole(String),
     DropRole(String),
-    /// What it is, not its settings.
+    /// What it is, or one of its settings.
     AlterRole(String),
     CreateDatabase(String),
     DropDatabase(String),
@@ -74,6 +74,7 @@ const SETTINGS: &[&str] = &[
     "statement_timeout",
     "lock_timeout",
     "idle_in_transaction_session_timeout",
+    "idle_session_timeout",
     "transaction_timeout",
     "default_transaction_read_only",
     "check_function_bodies",
@@ -237,6 +238,9 @@ fn altered(text: &[u8], is_whole: bool) -> Option<Kind> {
         _ => return Some(Kind::Other),
     };
     let is_role = object == b"ROLE";
+    if is_role && is_role_keyword(&name) && !text.starts_with(b"ROLE \"") {
+        return None;
+    }
     let mut whose = format!("{} {}", if is_role { "role" } else { "database" }, name_text(&name));
     let mut rest = rest.strip_prefix(b" ")?;
     if let Some(after) = rest.strip_prefix(b"IN DATABASE ") {
@@ -251,14 +255,23 @@ fn altered(text: &[u8], is_whole: bool) -> Option<Kind> {
             let (setting, after) = quoting::read_identifier(rest)?;
             after.strip_prefix(b" TO ")?;
             let setting = String::from_utf8(setting).ok()?;
-            Some(why_withheld(&setting).map_or(Kind::Other, |why| {
-                Kind::Withheld(format!("The setting {setting} of {whose} was not restored: {why}."))
-            }))
+            if let Some(why) = why_withheld(&setting, Whose::One) {
+                let statement = format!("ALTER {}", String::from_utf8_lossy(text));
+                return Some(Kind::Withheld(withheld_text(&setting, &whose, why, &statement)));
+            }
+            if is_role { String::from_utf8(name).ok().map(Kind::AlterRole) } else { Some(Kind::Other) }
         }
         b"WITH" if is_role => String::from_utf8(name).ok().map(Kind::AlterRole),
         b"WITH" | b"OWNER" | b"CONNECTION" | b"IS" | b"ALLOW" | b"RESET" | b"REFRESH" => Some(Kind::Other),
         _ => None,
     }
+}
+
+/// Words that mean another role than one of that name, unless they are quoted. `pg_dumpall` quotes them.
+fn is_role_keyword(name: &[u8]) -> bool {
+    const KEYWORDS: &[&[u8]] =
+        &[b"all", b"current_role", b"current_user", b"none", b"public", b"session_user", b"user"];
+    KEYWORDS.contains(&name)
 }
 
 /// A right to a setting, which may be one that is never given, or anything else.
@@ -269,8 +282,13 @@ fn granted(text: &[u8]) -> Kind {
     let on = text[..rights].windows(ON.len()).position(|bytes| bytes == ON);
     let named = on.and_then(|on| quoting::read_identifier(&text[on + ON.len()..]));
     let setting = named.and_then(|(name, _)| String::from_utf8(name).ok()).unwrap_or_default();
-    why_withheld(&setting)
-        .map_or(Kind::Other, |why| Kind::Withheld(format!("A right to the setting {setting} was not restored: {why}.")))
+    let why = on.and_then(|_| why_right_withheld(&setting));
+    why.map_or(Kind::Other, |why| {
+        let statement = String::from_utf8_lossy(text);
+        let is_shown = statement.len() <= 300 && !statement.chars().any(char::is_control);
+        let by_hand = if is_shown { format!(" To give it by hand: GRANT {statement}") } else { String::new() };
+        Kind::Withheld(format!("A right to the setting {setting} was not restored: {why}.{by_hand}"))
+    })
 }
 
 fn dropped(text: &[u8], is_whole: bool) -> Option<Kind> {
@@ -357,16 +375,27 @@ mod tests {
                 "local_preload_libraries of database shop",
             ),
             ("GRANT SET,ALTER SYSTEM ON PARAMETER archive_command TO app;", "archive_command"),
-            ("GRANT ALL ON PARAMETER \"plperl.on_init\" TO app;", "plperl.on_init"),
+            ("GRANT ALL ON PARAMETER zero_damaged_pages TO app;", "zero_damaged_pages"),
+            ("ALTER DATABASE shop SET zero_damaged_pages TO 'on';", "zero_damaged_pages of database shop"),
+            ("ALTER ROLE app SET something_new TO 'on';", "something_new of role app"),
         ];
         for (text, named) in withheld {
             let Ok(Kind::Withheld(said)) = kind(text) else { panic!("{text} was kept") };
             assert!(said.contains(&format!("setting {named} was not restored: it ")), "{said}");
+            assert!(said.ends_with(&format!(" by hand: {text}")), "{said}");
         }
-        let kept = [
+        let Ok(Kind::Withheld(said)) = kind("ALTER ROLE app SET \"plperl.on_init\" TO 'secret';") else { panic!() };
+        assert!(said.ends_with(" To set it by hand: ALTER ROLE app SET \"plperl.on_init\" TO …;"), "{said}");
+        let own = [
             "ALTER ROLE app SET search_path TO 'a', 'B c';",
             "ALTER ROLE app SET default_transaction_read_only TO 'on';",
             "ALTER ROLE app IN DATABASE \"b c\" SET \"my.x\" TO 'y';",
+        ];
+        for text in own {
+            assert_eq!(kind(text), Ok(Kind::AlterRole("app".to_owned())), "{text}");
+        }
+        assert_eq!(kind("ALTER ROLE \"all\" SET jit TO 'off';"), Ok(Kind::AlterRole("all".to_owned())));
+        let kept = [
             "ALTER DATABASE shop SET \"DateStyle\" TO 'ISO, DMY';",
             "ALTER DATABASE postgres SET TABLESPACE fast;",
             "ALTER DATABASE shop OWNER TO app;",
@@ -390,6 +419,9 @@ mod tests {
             "ALTER ROLE app IN DATABASE x\nSET role TO 'y';",
             "ALTER ROLE app NOLOGIN;",
             "ALTER ROLE CURRENT_USER WITH NOLOGIN;",
+            "ALTER ROLE current_user WITH NOLOGIN;",
+            "ALTER ROLE session_user SET search_path TO 'x';",
+            "ALTER ROLE all SET search_path TO 'x';",
             "ALTER DATABASE x SET ROLE y;",
             "ALTER DATABASE x SET SESSION AUTHORIZATION y;",
         ];

@@ -105,10 +105,12 @@ fn what_is_never_restored_is_named_and_not_passed_on() {
 
 #[test]
 fn the_role_that_restores_is_not_altered() {
-    let body = "ALTER ROLE own WITH NOLOGIN;\nALTER ROLE other WITH NOLOGIN;\nALTER ROLE own SET work_mem TO '8MB';\n";
+    let body = "ALTER ROLE own WITH NOLOGIN;\nALTER ROLE other WITH NOLOGIN;\nALTER ROLE own SET work_mem TO '8MB';\n\
+        ALTER ROLE own IN DATABASE y SET work_mem TO '1MB';\nALTER ROLE other SET work_mem TO '8MB';\n";
     let options = FilterOptions { own_roles: BTreeSet::from(["own".to_owned()]), ..FilterOptions::default() };
     let passed = filtered(body, options);
-    assert!(!passed.contains("own WITH") && passed.contains("other WITH") && passed.contains("own SET"), "{passed}");
+    let expected = "ALTER ROLE other WITH NOLOGIN;\nALTER ROLE other SET work_mem TO '8MB';\n";
+    assert!(passed.ends_with(expected) && !passed.contains("own"), "{passed}");
 }
 
 #[test]
@@ -249,6 +251,13 @@ fn roles_that_exist_are_neither_dropped_nor_created() {
     let out = filtered(body, options);
     let (_, out) = out.split_once("strings = on;\n").unwrap();
     assert_eq!(out, "DROP ROLE IF EXISTS c;\nALTER ROLE \"a b\" WITH LOGIN;\nCREATE ROLE c;\n");
+}
+
+#[test]
+fn what_could_end_a_session_is_turned_off_in_each() {
+    let turned_off = BTreeSet::from(["idle_session_timeout".to_owned(), "lock_timeout".to_owned()]);
+    let out = filtered("\\connect y\n", FilterOptions { turned_off, ..FilterOptions::default() });
+    assert!(out.ends_with("\\connect y\nSET idle_session_timeout = 0;\nSET lock_timeout = 0;\n"), "{out}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //!
 //! Those with a password must travel on standard input, never as an argument.
 
+use super::withheld::shown;
 use super::{
     DatabaseFacts, Globals, Grant, Membership, Name, ParameterGrant, ParameterPrivilege, Privilege, Provider, Role,
     Setting,
@@ -77,13 +78,29 @@ pub fn setting_sql(setting: &Setting) -> String {
     format!("ALTER ROLE {role} SET {};", assignment(setting))
 }
 
+/// Settings of roles in every database. Each is tried by itself, since a server may not know all that another has.
+pub fn settings_sql(globals: &Globals) -> Vec<String> {
+    globals.settings.iter().map(|setting| leniently(&setting_sql(setting), &setting.name)).collect()
+}
+
+/// Runs a statement that sets something; when the server refuses it, it warns and goes on. A locale or a setting that
+/// it does not have must not keep anybody from their data.
+fn leniently(statement: &str, setting: &str) -> String {
+    let refused = text(&format!("A setting was refused by this server: {} ", shown(statement, setting)));
+    let body = format!(
+        "BEGIN EXECUTE {}; EXCEPTION WHEN OTHERS THEN RAISE WARNING USING MESSAGE = {refused} || SQLERRM; END",
+        text(statement)
+    );
+    format!("DO {};", text(&body))
+}
+
 /// Rights to parameters, for a server that knows them; none for others. Who granted them is not restored.
 pub fn parameter_grants_sql(globals: &Globals, server_version: u32) -> Vec<String> {
     let grants = globals.parameter_grants.iter().filter(|_| server_version >= PARAMETER_GRANTS);
     grants.map(parameter_grant_sql).collect()
 }
 
-fn parameter_grant_sql(grant: &ParameterGrant) -> String {
+pub(super) fn parameter_grant_sql(grant: &ParameterGrant) -> String {
     let privilege = match grant.privilege {
         ParameterPrivilege::Set => "SET",
         ParameterPrivilege::AlterSystem => "ALTER SYSTEM",
@@ -162,7 +179,7 @@ pub fn finish_database_sql(facts: &DatabaseFacts, name: &Name, with_roles: bool)
         sql.push(format!("COMMENT ON DATABASE {database} IS {};", text(comment.as_str())));
     }
     let settings = facts.settings.iter().filter(|setting| with_roles || setting.role.is_none());
-    sql.extend(settings.map(|setting| database_setting_sql(setting, name)));
+    sql.extend(settings.map(|setting| leniently(&database_setting_sql(setting, name), &setting.name)));
     if with_roles {
         sql.push(format!("ALTER DATABASE {database} OWNER TO {};", identifier(&facts.owner)));
         if let Some(acl) = &facts.acl {

@@ -179,24 +179,106 @@ fn settings_that_could_take_over_a_server_are_withheld() {
     globals.parameter_grants =
         vec![parameter_grant("shared_preload_libraries", None), parameter_grant("work_mem", None)];
     let said: Vec<String> = globals.withhold().into_iter().collect();
+    let code = "was not restored: it decides which code the server loads or runs. To";
     assert_eq!(
         said,
         [
-            "The right SET of everybody to the setting shared_preload_libraries was not restored: it decides which code \
-             the server loads or runs.",
-            "The setting Session_Preload_Libraries of all roles was not restored: it decides which code the server loads \
-             or runs.",
-            "The setting dynamic_library_path of database my-app was not restored: it decides which code the server \
-             loads or runs.",
-            "The setting local_preload_libraries of role app in database my-app was not restored: it decides which code \
-             the server loads or runs.",
-            "The setting role of role app was not restored: it changes who a session acts as.",
+            format!(
+                "The right SET of everybody to the setting shared_preload_libraries {code} give it by hand: GRANT SET ON \
+                 PARAMETER \"shared_preload_libraries\" TO PUBLIC;"
+            ),
+            format!(
+                "The setting Session_Preload_Libraries of all roles {code} set it by hand: ALTER ROLE ALL SET \
+                 \"Session_Preload_Libraries\" TO 'nope';"
+            ),
+            format!(
+                "The setting dynamic_library_path of database my-app {code} set it by hand: ALTER DATABASE \"my-app\" SET \
+                 \"dynamic_library_path\" TO '/tmp';"
+            ),
+            format!(
+                "The setting local_preload_libraries of role app in database my-app {code} set it by hand: ALTER ROLE \
+                 \"app\" IN DATABASE \"my-app\" SET \"local_preload_libraries\" TO 'x';"
+            ),
+            "The setting role of role app was not restored: it changes who a session acts as. To set it by hand: ALTER \
+             ROLE \"app\" SET \"role\" TO 'postgres';"
+                .to_owned(),
         ]
     );
     assert_eq!(globals.settings, [setting(Some("app"), "default_transaction_read_only", "on")]);
     assert_eq!(globals.databases, [facts()]);
     assert_eq!(globals.parameter_grants, [parameter_grant("work_mem", None)]);
     assert!(globals.withhold().is_empty());
+}
+
+#[test]
+fn only_settings_that_are_known_to_be_harmless_are_restored() {
+    let everywhere = ["timezone", "datestyle", "lc_messages", "jit"];
+    let of_one = [
+        "search_path",
+        "work_mem",
+        "statement_timeout",
+        "default_transaction_read_only",
+        "enable_something_new",
+        "app.tenant",
+        "a.b.c",
+    ];
+    let never = [
+        ("zero_damaged_pages", "damage"),
+        ("ignore_checksum_failure", "damage"),
+        ("ignore_system_indexes", "damage"),
+        ("allow_system_table_mods", "damage"),
+        ("session_replication_role", "damage"),
+        ("LO_compat_privileges", "what roles may do"),
+        ("password_encryption", "who can connect"),
+        ("log_statement", "what the server logs"),
+        ("plperl.on_init", "which code"),
+        ("pljava.libjvm_location", "which code"),
+        ("PGAudit.log", "an extension"),
+        ("exit_on_error", "not known to be harmless"),
+        ("setting_of_a_later_version", "not known to be harmless"),
+    ];
+    for name in everywhere {
+        assert_eq!((why_withheld(name, Whose::AllRoles), why_withheld(name, Whose::One)), (None, None), "{name}");
+    }
+    for name in of_one {
+        let why = why_withheld(name, Whose::AllRoles).unwrap();
+        assert_eq!(
+            (why_withheld(name, Whose::One), why),
+            (None, "it would change the sessions of everybody on the server")
+        );
+    }
+    for (name, cause) in never {
+        assert!(why_withheld(name, Whose::One).unwrap().contains(cause), "{name}");
+        assert!(why_withheld(name, Whose::AllRoles).is_some(), "{name}");
+        assert_eq!(why_right_withheld(name).is_none(), name == "log_statement", "{name}");
+    }
+}
+
+#[test]
+fn statements_for_people_show_no_value_that_may_be_a_secret() {
+    let said = |name: &str, value: &str| {
+        let mut globals = empty();
+        globals.settings = vec![setting(None, name, value)];
+        globals.withhold().pop_first().unwrap()
+    };
+    assert!(said("work_mem", "8MB").ends_with(" by hand: ALTER ROLE ALL SET \"work_mem\" TO '8MB';"));
+    assert!(said("app.jwt_secret", "hunter2").ends_with(" by hand: ALTER ROLE ALL SET \"app.jwt_secret\" TO …;"));
+    assert!(
+        said("exit_on_error", "a\nb").ends_with(" TO …;")
+            && said("exit_on_error", &"x".repeat(999)).ends_with(" TO …;")
+    );
+}
+
+#[test]
+fn the_role_that_is_connected_keeps_its_settings() {
+    let mut globals = empty();
+    globals.roles = vec![role("own"), role("app")];
+    globals.settings = vec![setting(Some("own"), "work_mem", "8MB"), setting(Some("app"), "work_mem", "8MB")];
+    globals.databases = vec![facts()];
+    globals.databases[0].settings.push(setting(Some("own"), "search_path", "x"));
+    assert_eq!(globals.spare(&["own".to_owned()].into()), [name("own")].into());
+    assert_eq!((globals.roles, globals.databases), (vec![role("app")], vec![facts()]));
+    assert_eq!(globals.settings, [setting(Some("app"), "work_mem", "8MB")]);
 }
 
 #[test]
@@ -213,8 +295,12 @@ fn a_database_is_made_as_it_was() {
         finish,
         [
             "COMMENT ON DATABASE \"n\" IS E'it''s \\\\';",
-            "ALTER DATABASE \"n\" SET \"search_path\" TO '$user', 'x y', 'public';",
-            "ALTER ROLE \"app\" IN DATABASE \"n\" SET \"my.x\" TO 'a, b';",
+            "DO 'BEGIN EXECUTE ''ALTER DATABASE \"n\" SET \"search_path\" TO ''''$user'''', ''''x y'''', ''''public'''';''; \
+             EXCEPTION WHEN OTHERS THEN RAISE WARNING USING MESSAGE = ''A setting was refused by this server: ALTER \
+             DATABASE \"n\" SET \"search_path\" TO ''''$user'''', ''''x y'''', ''''public''''; '' || SQLERRM; END';",
+            "DO 'BEGIN EXECUTE ''ALTER ROLE \"app\" IN DATABASE \"n\" SET \"my.x\" TO ''''a, b'''';''; EXCEPTION WHEN \
+             OTHERS THEN RAISE WARNING USING MESSAGE = ''A setting was refused by this server: ALTER ROLE \"app\" IN \
+             DATABASE \"n\" SET \"my.x\" TO …; '' || SQLERRM; END';",
             "ALTER DATABASE \"n\" OWNER TO \"app\";",
             "REVOKE ALL ON DATABASE \"n\" FROM PUBLIC;",
             "REVOKE ALL ON DATABASE \"n\" FROM \"app\";",

@@ -1,9 +1,145 @@
-//! Settings that no restore sets and rights to them that no restore gives, whatever a document says. One that is wrong,
-//! or was put there by somebody else, would lock everybody out of the server or run code in it.
+//! Which settings a restore sets, and which rights to settings it gives. Only settings on a list are restored: every
+//! version of PostgreSQL and every extension adds some, and one that is wrong, or was put there by somebody else, can
+//! run code in the server, damage its data or lock everybody out. What is left out is named, with the statement that
+//! sets it by hand.
 
 use std::collections::BTreeSet;
 
-use super::{DatabaseFacts, Globals, ParameterPrivilege, Setting};
+use super::{DatabaseFacts, Globals, Name, ParameterPrivilege, Setting, sql};
+
+/// Restored for a single role or database. A session can set nearly all of these for itself, and they end with it: how
+/// values are written, how long to wait, which schemas to look in, how to plan, how much memory to use.
+const SESSION: &[&str] = &[
+    "application_name",
+    "array_nulls",
+    "backend_flush_after",
+    "bytea_output",
+    "check_function_bodies",
+    "client_connection_check_interval",
+    "client_encoding",
+    "client_min_messages",
+    "commit_siblings",
+    "constraint_exclusion",
+    "cpu_index_tuple_cost",
+    "cpu_operator_cost",
+    "cpu_tuple_cost",
+    "cursor_tuple_fraction",
+    "DateStyle",
+    "default_statistics_target",
+    "default_table_access_method",
+    "default_tablespace",
+    "default_text_search_config",
+    "default_toast_compression",
+    "default_transaction_deferrable",
+    "default_transaction_isolation",
+    "default_transaction_read_only",
+    "effective_cache_size",
+    "effective_io_concurrency",
+    "escape_string_warning",
+    "extra_float_digits",
+    "from_collapse_limit",
+    "geqo",
+    "geqo_effort",
+    "geqo_generations",
+    "geqo_pool_size",
+    "geqo_seed",
+    "geqo_selection_bias",
+    "geqo_threshold",
+    "gin_fuzzy_search_limit",
+    "gin_pending_list_limit",
+    "hash_mem_multiplier",
+    "icu_validation_level",
+    "idle_in_transaction_session_timeout",
+    "idle_session_timeout",
+    "IntervalStyle",
+    "io_combine_limit",
+    "jit",
+    "jit_above_cost",
+    "jit_expressions",
+    "jit_inline_above_cost",
+    "jit_optimize_above_cost",
+    "jit_tuple_deforming",
+    "join_collapse_limit",
+    "lc_messages",
+    "lc_monetary",
+    "lc_numeric",
+    "lc_time",
+    "lock_timeout",
+    "logical_decoding_work_mem",
+    "maintenance_io_concurrency",
+    "maintenance_work_mem",
+    "max_parallel_maintenance_workers",
+    "max_parallel_workers",
+    "max_parallel_workers_per_gather",
+    "min_parallel_index_scan_size",
+    "min_parallel_relation_size",
+    "min_parallel_table_scan_size",
+    "parallel_leader_participation",
+    "parallel_setup_cost",
+    "parallel_tuple_cost",
+    "plan_cache_mode",
+    "quote_all_identifiers",
+    "random_page_cost",
+    "recursive_worktable_factor",
+    "row_security",
+    "search_path",
+    "seq_page_cost",
+    "standard_conforming_strings",
+    "statement_timeout",
+    "stats_fetch_consistency",
+    "synchronize_seqscans",
+    "synchronous_commit",
+    "tcp_keepalives_count",
+    "tcp_keepalives_idle",
+    "tcp_keepalives_interval",
+    "tcp_user_timeout",
+    "temp_buffers",
+    "temp_file_limit",
+    "temp_tablespaces",
+    "TimeZone",
+    "timezone_abbreviations",
+    "track_functions",
+    "track_io_timing",
+    "transaction_timeout",
+    "transform_null_equals",
+    "vacuum_buffer_usage_limit",
+    "vacuum_cost_delay",
+    "vacuum_cost_limit",
+    "vacuum_cost_page_dirty",
+    "vacuum_cost_page_hit",
+    "vacuum_cost_page_miss",
+    "vacuum_freeze_min_age",
+    "vacuum_freeze_table_age",
+    "vacuum_multixact_freeze_min_age",
+    "vacuum_multixact_freeze_table_age",
+    "wal_sender_timeout",
+    "wal_skip_threshold",
+    "work_mem",
+    "xmlbinary",
+    "xmloption",
+];
+
+/// The switches of the planner; each version adds one or two.
+const PLANNER: &str = "enable_";
+
+/// Restored for all roles at once: how values and messages look, and one switch that many servers turn off. Everything
+/// else would also change the sessions of whoever runs that server.
+const EVERYBODY: &[&str] = &[
+    "bytea_output",
+    "DateStyle",
+    "default_text_search_config",
+    "extra_float_digits",
+    "IntervalStyle",
+    "jit",
+    "lc_messages",
+    "lc_monetary",
+    "lc_numeric",
+    "lc_time",
+    "TimeZone",
+];
+
+/// Settings of the server's log: not restored, since they decide what an auditor sees, but rights to them are.
+const LOGGING: &[&str] = &["compute_query_id", "debug_pretty_print", "track_activities", "track_wal_io_timing"];
 
 /// They name libraries or programs, or where those are looked for: in every session, in the server itself, or with the
 /// first use of a language.
@@ -13,15 +149,10 @@ const CODE: &[&str] = &[
     "archive_library",
     "dynamic_library_path",
     "extension_control_path",
+    "extension_destdir",
     "jit_provider",
     "local_preload_libraries",
     "oauth_validator_libraries",
-    "plperl.on_init",
-    "plperl.on_plperl_init",
-    "plperl.on_plperlu_init",
-    "pltcl.start_proc",
-    "pltclu.start_proc",
-    "plv8.start_proc",
     "recovery_end_command",
     "restore_command",
     "session_preload_libraries",
@@ -33,63 +164,241 @@ const CODE: &[&str] = &[
 const IDENTITY: &[&str] = &["role", "session_authorization"];
 
 /// They decide who comes in, or let everybody wait before they do.
-const ENTRANCE: &[&str] =
-    &["hba_file", "ident_file", "krb_server_keyfile", "post_auth_delay", "pre_auth_delay", "ssl_ca_file"];
+const ENTRANCE: &[&str] = &[
+    "hba_file",
+    "ident_file",
+    "krb_server_keyfile",
+    "password_encryption",
+    "post_auth_delay",
+    "pre_auth_delay",
+    "ssl_ca_file",
+];
 
-/// Why a setting is never restored, for a person; `None` for one that is. Servers do not tell cases apart.
-pub fn why_withheld(setting: &str) -> Option<&'static str> {
+/// They let the server go on with damaged data, or turn off what keeps data consistent.
+const DATA: &[&str] = &[
+    "allow_in_place_tablespaces",
+    "allow_system_table_mods",
+    "fsync",
+    "full_page_writes",
+    "ignore_checksum_failure",
+    "ignore_invalid_pages",
+    "ignore_system_indexes",
+    "session_replication_role",
+    "wal_compression",
+    "wal_consistency_checking",
+    "wal_init_zero",
+    "wal_recycle",
+    "zero_damaged_pages",
+];
+
+/// They widen what a role may do, or how statements of others are read.
+const RIGHTS: &[&str] = &["backslash_quote", "createrole_self_grant", "lo_compat_privileges"];
+
+/// Prefixes of languages whose settings are code, or say which code to run.
+const LANGUAGES: &[&str] = &[
+    "pljava",
+    "pllua",
+    "plluau",
+    "plperl",
+    "plperlu",
+    "plphp",
+    "plpython",
+    "plpython3",
+    "plr",
+    "plrust",
+    "plsh",
+    "pltcl",
+    "pltclu",
+    "plv8",
+];
+
+/// Prefixes of extensions whose settings decide what is logged, who may do what, or what runs in the background.
+const EXTENSIONS: &[&str] = &[
+    "anon",
+    "auth_delay",
+    "auto_explain",
+    "basic_archive",
+    "citus",
+    "credcheck",
+    "cron",
+    "http",
+    "passwordcheck",
+    "pg_prewarm",
+    "pg_stat_statements",
+    "pgaudit",
+    "pgsodium",
+    "pgtle",
+    "sepgsql",
+    "set_user",
+    "supautils",
+    "timescaledb",
+];
+
+/// Whose sessions a setting is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    AllRoles,
+    /// Those of one role, of one database, or of one role in one database.
+    One,
+}
+
+fn has(list: &[&str], setting: &str) -> bool {
+    list.iter().any(|name| name.eq_ignore_ascii_case(setting))
+}
+
+fn is_logging(setting: &str) -> bool {
+    let starts = |prefix: &str| setting.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
+    has(LOGGING, setting) || starts("log_")
+}
+
+/// What a name with a dot says of its owner. Those of applications mean nothing to the server, and policies of theirs
+/// may depend on them, so they are restored.
+fn why_custom_withheld(prefix: &str) -> Option<&'static str> {
+    match prefix {
+        prefix if has(LANGUAGES, prefix) => Some("it decides which code the server loads or runs"),
+        prefix if has(EXTENSIONS, prefix) => Some("it belongs to an extension that watches over the server"),
+        _ => None,
+    }
+}
+
+/// Why a setting is not restored, for a person; `None` for one that is. Servers do not tell cases apart.
+pub fn why_withheld(setting: &str, whose: Whose) -> Option<&'static str> {
+    let is_planner = setting.get(..PLANNER.len()).is_some_and(|start| start.eq_ignore_ascii_case(PLANNER));
+    let is_restored = match (whose, setting.split_once('.')) {
+        (Whose::AllRoles, _) => has(EVERYBODY, setting),
+        (Whose::One, Some((prefix, _))) => why_custom_withheld(prefix).is_none(),
+        (Whose::One, None) => has(SESSION, setting) || is_planner,
+    };
+    if is_restored {
+        return None;
+    }
     let lists = [
         (CODE, "it decides which code the server loads or runs"),
         (IDENTITY, "it changes who a session acts as"),
         (ENTRANCE, "it decides who can connect"),
+        (DATA, "it can hide, spread or cause damage to data"),
+        (RIGHTS, "it widens what roles may do"),
     ];
-    let has = |list: &[&str]| list.iter().any(|name| name.eq_ignore_ascii_case(setting));
-    lists.into_iter().find(|(list, _)| has(list)).map(|(_, why)| why)
+    let cause = lists.into_iter().find(|(list, _)| has(list, setting)).map(|(_, why)| why);
+    let cause = cause.or_else(|| setting.split_once('.').and_then(|(prefix, _)| why_custom_withheld(prefix)));
+    Some(cause.unwrap_or(match whose {
+        _ if is_logging(setting) => "it decides what the server logs",
+        Whose::AllRoles => "it would change the sessions of everybody on the server",
+        Whose::One => "it is not known to be harmless",
+    }))
+}
+
+/// Why a right to a setting is not given, for a person. A right changes nothing by itself, so rights to what the server
+/// logs are restored, too.
+pub fn why_right_withheld(setting: &str) -> Option<&'static str> {
+    if is_logging(setting) { None } else { why_withheld(setting, Whose::One) }
+}
+
+/// Longer statements are not shown whole.
+const SHOWN_BYTES: usize = 300;
+
+/// A statement that sets something, for a log that others read: without its value where that is long, or may be a
+/// secret, as applications keep them in settings of their own.
+pub fn shown(statement: &str, setting: &str) -> String {
+    let is_plain = statement.len() <= SHOWN_BYTES && !statement.chars().any(char::is_control);
+    if is_plain && !setting.contains('.') {
+        return statement.to_owned();
+    }
+    match statement.split_once(" TO ") {
+        Some((start, _)) if start.len() <= SHOWN_BYTES && !start.chars().any(char::is_control) => {
+            format!("{start} TO …;")
+        }
+        _ => "its statement is in the backup.".to_owned(),
+    }
 }
 
 impl Globals {
-    /// Takes out what is never restored, also of databases. Says, for a person, what that was.
+    /// Takes out what is not restored, also of databases. Says, for a person, what that was.
     pub fn withhold(&mut self) -> BTreeSet<String> {
         let mut said = BTreeSet::new();
         self.settings.retain(|setting| {
-            let whose = || setting.role.as_ref().map_or_else(|| "all roles".to_owned(), |role| format!("role {role}"));
-            is_kept(setting, whose, &mut said)
+            let (whose, scope) = match &setting.role {
+                Some(role) => (format!("role {role}"), Whose::One),
+                None => ("all roles".to_owned(), Whose::AllRoles),
+            };
+            is_kept(setting, scope, &whose, &sql::setting_sql(setting), &mut said)
         });
         self.parameter_grants.retain(|grant| {
-            let Some(why) = why_withheld(&grant.parameter.0) else { return true };
+            let Some(why) = why_right_withheld(&grant.parameter.0) else { return true };
             let privilege = match grant.privilege {
                 ParameterPrivilege::Set => "SET",
                 ParameterPrivilege::AlterSystem => "ALTER SYSTEM",
             };
             let whose = grant.grantee.as_ref().map_or_else(|| "everybody".to_owned(), |role| format!("role {role}"));
-            let name = &grant.parameter.0;
-            said.insert(format!("The right {privilege} of {whose} to the setting {name} was not restored: {why}."));
+            let (name, statement) = (&grant.parameter.0, sql::parameter_grant_sql(grant));
+            said.insert(format!(
+                "The right {privilege} of {whose} to the setting {name} was not restored: {why}. To give it by hand: \
+                 {statement}"
+            ));
             false
         });
         for facts in &mut self.databases {
-            said.append(&mut facts.withhold());
+            let name = facts.name.clone();
+            said.append(&mut facts.withhold(&name));
         }
         said
+    }
+
+    /// Takes out roles that stay as they are on the server, and their settings. Gives those that there were.
+    pub fn spare(&mut self, own: &BTreeSet<String>) -> BTreeSet<Name> {
+        let mut spared = BTreeSet::new();
+        let mut is_kept = |role: &Name| {
+            let is_own = own.contains(role.as_str());
+            if is_own {
+                spared.insert(role.clone());
+            }
+            !is_own
+        };
+        self.roles.retain(|role| is_kept(&role.name));
+        self.settings.retain(|setting| setting.role.as_ref().is_none_or(&mut is_kept));
+        for facts in &mut self.databases {
+            spared.append(&mut facts.spare(own));
+        }
+        spared
     }
 }
 
 impl DatabaseFacts {
-    /// As [`Globals::withhold`].
-    pub fn withhold(&mut self) -> BTreeSet<String> {
+    /// As [`Globals::withhold`], for a database that gets the name `target`.
+    pub fn withhold(&mut self, target: &Name) -> BTreeSet<String> {
         let (name, mut said) = (&self.name, BTreeSet::new());
         self.settings.retain(|setting| {
-            let whose = || match &setting.role {
+            let whose = match &setting.role {
                 Some(role) => format!("role {role} in database {name}"),
                 None => format!("database {name}"),
             };
-            is_kept(setting, whose, &mut said)
+            is_kept(setting, Whose::One, &whose, &sql::database_setting_sql(setting, target), &mut said)
         });
         said
     }
+
+    /// As [`Globals::spare`].
+    pub fn spare(&mut self, own: &BTreeSet<String>) -> BTreeSet<Name> {
+        let mut spared = BTreeSet::new();
+        self.settings.retain(|setting| match &setting.role {
+            Some(role) if own.contains(role.as_str()) => {
+                spared.insert(role.clone());
+                false
+            }
+            _ => true,
+        });
+        spared
+    }
 }
 
-fn is_kept(setting: &Setting, whose: impl Fn() -> String, said: &mut BTreeSet<String>) -> bool {
-    let Some(why) = why_withheld(&setting.name) else { return true };
-    said.insert(format!("The setting {} of {} was not restored: {why}.", setting.name, whose()));
+fn is_kept(setting: &Setting, scope: Whose, whose: &str, statement: &str, said: &mut BTreeSet<String>) -> bool {
+    let Some(why) = why_withheld(&setting.name, scope) else { return true };
+    said.insert(withheld(&setting.name, whose, why, statement));
     false
+}
+
+/// Says, for a person, that a setting is left out, and how to set it nevertheless.
+pub fn withheld(setting: &str, whose: &str, why: &str, statement: &str) -> String {
+    let statement = shown(statement, setting);
+    format!("The setting {setting} of {whose} was not restored: {why}. To set it by hand: {statement}")
 }
