@@ -2,6 +2,7 @@
 //! a server. Nothing here talks to a server; callers ask and run what these modules give them.
 
 pub mod cluster_dump;
+pub mod contents;
 pub mod globals;
 pub(crate) mod quoting;
 

@@ -10,6 +10,7 @@ mod mysql;
 mod mysql_server;
 mod postgres;
 mod postgres_server;
+mod postgres_target;
 mod rewriting;
 
 use std::io::{self, Read};

@@ -16,6 +16,7 @@ use crate::Engine;
 use crate::context::Context;
 use crate::error::{EngineError, Result, classify};
 use crate::plan::{RestorePlan, RestoreReport};
+use crate::postgres::contents::Contents;
 use crate::postgres::globals::sql::{create_database_sql, finish_database_sql};
 use crate::postgres::globals::{DatabaseFacts, Name};
 use crate::postgres::quoting::{identifier, text};
@@ -60,12 +61,14 @@ impl Engine {
     ) -> Result<RestoreReport> {
         let session = Session { engine: self, connection, plan, login, context };
         let there = ask_database(connection, name, login, &self.settings.remote, context).await?;
-        let objects = match there {
-            Some(_) => session.count_objects(name).await?,
-            None => 0,
+        let contents = match there {
+            Some(_) => session.contents(name).await?,
+            None => Contents::default(),
         };
-        if objects > 0 && !plan.overwrite {
-            return Err(super::not_empty(name));
+        if contents.count() > 0 && !plan.overwrite {
+            let name = name_text(name.as_bytes());
+            context.log.line(format!("The database {name} holds {}.", contents.described()));
+            return Err(super::not_empty(&name));
         }
         self.read_first(&plan.backup, context).await?;
         let mut facts = self.manifest(&plan.backup).await?.and_then(|manifest| manifest.postgres).map(|facts| *facts);
@@ -75,7 +78,7 @@ impl Engine {
             facts.spare(&own).iter().for_each(|role| context.log.line(spared_settings(role)));
             facts.withhold(&target).into_iter().for_each(|text| context.log.warn(text));
         }
-        let is_replaced = objects > 0;
+        let is_replaced = there.is_some() && plan.overwrite;
         let dump = match is_replaced || !plan.options.no_owner {
             true => self.read_as(&plan.backup, context, describe_dump).await?,
             false => DumpFacts::default(),
@@ -89,10 +92,10 @@ impl Engine {
             session.check_roles(dump.owners.into_iter().chain(told).collect()).await?;
         }
         if plan.options.dry_run {
-            context.log.line(match (&there, objects) {
+            context.log.line(match (&there, contents.count()) {
                 (None, _) => format!("The database {name} would be made."),
                 (Some(_), 0) => format!("The database {name} is empty and would be filled."),
-                (Some(_), _) => format!("The database {name} with its {objects} objects would be replaced."),
+                (Some(_), _) => format!("The database {name} would be replaced: {}.", contents.described()),
             });
             return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
         }
@@ -187,44 +190,6 @@ impl Session<'_> {
         let told = self.query("postgres", "SHOW server_version_num").await?;
         let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server did not say which version it is.");
         told.parse().map_err(|_| unclear())
-    }
-
-    /// What a database has that a new one has not.
-    async fn count_objects(&self, name: &str) -> Result<u64> {
-        // What belongs to an extension is nobody's data: every database made here may have it, from its template.
-        const OBJECTS: &str = "SELECT (SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-            WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' AND c.relkind NOT IN ('i', 'I') AND NOT \
-            EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND \
-            d.deptype = 'e')) + \
-            (SELECT count(*) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
-            WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' AND NOT EXISTS (SELECT FROM pg_depend d \
-            WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e')) + \
-            (SELECT count(*) FROM pg_largeobject_metadata)";
-        let told = self.query(name, OBJECTS).await?;
-        let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server did not say what the database holds.");
-        told.parse().map_err(|_| unclear())
-    }
-
-    /// Says that a database is replaced as a whole, and which of its tables the backup does not have: those that a task
-    /// leaves out, and those that were made later, are gone with it.
-    pub(super) async fn tell_lost(&self, name: &str, dump: &DumpFacts) -> Result<()> {
-        // As many as fit in one answer. What belongs to an extension comes back with it.
-        const TABLES: &str = "SELECT coalesce(json_agg(json_build_array(schema, name)), '[]') FROM (SELECT n.nspname AS \
-            schema, c.relname AS name FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN \
-            ('r', 'p', 'f') AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' AND NOT EXISTS (SELECT FROM \
-            pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e') \
-            ORDER BY 1, 2 LIMIT 25000) t";
-        let told = self.query(name, TABLES).await?;
-        let lost = dump.lacks(serde_json::from_str(&told).map_err(EngineError::internal)?);
-        let verb = if self.plan.options.dry_run { "would be" } else { "will be" };
-        let whole = format!("The database {} {verb} replaced as a whole.", name_text(name.as_bytes()));
-        if lost.is_empty() {
-            self.context.log.line(whole);
-            return Ok(());
-        }
-        let lost: Vec<String> = lost.iter().map(|(schema, table)| format!("{schema}.{table}")).collect();
-        self.context.log.warn(format!("{whole} {}", super::tables_lost(&lost, verb)));
-        Ok(())
     }
 
     /// Owners that are missing are named before anything starts.

@@ -187,6 +187,67 @@ async fn a_database_goes_to_another_server_and_back_over_what_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_somebody_made_in_a_postgresql_database_counts() {
+    let postgres = PostgresServer::start(false);
+    let bench = postgres_bench(&postgres).await;
+    psql(&postgres, "postgres", "CREATE DATABASE shop");
+    psql(&postgres, "shop", "CREATE TABLE t AS SELECT 1 a");
+    let options = json!({"database_name": "shop", "database_engine": "postgresql"});
+    let backup = bench.back_up(task(&bench, options).await).await;
+    let made = [
+        ("types (1)", "CREATE TYPE mood AS ENUM ('sad', 'ok')"),
+        ("types (1)", "CREATE TYPE pair AS (a int, b int)"),
+        ("types (1)", "CREATE DOMAIN positive AS int CHECK (VALUE > 0)"),
+        ("schemas (1)", "CREATE SCHEMA app"),
+        ("functions (1)", "CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'"),
+        ("operators (1)", "CREATE OPERATOR === (FUNCTION = int4eq, LEFTARG = int, RIGHTARG = int)"),
+        ("operator families (1)", "CREATE OPERATOR FAMILY fam USING btree"),
+        ("collations (1)", "CREATE COLLATION mine FROM \"C\""),
+        ("conversions (1)", "CREATE CONVERSION mine FOR 'LATIN1' TO 'UTF8' FROM iso8859_1_to_utf8"),
+        ("casts (1)", "CREATE CAST (xid AS text) WITH INOUT"),
+        ("publications (1)", "CREATE PUBLICATION p"),
+        ("foreign-data wrappers (1)", "CREATE FOREIGN DATA WRAPPER w"),
+        ("text search configurations (1)", "CREATE TEXT SEARCH CONFIGURATION c (COPY = simple)"),
+        ("text search dictionaries (1)", "CREATE TEXT SEARCH DICTIONARY d (TEMPLATE = simple)"),
+        ("large objects (1)", "SELECT lo_create(0)"),
+        ("default privileges (1)", "ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO PUBLIC"),
+        (
+            "subscriptions (1)",
+            "CREATE SUBSCRIPTION s CONNECTION 'host=127.0.0.1' PUBLICATION p WITH (connect = false, slot_name = NONE)",
+        ),
+        (
+            "functions (1), event triggers (1)",
+            "CREATE FUNCTION f() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END'; \
+             CREATE EVENT TRIGGER e ON sql_drop EXECUTE FUNCTION f()",
+        ),
+    ];
+    for (kind, sql) in made {
+        psql(&postgres, "postgres", "CREATE DATABASE target");
+        psql(&postgres, "target", sql);
+        let run = bench.restore(&backup, json!({"database_name": "target"})).await;
+        assert_failed(&run, "target_not_empty");
+        assert!(output(&run).contains(&format!("The database target holds {kind}.")), "{sql}: {}", output(&run));
+        psql(&postgres, "target", "DROP SUBSCRIPTION IF EXISTS s");
+        psql(&postgres, "postgres", "DROP DATABASE target");
+    }
+
+    // What the template brings along is nobody's; an extension is there for what is restored.
+    let template =
+        "CREATE SCHEMA common; CREATE TYPE common.mood AS ENUM ('sad'); CREATE EXTENSION hstore SCHEMA common";
+    psql(&postgres, "template1", template);
+    psql(&postgres, "postgres", "CREATE DATABASE target");
+    psql(&postgres, "target", "CREATE EXTENSION citext; CREATE TEMP TABLE mine (a int)");
+    let run = bench.restore(&backup, json!({"database_name": "target", "dry_run": true})).await;
+    assert_successful(&run);
+    assert!(output(&run).contains("The database target is empty and would be filled."), "{}", output(&run));
+    assert_successful(&bench.restore(&backup, json!({"database_name": "target"})).await);
+    assert_eq!(psql(&postgres, "target", "SELECT count(a) || (enum_range(NULL::common.mood))::text FROM t"), "1{sad}");
+    // Also what is not in a table of its own is named when it goes.
+    let run = bench.restore(&backup, json!({"database_name": "target", "overwrite": true, "dry_run": true})).await;
+    assert!(output(&run).contains("The database target would be replaced: tables, views"), "{}", output(&run));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_mariadb_dump_does_not_say_comes_back_too() {
     let mariadb = MariaDbServer::start();
     mariadb.create_user("all", "pass word", "*");

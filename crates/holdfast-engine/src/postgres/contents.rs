@@ -1,0 +1,160 @@
+//! What a database holds that somebody made: anything that a new database on that server does not have. Objects of an
+//! extension do not count, and neither does the extension itself: people make it before they restore, where only an
+//! administrator can.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+
+/// The first number that a server gives to what is made in it; what it is set up with has lower ones.
+const FIRST_MADE: u32 = 16_384;
+/// The first version with publications and subscriptions.
+const LOGICAL_REPLICATION: u32 = 100_000;
+/// As many as are compared with the template's. More fit into no answer.
+const COMPARED: usize = 50_000;
+
+/// A catalogue of a database, what is in it, and which of its rows count.
+struct Catalogue {
+    name: &'static str,
+    kind: &'static str,
+    condition: &'static str,
+    since: u32,
+}
+
+const fn catalogue(name: &'static str, kind: &'static str, condition: &'static str) -> Catalogue {
+    Catalogue { name, kind, condition, since: 0 }
+}
+
+/// Schemas of sessions, which end with them.
+const NOT_TEMPORARY: &str = "NOT EXISTS (SELECT FROM pg_catalog.pg_namespace n WHERE n.nspname ~ '^pg_(toast_)?temp_' AND \
+    n.oid = ";
+
+const CATALOGUES: &[Catalogue] = &[
+    catalogue("pg_class", "tables, views and sequences", "o.relkind NOT IN ('i', 'I', 't')"),
+    catalogue("pg_proc", "functions", ""),
+    catalogue("pg_type", "types", ""),
+    catalogue("pg_namespace", "schemas", "o.nspname !~ '^pg_' AND o.nspname NOT IN ('public', 'information_schema')"),
+    catalogue("pg_operator", "operators", ""),
+    catalogue("pg_opclass", "operator classes", ""),
+    catalogue("pg_opfamily", "operator families", ""),
+    catalogue("pg_collation", "collations", ""),
+    catalogue("pg_conversion", "conversions", ""),
+    catalogue("pg_cast", "casts", ""),
+    catalogue("pg_transform", "transforms", ""),
+    catalogue("pg_language", "languages", ""),
+    catalogue("pg_am", "access methods", ""),
+    catalogue("pg_event_trigger", "event triggers", ""),
+    catalogue("pg_foreign_data_wrapper", "foreign-data wrappers", ""),
+    catalogue("pg_foreign_server", "foreign servers", ""),
+    catalogue("pg_ts_config", "text search configurations", ""),
+    catalogue("pg_ts_dict", "text search dictionaries", ""),
+    catalogue("pg_ts_parser", "text search parsers", ""),
+    catalogue("pg_ts_template", "text search templates", ""),
+    catalogue("pg_default_acl", "default privileges", ""),
+    catalogue("pg_largeobject_metadata", "large objects", ""),
+    Catalogue { name: "pg_publication", kind: "publications", condition: "", since: LOGICAL_REPLICATION },
+    Catalogue { name: SUBSCRIPTIONS, kind: "subscriptions", condition: "", since: LOGICAL_REPLICATION },
+];
+
+/// Subscriptions of all databases are in one list, of which not everybody may see the numbers.
+const SUBSCRIPTIONS: &str = "pg_subscription";
+
+/// Asks a database for what [`Contents`] reads. `server_version` is that of its server.
+pub fn contents_query(server_version: u32) -> String {
+    let known = CATALOGUES.iter().enumerate().filter(|(_, catalogue)| catalogue.since <= server_version);
+    let all: Vec<String> = known.map(|(index, catalogue)| made_query(index, catalogue)).collect();
+    format!(
+        "SELECT pg_catalog.json_build_object('count', pg_catalog.count(*), 'kinds', (SELECT \
+         coalesce(pg_catalog.json_object_agg(k.kind, k.count), '{{}}') FROM (SELECT a.kind, pg_catalog.count(*) FROM made \
+         a GROUP BY a.kind) k), 'first', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_array(f.kind, \
+         f.oid::pg_catalog.int8)), '[]') FROM (SELECT a.kind, a.oid FROM made a ORDER BY a.oid LIMIT {COMPARED}) f)) FROM \
+         made"
+    )
+    .replacen("SELECT", &format!("WITH made AS ({}) SELECT", all.join(" UNION ALL ")), 1)
+}
+
+/// Rows that belong to an extension, or were made together with another row, do not count.
+fn made_query(index: usize, catalogue: &Catalogue) -> String {
+    let Catalogue { name, condition, .. } = catalogue;
+    if *name == SUBSCRIPTIONS {
+        return format!(
+            "SELECT {index} AS kind, o.subdbid FROM pg_catalog.{name} o JOIN pg_catalog.pg_database d ON d.oid = \
+             o.subdbid WHERE d.datname = pg_catalog.current_database()"
+        );
+    }
+    let mut sql = format!(
+        "SELECT {index} AS kind, o.oid FROM pg_catalog.{name} o WHERE o.oid >= {FIRST_MADE} AND NOT EXISTS (SELECT FROM \
+         pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.{name}'::pg_catalog.regclass AND d.objid = o.oid AND \
+         d.objsubid = 0 AND d.deptype IN ('e', 'i'))"
+    );
+    let schema = match *name {
+        "pg_class" => Some("o.relnamespace"),
+        "pg_proc" => Some("o.pronamespace"),
+        "pg_type" => Some("o.typnamespace"),
+        _ => None,
+    };
+    if let Some(schema) = schema {
+        sql.push_str(&format!(" AND {NOT_TEMPORARY}{schema})"));
+    }
+    if !condition.is_empty() {
+        sql.push_str(&format!(" AND {condition}"));
+    }
+    sql
+}
+
+/// The answer to [`contents_query`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Contents {
+    count: u64,
+    /// How many there are of each kind, by its place in the list.
+    kinds: BTreeMap<usize, u64>,
+    /// Kinds and numbers, as many as are compared.
+    first: BTreeSet<(usize, u32)>,
+}
+
+impl Contents {
+    /// Takes out what came with the template: a database that is made from it has the same objects with the same
+    /// numbers.
+    pub fn without(mut self, template: &Self) -> Self {
+        for (kind, _) in self.first.intersection(&template.first) {
+            self.count = self.count.saturating_sub(1);
+            if let Some(count) = self.kinds.get_mut(kind) {
+                *count = count.saturating_sub(1);
+            }
+        }
+        self.kinds.retain(|_, count| *count > 0);
+        self
+    }
+
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// What there is, for a person.
+    pub fn described(&self) -> String {
+        let kind = |index: usize| CATALOGUES.get(index).map_or("others", |catalogue| catalogue.kind);
+        let kinds: Vec<String> =
+            self.kinds.iter().map(|(index, count)| format!("{} ({count})", kind(*index))).collect();
+        kinds.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_with_the_template_is_nobodys() {
+        let read = |text: &str| serde_json::from_str::<Contents>(text).unwrap();
+        let database =
+            r#"{"count": 4, "kinds": {"0": 3, "2": 1}, "first": [[0, 16384], [0, 16390], [2, 16400], [0, 20000]]}"#;
+        let template = r#"{"count": 3, "kinds": {"0": 1, "2": 2}, "first": [[0, 16384], [2, 16400], [2, 16390]]}"#;
+        let own = read(database).without(&read(template));
+        assert_eq!((own.count(), own.described().as_str()), (2, "tables, views and sequences (2)"));
+        assert_eq!(read(database).without(&read(database)).count(), 0);
+        assert!(
+            !contents_query(90_600).contains("pg_publication") && contents_query(150_000).contains("pg_publication")
+        );
+    }
+}
