@@ -162,13 +162,17 @@ pub(crate) fn browser_secret(headers: &HeaderMap) -> Option<String> {
     cookie(headers, SESSION).or_else(|| cookie(headers, VISITOR))
 }
 
-/// The visitor's secret, new when the browser has none yet.
-pub(crate) fn visitor_secret(headers: &HeaderMap) -> String {
+/// What ties forms to this browser; new when it has nothing yet.
+pub(crate) fn form_secret(headers: &HeaderMap) -> String {
     browser_secret(headers).unwrap_or_else(|| random::token("").reveal().to_owned())
 }
 
-pub(crate) fn remember_visitor(response: &mut Response, secret: &str, secure: bool) {
-    set(response, VISITOR, secret, MONTH_SECS, secure);
+/// A browser with a session needs no visitor's cookie, and the session's secret belongs into no other cookie: it would stay
+/// there after signing out.
+pub(crate) fn remember_visitor(response: &mut Response, headers: &HeaderMap, secret: &str, secure: bool) {
+    if cookie(headers, SESSION).is_none() {
+        set(response, VISITOR, secret, MONTH_SECS, secure);
+    }
 }
 
 pub(crate) fn remember_theme(response: &mut Response, theme: Theme, secure: bool) {

@@ -60,7 +60,7 @@ impl<'a> Visitor<'a> {
     fn new(ui: &'a Ui, headers: &'a HeaderMap, query: &Form) -> Self {
         let t = session::language(headers);
         let said = t.find(&format!("said-{}", query.text("said")));
-        Self { ui, headers, secret: session::visitor_secret(headers), t, said }
+        Self { ui, headers, secret: session::form_secret(headers), t, said }
     }
 
     fn frame(&self) -> Frame {
@@ -70,7 +70,7 @@ impl<'a> Visitor<'a> {
 
     fn show(&self, status: StatusCode, page: &impl Template) -> Response {
         let mut response = render(status, page);
-        session::remember_visitor(&mut response, &self.secret, self.ui.secure_cookies);
+        session::remember_visitor(&mut response, self.headers, &self.secret, self.ui.secure_cookies);
         response
     }
 }

@@ -55,6 +55,26 @@ on_both_engines! {
         assert_eq!(browser.get("/account").await.header("location"), Some("/sign-in?then=%2Faccount"), "the session is gone");
     }
 
+    async fn the_secret_of_a_session_stays_in_its_own_cookie(app: TestApp) {
+        app.user("ada").await;
+        let mut browser = signed_in(&app, "ada").await;
+        let session = browser.cookies["holdfast_session"].clone();
+        for path in ["/sign-in", "/forgotten"] {
+            browser.get(path).await;
+            let others = browser.cookies.iter().filter(|(name, _)| *name != "holdfast_session");
+            assert!(others.clone().all(|(_, value)| *value != session), "{path}: {:?}", browser.cookies);
+        }
+        // Whoever has a session, or one that has ended, can still sign in.
+        let fields = [("email", "ada@example.org"), ("password", PASSWORD)];
+        browser.get("/sign-in").await;
+        assert_eq!(browser.submit("/sign-in", &fields).await.status, 303);
+        browser.cookies.clear();
+        browser.cookies.insert("holdfast_session".to_owned(), "ended".to_owned());
+        browser.get("/sign-in").await;
+        assert_eq!(browser.submit("/sign-in", &fields).await.status, 303);
+        assert_eq!(browser.get("/account").await.status, 200);
+    }
+
     async fn messages_are_set_and_tried_again_on_the_account_page(app: TestApp) {
         let (ada, eve) = (app.user("ada").await, app.user("eve").await);
         let task = ada.task().await;
