@@ -60,13 +60,15 @@ pub(crate) struct DestinationBody {
     label: String,
     #[schema(pattern = "^(s3|custom_s3|local)$")]
     r#type: String,
-    /// Needed for `s3` and `custom_s3`. Never returned.
+    /// Needed for `s3` and `custom_s3`. Never returned. An update keeps it when it is left out; a change of the endpoint, region,
+    /// bucket or path style needs both keys in the same request.
     #[schema(nullable = false, min_length = 1, max_length = 1024, write_only)]
     s3_access_key: Option<String>,
-    /// Needed for `s3` and `custom_s3`. Never returned.
+    /// Needed for `s3` and `custom_s3`. Never returned. An update keeps it when it is left out; a change of the endpoint, region,
+    /// bucket or path style needs both keys in the same request.
     #[schema(nullable = false, min_length = 1, max_length = 1024, write_only)]
     s3_secret_key: Option<String>,
-    /// Needed for `s3` and `custom_s3`.
+    /// Needed for `s3` and `custom_s3`. Cannot change while the destination holds backups.
     #[schema(nullable = false, min_length = 3, max_length = 63)]
     s3_bucket_name: Option<String>,
     /// `us-east-1` unless said otherwise.

@@ -63,6 +63,16 @@ fn nothing_below_an_update_declares_a_default() {
     assert_eq!(created["default"], 5, "defaults of what is created stay in the document");
 }
 
+#[test]
+fn an_update_of_a_destination_says_when_it_needs_the_keys_again() {
+    let document = holdfast_api::document();
+    let fields = &document["components"]["schemas"]["DestinationBodyUpdate"]["properties"];
+    for key in ["s3_access_key", "s3_secret_key"] {
+        let about = fields[key]["description"].as_str().unwrap();
+        assert!(about.contains("needs both keys in the same request"), "{key}: {about}");
+    }
+}
+
 /// Follows references too. The map below `properties` has names of fields, not keywords.
 fn refuse_defaults(document: &Value, schema: &Value, place: &str) {
     match schema {
