@@ -18,11 +18,9 @@ pub(crate) async fn guard(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let scope = match access {
-        Access::Public => return next.run(request).await,
-        Access::Token => None,
-        Access::Scope(scope) => Some(scope),
-    };
+    if access == Access::Public {
+        return next.run(request).await;
+    }
     // Taken out beforehand: a request cannot be held across an await.
     let token = bearer(request.headers()).map(str::to_owned);
     let origin = request.extensions().get::<Context>().map(|context| context.origin("")).unwrap_or_default();
@@ -30,11 +28,7 @@ pub(crate) async fn guard(
         Ok(admitted) => admitted,
         Err(error) => return error.into_response(),
     };
-    let allowed = match scope {
-        Some(scope) => require_scope(&api.app, &caller, scope).await.map_err(ApiError::from),
-        None => Ok(()),
-    };
-    let mut response = match allowed {
+    let mut response = match require_scopes(&api, &caller, access).await {
         Ok(()) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
@@ -47,6 +41,13 @@ pub(crate) async fn guard(
         headers.insert(RATE_REMAINING, decision.remaining.into());
     }
     response
+}
+
+async fn require_scopes(api: &Api, caller: &Caller, access: Access) -> Result<(), ApiError> {
+    for scope in access.scopes() {
+        require_scope(&api.app, caller, scope).await?;
+    }
+    Ok(())
 }
 
 async fn admit(api: &Api, token: Option<String>, origin: Origin) -> Result<(Caller, Decision), ApiError> {

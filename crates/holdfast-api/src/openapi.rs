@@ -283,13 +283,13 @@ fn operation(route: &Route) -> Value {
         "parameters": parameters,
         "responses": responses(route),
     });
-    match route.access {
-        Access::Public => {}
-        Access::Token => operation["security"] = json!([{ "token": [] }]),
-        Access::Scope(scope) => {
-            operation["security"] = json!([{ "token": [] }]);
-            operation["description"] = json!(format!("Needs the scope `{}`.", scope.as_str()));
-        }
+    if route.access != Access::Public {
+        operation["security"] = json!([{ "token": [] }]);
+    }
+    let scopes: Vec<String> = route.access.scopes().iter().map(|scope| format!("`{}`", scope.as_str())).collect();
+    if !scopes.is_empty() {
+        let noun = if scopes.len() == 1 { "scope" } else { "scopes" };
+        operation["description"] = json!(format!("Needs the {noun} {}.", scopes.join(" and ")));
     }
     if let Some(body) = &route.body {
         let name = if body.partial { update::name(&body.schema.name) } else { body.schema.name.clone() };
@@ -338,7 +338,7 @@ fn responses(route: &Route) -> BTreeMap<String, Value> {
     if guarded {
         add(401, "No valid token", reference("Message"));
     }
-    if matches!(route.access, Access::Scope(_)) {
+    if !route.access.scopes().is_empty() {
         add(403, "The token lacks the scope, or the resource is somebody else's", error());
     }
     if route.resource.is_some() || !guarded {

@@ -109,6 +109,7 @@ fn notification_streams() -> Vec<Route> {
 fn backup_tasks() -> Vec<Route> {
     const LIST_PATH: &str = "/api/backup-tasks";
     const PATH: &str = "/api/backup-tasks/{id}";
+    const RUN_AND_UPDATE: Access = Access::Both(Scope::RunBackupTasks, Scope::UpdateBackupTasks);
     use tasks::{StatusResource, TaskBody, TaskResource, UpcomingResource};
     vec![
         get(LIST_PATH, Scope::ViewBackupTasks, tasks::list_tasks)
@@ -175,7 +176,8 @@ fn backup_tasks() -> Vec<Route> {
             .says("Remove old backups of a backup task again, after a look at a suspicious one")
             .of(BackupTask)
             .shows::<TaskResource>(),
-        post("/api/backup-tasks/{id}/trigger-url", Scope::UpdateBackupTasks, triggers::rotate_trigger)
+        // Whoever has the URL can run the task, so whoever makes it must be allowed to.
+        post("/api/backup-tasks/{id}/trigger-url", RUN_AND_UPDATE, triggers::rotate_trigger)
             .says("Make a new trigger URL for a backup task; the one before stops working")
             .of(BackupTask)
             .shows::<triggers::TriggerResource>(),

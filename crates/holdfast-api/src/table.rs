@@ -23,6 +23,19 @@ pub enum Access {
     Token,
     /// A token with this scope.
     Scope(Scope),
+    /// A token with both scopes, for what would otherwise let its holder do what only the other one allows.
+    Both(Scope, Scope),
+}
+
+impl Access {
+    /// Every scope that a token needs here.
+    pub fn scopes(self) -> Vec<Scope> {
+        match self {
+            Self::Public | Self::Token => Vec::new(),
+            Self::Scope(scope) => vec![scope],
+            Self::Both(one, other) => vec![one, other],
+        }
+    }
 }
 
 impl From<Scope> for Access {

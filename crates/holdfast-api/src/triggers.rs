@@ -21,7 +21,7 @@ const SECRET_HEADER: &str = "x-holdfast-secret";
 pub(crate) struct TriggerResource {
     /// `POST` here with the secret in the header `X-Holdfast-Secret`, or in the query as `secret`.
     url: String,
-    /// Shown this once.
+    /// Shown this once. Works until another one is made, or until the account gets a new password and its tokens are not kept.
     secret: String,
 }
 

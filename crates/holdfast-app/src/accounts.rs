@@ -12,7 +12,7 @@ use holdfast_core::scope::ScopeSet;
 use holdfast_core::user::{self, LinkPurpose, UserDraft};
 use holdfast_core::{Secret, Timestamp, limits, random, rules, run};
 use holdfast_store::users::{self, UserRow};
-use holdfast_store::{Tx, identities, sessions as links, settings, tokens as api_tokens};
+use holdfast_store::{Tx, identities, sessions as links, settings, tasks, tokens as api_tokens};
 
 use crate::mailer::Mail;
 use crate::tokens::{self, TokenRequest};
@@ -108,6 +108,7 @@ pub async fn list(app: &App) -> Result<Vec<UserRow>> {
 /// needs a new password because somebody else got in wants them out.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Keep {
+    /// API tokens, and the trigger URLs of tasks, which start a task without one.
     pub tokens: bool,
     /// Accounts elsewhere that are linked to this one.
     pub identities: bool,
@@ -119,6 +120,8 @@ pub struct Ended {
     pub sessions: u64,
     /// `None` when they were kept.
     pub tokens: Option<u64>,
+    /// Trigger URLs of tasks; kept together with the tokens.
+    pub triggers: Option<u64>,
     /// `None` when they were kept.
     pub identities: Option<u64>,
 }
@@ -131,8 +134,12 @@ impl fmt::Display for Ended {
             None => write!(f, ", linked accounts kept")?,
         }
         match self.tokens {
-            Some(count) => write!(f, ", API tokens revoked: {count}"),
-            None => write!(f, ", API tokens kept"),
+            Some(count) => write!(f, ", API tokens revoked: {count}")?,
+            None => write!(f, ", API tokens kept")?,
+        }
+        match self.triggers {
+            Some(count) => write!(f, ", trigger URLs removed: {count}"),
+            None => write!(f, ", trigger URLs kept"),
         }
     }
 }
@@ -146,6 +153,8 @@ async fn write_password(
     session: Option<&str>,
     keep: Keep,
 ) -> Result<Ended> {
+    // Tasks before their user, as everybody else writes them.
+    let triggers = if keep.tokens { None } else { Some(tasks::delete_trigger_secrets(tx, user).await?) };
     users::update_password(tx, user, hash, app.now()).await?;
     links::delete_links(tx, user).await?;
     let sessions = match session {
@@ -154,7 +163,7 @@ async fn write_password(
     };
     let identities = if keep.identities { None } else { Some(identities::delete_all(tx, user).await?) };
     let tokens = if keep.tokens { None } else { Some(api_tokens::delete_all(tx, user).await?) };
-    Ok(Ended { sessions, tokens, identities })
+    Ok(Ended { sessions, tokens, triggers, identities })
 }
 
 /// Sets a new password, and ends every session and what is not kept.

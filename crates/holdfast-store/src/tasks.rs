@@ -329,6 +329,12 @@ pub async fn update_trigger_secret(tx: &mut Tx, row: &TaskRow, secret: Secret) -
     Ok(())
 }
 
+/// Voids the trigger URLs of all of the user's tasks; how many there were.
+pub async fn delete_trigger_secrets(tx: &mut Tx, user: UserId) -> Result<u64> {
+    let sql = "UPDATE backup_tasks SET trigger_sealed = NULL WHERE user_id = $1 AND trigger_sealed IS NOT NULL";
+    execute!(tx, sql, user.0)
+}
+
 /// Pauses with a time, resumes with `None`. A paused task has no next run.
 pub async fn update_pause(
     tx: &mut Tx,

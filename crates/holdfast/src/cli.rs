@@ -359,7 +359,10 @@ fn user_parser() -> clap::Command {
         .subcommand(clap::Command::new("list").about("List accounts"))
         .subcommand(
             by_email("reset-password", "Set a new password, read from standard input, and end all sessions")
-                .arg(flag("keep-tokens", "Do not revoke the API tokens of the account"))
+                .arg(flag(
+                    "keep-tokens",
+                    "Do not revoke the API tokens of the account, nor the trigger URLs of its tasks",
+                ))
                 .arg(flag("keep-identities", "Do not unlink GitHub and OpenID Connect accounts")),
         )
         .subcommand(by_email("enable-otp", "Turn two-factor on and print the address for an authenticator"))

@@ -1,3 +1,7 @@
+use holdfast_app::Origin;
+use holdfast_app::accounts::{self, Keep};
+use holdfast_core::Secret;
+use holdfast_core::scope::Scope;
 use holdfast_testkit::{TestApp, on_both_engines};
 use serde_json::{Value, json};
 
@@ -230,5 +234,44 @@ on_both_engines! {
         let request = anyone.request(reqwest::Method::POST, &hook);
         let request = request.header("X-Holdfast-Secret", second["secret"].as_str().unwrap());
         anyone.finish(request).await.expect(202);
+    }
+
+    async fn a_trigger_url_is_made_only_by_who_may_change_and_run_the_task(app: TestApp) {
+        let user = app.user("ada").await;
+        let rotate = format!("/api/backup-tasks/{}/trigger-url", user.task().await);
+        for (own, lacking) in
+            [(Scope::UpdateBackupTasks, Scope::RunBackupTasks), (Scope::RunBackupTasks, Scope::UpdateBackupTasks)]
+        {
+            let refused = app.scoped(user.id, own).await.act(&rotate).await.expect(403);
+            assert!(refused["message"].as_str().unwrap().contains(lacking.as_str()), "{refused}");
+        }
+        let both = app.token(user.id, [Scope::UpdateBackupTasks, Scope::RunBackupTasks].into_iter().collect()).await;
+        both.act(&rotate).await.data(200);
+    }
+
+    async fn a_new_password_removes_trigger_urls_unless_tokens_are_kept(app: TestApp) {
+        let (ada, eve) = (app.user("ada").await, app.user("eve").await);
+        let mut hooks = Vec::new();
+        for user in [&ada, &ada, &eve] {
+            let id = user.task().await;
+            let made = user.client.act(&format!("/api/backup-tasks/{id}/trigger-url")).await.data(200);
+            hooks.push(format!("/webhooks/backup-tasks/{id}/run?secret={}", made["secret"].as_str().unwrap()));
+        }
+        let anyone = app.client();
+        let reset = async |password: &str, keep: Keep| {
+            let password = Secret::new(password);
+            accounts::reset_password(&app.app, &Origin::default(), ada.id, &password, keep).await.unwrap()
+        };
+        let kept = reset("the second password", Keep { tokens: true, ..Keep::default() }).await;
+        assert_eq!(kept.triggers, None);
+        anyone.act(&hooks[0]).await.expect(202);
+        app.run_until_idle().await;
+        let ended = reset("the third password", Keep::default()).await;
+        assert_eq!(ended.triggers, Some(2));
+        assert!(ended.to_string().contains("trigger URLs removed: 2"), "{ended}");
+        for hook in &hooks[..2] {
+            anyone.act(hook).await.expect(404);
+        }
+        anyone.act(&hooks[2]).await.expect(202);
     }
 }

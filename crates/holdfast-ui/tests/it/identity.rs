@@ -152,9 +152,9 @@ async fn a_new_password_revokes_tokens_and_unlinks_accounts_unless_they_are_kept
     assert_eq!(visit(&mut Browser::new(app.client()), "github").await.status, 409, "unlinked");
     assert_eq!(elsewhere.get("/account").await.status, 303, "signed out");
     let page = browser.get("/account/security?said=password-changed").await;
-    assert!(page.status == 200 && page.text.contains("API tokens that you did not keep"), "{}", page.text);
+    assert!(page.status == 200 && page.text.contains("trigger URLs that you did not keep"), "{}", page.text);
     let audit = browser.get("/audit").await.text;
-    assert!(audit.contains("linked accounts removed: 1, API tokens revoked: 1"), "{audit}");
-    assert!(audit.contains("linked accounts kept, API tokens kept"), "{audit}");
+    assert!(audit.contains("linked accounts removed: 1, API tokens revoked: 1, trigger URLs removed: 0"), "{audit}");
+    assert!(audit.contains("linked accounts kept, API tokens kept, trigger URLs kept"), "{audit}");
     eve.client.get("/api/user").await.expect(200);
 }
