@@ -9,7 +9,7 @@ use serde::Deserialize;
 /// The first number that a server gives to what is made in it; what it is set up with has lower ones.
 const FIRST_MADE: u32 = 16_384;
 /// The first version with publications and subscriptions.
-const LOGICAL_REPLICATION: u32 = 100_000;
+pub(crate) const LOGICAL_REPLICATION: u32 = 100_000;
 /// As many as are compared with the template's. More fit into no answer.
 const COMPARED: usize = 50_000;
 

@@ -70,6 +70,10 @@ impl Engine {
             context.log.line(format!("The database {name} holds {}.", contents.described()));
             return Err(super::not_empty(&name));
         }
+        let is_replaced = there.is_some() && plan.overwrite;
+        if is_replaced {
+            session.check_bound(&BTreeSet::from([name.to_owned()])).await?;
+        }
         self.read_first(&plan.backup, context).await?;
         let mut facts = self.manifest(&plan.backup).await?.and_then(|manifest| manifest.postgres).map(|facts| *facts);
         let target = name_of(name)?;
@@ -78,7 +82,6 @@ impl Engine {
             facts.spare(&own).iter().for_each(|role| context.log.line(spared_settings(role)));
             facts.withhold(&target).into_iter().for_each(|text| context.log.warn(text));
         }
-        let is_replaced = there.is_some() && plan.overwrite;
         let dump = match is_replaced || !plan.options.no_owner {
             true => self.read_as(&plan.backup, context, describe_dump).await?,
             false => DumpFacts::default(),

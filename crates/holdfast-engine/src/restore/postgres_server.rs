@@ -54,6 +54,8 @@ impl Engine {
                 session.tell_lost(name, facts).await?;
             }
         }
+        let names = wanted.iter().map(|index| globals.databases[*index].name.as_str().to_owned());
+        session.check_bound(&names.filter(|name| there.contains(name)).collect()).await?;
         if plan.options.dry_run {
             return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
         }
@@ -121,6 +123,7 @@ impl Engine {
         dump.withheld.iter().for_each(|text| context.log.warn(text));
         let own = session.own_roles().await?;
         own.intersection(&dump.roles).for_each(|name| context.log.line(spared(name)));
+        session.check_bound(&dump.dropped_databases.intersection(&there).cloned().collect()).await?;
         if plan.options.dry_run {
             return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
         }

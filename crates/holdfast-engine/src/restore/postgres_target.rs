@@ -1,12 +1,15 @@
 //! What a restore finds in PostgreSQL databases that it fills or replaces.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use holdfast_core::backup::name_text;
+use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 
 use super::postgres::Session;
 use crate::error::{EngineError, Result};
 use crate::postgres::DumpFacts;
-use crate::postgres::contents::{Contents, contents_query};
+use crate::postgres::contents::{Contents, LOGICAL_REPLICATION, contents_query};
 use crate::source::database;
 
 impl Session<'_> {
@@ -47,5 +50,65 @@ impl Session<'_> {
         let lost: Vec<String> = lost.iter().map(|(schema, table)| format!("{schema}.{table}")).collect();
         self.context.log.warn(format!("{whole} {}", super::tables_lost(&lost, verb)));
         Ok(())
+    }
+
+    /// Names what is bound to databases that are replaced and not in them, before anything starts. Logical replication
+    /// slots go with a database. A subscription or a prepared transaction keeps its database from being dropped or
+    /// renamed, so the restore would fail at its end.
+    pub(super) async fn check_bound(&self, replaced: &BTreeSet<String>) -> Result<()> {
+        const SLOTS: &str = "SELECT coalesce(json_agg(json_build_array(database, slot_name)), '[]') FROM \
+            pg_catalog.pg_replication_slots WHERE database IS NOT NULL";
+        const PREPARED: &str = "SELECT coalesce(json_agg(json_build_array(database, gid)), '[]') FROM \
+            pg_catalog.pg_prepared_xacts";
+        const SUBSCRIPTIONS: &str = "SELECT coalesce(json_agg(json_build_array(d.datname, s.subname)), '[]') FROM \
+            pg_catalog.pg_subscription s JOIN pg_catalog.pg_database d ON d.oid = s.subdbid";
+        if replaced.is_empty() {
+            return Ok(());
+        }
+        let verb = if self.plan.options.dry_run { "would be" } else { "will be" };
+        for (database, slots) in self.bound_to(replaced, SLOTS).await? {
+            self.context.log.warn(format!(
+                "These logical replication slots belong to the database {database} and {verb} gone with it: {}. Whoever \
+                 reads from them has to start anew.",
+                slots.join(", ")
+            ));
+        }
+        let mut reasons = Vec::new();
+        for (database, names) in self.bound_to(replaced, PREPARED).await? {
+            let names = names.join(", ");
+            reasons.push(format!(
+                "The database {database} has prepared transactions; end them with COMMIT PREPARED or ROLLBACK PREPARED: \
+                 {names}."
+            ));
+        }
+        if self.version().await? >= LOGICAL_REPLICATION {
+            for (database, names) in self.bound_to(replaced, SUBSCRIPTIONS).await? {
+                let names = names.join(", ");
+                reasons.push(format!(
+                    "The database {database} has subscriptions; end each of them there with ALTER SUBSCRIPTION … DISABLE, \
+                     ALTER SUBSCRIPTION … SET (slot_name = NONE) and DROP SUBSCRIPTION …, and drop its slot on the \
+                     publishing server when nobody goes on with it: {names}."
+                ));
+            }
+        }
+        match reasons.is_empty() {
+            true => Ok(()),
+            false => {
+                let message = format!("{} Nothing was changed.", reasons.join(" "));
+                Err(EngineError::new(FailureCode::RemoteFailed, message))
+            }
+        }
+    }
+
+    /// Names in pairs of database and name, by database, for a person.
+    async fn bound_to(&self, replaced: &BTreeSet<String>, sql: &str) -> Result<BTreeMap<String, Vec<String>>> {
+        let told = self.query("postgres", sql).await?;
+        let pairs: Vec<(String, String)> = serde_json::from_str(&told).map_err(EngineError::internal)?;
+        let mut bound = BTreeMap::<String, Vec<String>>::new();
+        for (database, name) in pairs.into_iter().filter(|(database, _)| replaced.contains(database)) {
+            bound.entry(name_text(database.as_bytes())).or_default().push(name_text(name.as_bytes()));
+        }
+        bound.values_mut().for_each(|names| names.sort());
+        Ok(bound)
     }
 }

@@ -656,6 +656,59 @@ async fn tables_that_go_with_a_replaced_database_are_named() {
     assert!(!output(&run).contains("gone"), "{}", output(&run));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slots_subscriptions_and_prepared_transactions_of_a_replaced_database_are_named() {
+    let mut postgres = PostgresServer::start(false);
+    psql(&postgres, "postgres", "ALTER SYSTEM SET wal_level TO logical");
+    psql(&postgres, "postgres", "ALTER SYSTEM SET max_prepared_transactions TO 5");
+    postgres.stop();
+    postgres.start_again();
+    let bench = postgres_bench(&postgres).await;
+    psql(&postgres, "postgres", "CREATE DATABASE shop");
+    psql(&postgres, "shop", "CREATE TABLE t AS SELECT 1 a");
+    let options = json!({"database_name": "shop", "database_engine": "postgresql"});
+    let one = bench.back_up(task(&bench, options).await).await;
+    let task = task(&bench, json!({"database_engine": "postgresql"})).await;
+    let all = bench.back_up(task).await;
+    let older = store_as_before(&bench, task, Content::PostgresCluster, &dump_all(&postgres)).await;
+    let backups = [(&one, json!("shop")), (&all, json!(null)), (&older, json!(null))];
+
+    let subscription = "CREATE SUBSCRIPTION orders CONNECTION 'host=127.0.0.1' PUBLICATION p WITH (connect = false)";
+    psql(&postgres, "shop", subscription);
+    psql(&postgres, "shop", "BEGIN; DELETE FROM t; PREPARE TRANSACTION 'half done'");
+    for is_dry in [true, false] {
+        for (backup, name) in &backups {
+            let body = json!({"database_name": name, "overwrite": true, "dry_run": is_dry});
+            let run = bench.restore(backup, body).await;
+            assert_failed(&run, "remote_failed");
+            for named in
+                ["has prepared transactions", "half done.", "has subscriptions", "orders. Nothing was changed."]
+            {
+                assert!(output(&run).contains(named), "{named}: {}", output(&run));
+            }
+        }
+    }
+    psql(&postgres, "shop", "ROLLBACK PREPARED 'half done'");
+    psql(&postgres, "shop", "ALTER SUBSCRIPTION orders SET (slot_name = NONE); DROP SUBSCRIPTION orders");
+
+    psql(&postgres, "postgres", "CREATE DATABASE other");
+    for (backup, name) in &backups {
+        psql(&postgres, "shop", "SELECT pg_create_logical_replication_slot('to_reports', 'test_decoding')");
+        psql(&postgres, "other", "SELECT pg_create_logical_replication_slot('other', 'test_decoding')");
+        for is_dry in [true, false] {
+            let body = json!({"database_name": name, "overwrite": true, "dry_run": is_dry});
+            let run = bench.restore(backup, body).await;
+            assert_successful(&run);
+            let verb = if is_dry { "would be" } else { "will be" };
+            let said = format!("belong to the database shop and {verb} gone with it: to_reports. ");
+            assert!(output(&run).contains(&said), "{}", output(&run));
+        }
+        let left = "SELECT string_agg(slot_name, ',') FROM pg_replication_slots";
+        assert_eq!(psql(&postgres, "postgres", left), "other", "as it was said");
+        psql(&postgres, "postgres", "SELECT pg_drop_replication_slot('other')");
+    }
+}
+
 /// Stores a dump as the first release did: frames of a mebibyte, an index with a manifest and no entries, and its row. The run is
 /// that of another backup of the task.
 async fn store_as_before(bench: &Bench, task: i64, content: Content, dump: &[u8]) -> Value {
