@@ -120,7 +120,9 @@ impl FailureCode {
                 "Install your public SSH key on the server for this user; GET /api/ssh-key shows the command."
             }
             Self::Lost => "The connection broke. Nothing counts as backed up by this run.",
-            Self::Stalled => "Nothing came for too long. Check the server's load and the network.",
+            Self::Stalled => {
+                "Nothing came for too long, or next to nothing. Check the load of the server or destination, and the network."
+            }
             Self::SourceMissing => "Check the source path of the task.",
             Self::SourceUnreadable => "Give the SSH user the right to read these files, or exclude them.",
             Self::ToolMissing => {

@@ -109,6 +109,9 @@ pub struct DestinationSettings {
     pub retry: RetryPolicy,
     /// For one request as a whole, so it bounds how slow a link may move one part.
     pub request_timeout: Duration,
+    /// Silence in the middle of an answer after which reading has failed; over this time it must also move as much as a
+    /// server must.
+    pub stall: Duration,
     /// Bytes per second and run; 0 is without limit.
     pub bytes_per_second: u64,
     pub parts: PartLimits,
@@ -123,6 +126,7 @@ impl Default for DestinationSettings {
             ca_pem: None,
             retry: RetryPolicy::default(),
             request_timeout: Duration::from_secs(1800),
+            stall: Duration::from_secs(600),
             bytes_per_second: 0,
             parts: PartLimits::default(),
             spool_folder: std::env::temp_dir(),
@@ -149,6 +153,7 @@ impl DestinationSettings {
                     ca_pem: self.ca_pem.clone(),
                     egress: Egress { allow_private: *allow_private, allowed: self.egress_allow.clone() },
                     timeout: self.request_timeout,
+                    stall: self.stall,
                     parts: self.parts,
                 })?;
                 Ok((self.dress(store), None))

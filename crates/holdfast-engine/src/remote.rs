@@ -133,11 +133,11 @@ pub(crate) async fn leave(connection: Connection, context: &Context) {
     connection.close().await;
 }
 
-/// How slowly a server may send or take before it counts as one that does not: over the time of a stall, this many
+/// How slowly a server or a destination may send or take before it counts as one that does not: over the time of a stall, this many
 /// bytes a second on average. Ten times less than the slowest link that anybody backs up over.
-const LEAST_BYTES_A_SECOND: u64 = 1024;
+pub(crate) const LEAST_BYTES_A_SECOND: u64 = 1024;
 
-/// Watches that a stream moves. Only time spent waiting for the server counts.
+/// Watches that a stream moves. Only time spent waiting for the other side counts.
 pub(crate) struct Pace {
     stall: Duration,
     least: u64,
@@ -176,6 +176,16 @@ impl Pace {
             (self.waited, self.moved) = (Duration::ZERO, 0);
         }
         Ok(done)
+    }
+
+    /// The next piece of an answer that ends by itself, such as the body of an HTTP answer.
+    pub(crate) async fn receive<E>(
+        &mut self,
+        next: impl Future<Output = Result<Option<Bytes>, E>>,
+    ) -> Result<Result<Option<Bytes>, E>> {
+        let bytes =
+            |piece: &Result<Option<Bytes>, E>| piece.as_ref().ok().and_then(Option::as_ref).map_or(0, Bytes::len);
+        self.wait(&CancellationToken::new(), bytes, next).await
     }
 
     /// The next chunk of a process's output.

@@ -4,9 +4,11 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::BodyExt;
+use futures_util::StreamExt;
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -38,6 +40,8 @@ pub enum Fault {
     DelayThenApply,
     /// The request is carried out, then the connection closes without an answer.
     ApplyThenReset,
+    /// The request is carried out, and its answer comes byte by byte, many times a second.
+    Drip,
     /// The answer's entity tag is no digest of the content, as with some kinds of encryption.
     ForeignTag,
     /// The answer names a version, as a bucket that keeps them does.
@@ -192,6 +196,7 @@ async fn answer(
             apply(&service, request).await?;
             Err(io::ErrorKind::ConnectionReset.into())
         }
+        Some(Fault::Drip) => dripping(apply(&service, request).await?).await,
         Some(Fault::ForeignTag) => {
             let mut answer = apply(&service, request).await?;
             let tag = http::HeaderValue::from_static("\"0123456789abcdef0123456789abcdef-1\"");
@@ -204,6 +209,18 @@ async fn answer(
             Ok(answer)
         }
     }
+}
+
+/// The same answer, whose body comes a byte at a time.
+async fn dripping(answer: HttpResponse) -> Result<HttpResponse, io::Error> {
+    const BETWEEN_BYTES: Duration = Duration::from_millis(20);
+    let (head, body) = answer.into_parts();
+    let bytes = BodyExt::collect(body).await.map_err(io::Error::other)?.to_bytes();
+    let frames = StreamExt::then(futures_util::stream::iter(bytes), |byte| async move {
+        tokio::time::sleep(BETWEEN_BYTES).await;
+        Ok::<_, io::Error>(hyper::body::Frame::data(Bytes::from(vec![byte])))
+    });
+    Ok(http::Response::from_parts(head, Body::http_body_unsync(StreamBody::new(frames))))
 }
 
 async fn apply(service: &S3Service, request: http::Request<Incoming>) -> Result<HttpResponse, io::Error> {

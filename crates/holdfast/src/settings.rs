@@ -398,6 +398,7 @@ fn engine(given: &Given<'_>) -> Result<holdfast_engine::Settings, Failure> {
     let mut settings = holdfast_engine::Settings::default();
     settings.remote.ssh.connect = seconds("HOLDFAST_CONNECT_SECS")?;
     settings.remote.stall = seconds("HOLDFAST_STALL_SECS")?;
+    settings.destination.stall = settings.remote.stall;
     settings.destination.retry.give_up_after = seconds("HOLDFAST_DESTINATION_RETRY_SECS")?;
     settings.destination.bytes_per_second = given.number("HOLDFAST_DESTINATION_RATE", 0, u32::MAX)?.into();
     settings.destination.egress_allow = given.networks("HOLDFAST_EGRESS_ALLOW")?;

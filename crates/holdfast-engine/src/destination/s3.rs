@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use futures_util::{StreamExt as _, TryStreamExt as _};
+use futures_util::TryStreamExt as _;
 use holdfast_core::Secret;
 use holdfast_core::run::FailureCode;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AwsAuthorizer, AwsCredential};
@@ -26,6 +26,7 @@ use url::{Host, Url};
 use super::{BlobStore, PartBody, PartLimits, Shape, SpooledPart, Stat};
 use crate::egress::{self, Egress, Limits};
 use crate::error::EngineError;
+use crate::remote::{LEAST_BYTES_A_SECOND, Pace, stalled};
 
 /// Error answers are read up to here; real ones stay below 1 KiB.
 const ERROR_BODY: usize = 64 * 1024;
@@ -53,6 +54,8 @@ pub struct S3Config {
     pub egress: Egress,
     /// For one request as a whole, so it bounds how slow a link may move one part.
     pub timeout: Duration,
+    /// How long an answer may be silent, and the time over which it must move at all.
+    pub stall: Duration,
     pub parts: PartLimits,
 }
 
@@ -69,6 +72,7 @@ pub struct S3 {
     region: String,
     credential: AwsCredential,
     timeout: Duration,
+    stall: Duration,
     parts: PartLimits,
 }
 
@@ -87,7 +91,8 @@ impl S3 {
         let egress = Arc::new(config.egress);
         let limits = Limits { connect: CONNECT_TIMEOUT.min(config.timeout), total: config.timeout };
         let client = egress::client(&endpoint, &egress, config.ca_pem.as_deref(), limits)?;
-        let transport = HttpClient::new(Transport { client: client.clone(), egress: egress.clone() });
+        let transport =
+            HttpClient::new(Transport { client: client.clone(), egress: egress.clone(), stall: config.stall });
         let (bucket, region) = (config.path_style.then(|| config.bucket.clone()), config.region.clone());
         let credential = AwsCredential {
             key_id: config.access_key.reveal().to_owned(),
@@ -108,8 +113,8 @@ impl S3 {
             .with_http_connector(Prepared(transport))
             .build()
             .map_err(error)?;
-        let (timeout, parts) = (config.timeout, config.parts);
-        Ok(Self { store, client, egress, endpoint, bucket, region, credential, timeout, parts })
+        let S3Config { timeout, stall, parts, .. } = config;
+        Ok(Self { store, client, egress, endpoint, bucket, region, credential, timeout, stall, parts })
     }
 
     /// Sends a part from its file, signed as object_store signs the others.
@@ -285,8 +290,8 @@ impl BlobStore for S3 {
             .map_err(|_| EngineError::new(FailureCode::DestinationFailed, "the range is too large"))?;
         let options = GetOptions::new().with_range(Some(GetRange::Bounded(range)));
         let mut chunks = self.store.get_opts(&path, options).await.map_err(error)?.into_stream();
-        let mut body = BytesMut::new();
-        while let Some(chunk) = chunks.try_next().await.map_err(error)? {
+        let (mut body, mut pace) = (BytesMut::new(), Pace::new(self.stall));
+        while let Some(chunk) = pace.receive(chunks.try_next()).await?.map_err(error)? {
             if body.len() + chunk.len() > wanted {
                 return Err(EngineError::new(
                     FailureCode::DestinationFailed,
@@ -435,6 +440,9 @@ fn error(error: object_store::Error) -> EngineError {
         if let Some(answer) = e.downcast_ref::<Answer>() {
             return answer.classify();
         }
+        if let Some(ours) = e.downcast_ref::<EngineError>() {
+            return ours.clone();
+        }
         next = e.source();
     }
     egress::classify(&error).unwrap_or_else(|| {
@@ -459,6 +467,7 @@ impl HttpConnector for Prepared {
 struct Transport {
     client: reqwest::Client,
     egress: Arc<Egress>,
+    stall: Duration,
 }
 
 #[async_trait]
@@ -472,18 +481,20 @@ impl HttpService for Transport {
         let complete = post && url.query_pairs().any(|(k, _)| k == "uploadId");
         let listing = request.method() == Method::GET && url.query_pairs().any(|(k, _)| k == "list-type");
 
-        let (parts, body) = self.client.call(request).await?.into_parts();
+        let (parts, body) = self.answer(request).await?.into_parts();
         let status = parts.status;
         if !status.is_success() {
             // A broken body does not matter: the status is known already.
-            let body = bounded(body, ERROR_BODY).await.unwrap_or_default();
+            let body = bounded(body, ERROR_BODY, Pace::new(self.stall)).await.unwrap_or_default();
             return Err(fail(Answer { status, code: code(&body) }));
         }
         if !post && !listing {
             return Ok(HttpResponse::from_parts(parts, body));
         }
         // object_store would read these without a limit.
-        let mut body = bounded(body, XML_BODY).await?;
+        // Stores send a blank now and then for as long as they put parts together.
+        let pace = if complete { Pace::patient(self.stall) } else { Pace::new(self.stall) };
+        let mut body = bounded(body, XML_BODY, pace).await?;
         if complete {
             let text = String::from_utf8_lossy(&body);
             // Completion may fail after its 200 was sent.
@@ -500,12 +511,21 @@ impl HttpService for Transport {
     }
 }
 
-/// The body, as long as it stays within `limit`.
-async fn bounded(body: HttpResponseBody, limit: usize) -> Result<Vec<u8>, HttpError> {
-    let mut chunks = body.bytes_stream();
-    let mut all = Vec::new();
-    while let Some(chunk) = chunks.next().await {
-        let chunk = chunk?;
+impl Transport {
+    /// The head of the answer. It has to begin in the time of a stall, after as much time as the body may take.
+    async fn answer(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let body = request.body().content_length() as u64;
+        let limit = self.stall + Duration::from_secs(body / LEAST_BYTES_A_SECOND);
+        let answered = tokio::time::timeout(limit, self.client.call(request)).await;
+        answered.map_err(|_| HttpError::new(HttpErrorKind::Unknown, stalled(limit)))?
+    }
+}
+
+/// The body, as long as it stays within `limit` and keeps coming.
+async fn bounded(body: HttpResponseBody, limit: usize, mut pace: Pace) -> Result<Vec<u8>, HttpError> {
+    let (mut chunks, mut all) = (body.bytes_stream(), Vec::new());
+    let slow = |error: EngineError| HttpError::new(HttpErrorKind::Unknown, error);
+    while let Some(chunk) = pace.receive(chunks.try_next()).await.map_err(slow)?? {
         if all.len() + chunk.len() > limit {
             return Err(HttpError::new(HttpErrorKind::Decode, TooLong));
         }

@@ -408,6 +408,7 @@ mod tests {
             ca_pem: None,
             egress: Egress { allow_private: true, allowed: Vec::new() },
             timeout: Duration::from_secs(60),
+            stall: Duration::from_secs(60),
             parts: SMALL,
         };
         let millis = Duration::from_millis;

@@ -13,11 +13,16 @@ use holdfast_engine::destination::{
     Throttled,
 };
 use holdfast_engine::{Egress, EngineError, Progress, Result};
-use holdfast_testkit::S3Server;
+use holdfast_testkit::{Fault, S3Server};
+use reqwest::Method;
 
 use crate::conformance::conforms;
 
 fn s3(endpoint: &str, bucket: &str, path_style: bool) -> S3 {
+    s3_with(endpoint, bucket, path_style, Duration::from_secs(60))
+}
+
+fn s3_with(endpoint: &str, bucket: &str, path_style: bool, stall: Duration) -> S3 {
     S3::new(S3Config {
         endpoint: Some(endpoint.to_owned()),
         bucket: bucket.to_owned(),
@@ -28,6 +33,7 @@ fn s3(endpoint: &str, bucket: &str, path_style: bool) -> S3 {
         ca_pem: None,
         egress: Egress { allow_private: true, allowed: Vec::new() },
         timeout: Duration::from_secs(60),
+        stall,
         parts: PartLimits::default(),
     })
     .unwrap()
@@ -159,6 +165,28 @@ async fn what_keeps_failing_is_given_up_and_what_is_refused_is_not_tried_again()
         assert_eq!(retrying.stat("x").await.unwrap_err().code, code);
         assert!(tries.contains(&count.load(Ordering::SeqCst)), "{code:?}");
     }
+}
+
+async fn stalls<T: std::fmt::Debug>(what: &str, work: impl Future<Output = Result<T>>) {
+    let done = tokio::time::timeout(Duration::from_secs(20), work).await;
+    assert_eq!(done.unwrap_or_else(|_| panic!("{what} goes on")).unwrap_err().code, FailureCode::Stalled, "{what}");
+}
+
+/// Each byte comes well before a stall, but all of them together are next to nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bucket_that_only_drips_or_is_silent_has_stalled() {
+    let server = S3Server::start(&["bucket"]).await.unwrap();
+    let store = Retrying::new(s3_with(&server.endpoint(), "bucket", true, Duration::from_secs(1)), patient());
+    store.put("object", Bytes::from(vec![7; 100_000])).await.unwrap();
+    server.set_hook(|method, _, _| (method == Method::GET).then_some(Fault::Drip));
+    stalls("a read", store.read("object", 0..100_000)).await;
+    stalls("a listing", store.list("o", 10)).await;
+    server.set_hook(|_, _, _| Some(Fault::DelayThenApply));
+    stalls("a silent read", store.read("object", 0..100_000)).await;
+    stalls("a silent look", store.stat("object")).await;
+    stalls("a silent upload", store.put("other", Bytes::from_static(b"small"))).await;
+    server.clear_hook();
+    assert_eq!(store.read("object", 0..100_000).await.unwrap().len(), 100_000);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,8 +1,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use holdfast_testkit::{
-    Fault, Fingerprint, S3Server, SampleTree, SshServer, TestApp, TestUser, assert_same, on_both_engines,
+    Engine, Fault, Fingerprint, S3Server, SampleTree, Settings, SshServer, TestApp, TestUser, assert_same,
+    on_both_engines,
 };
 use serde_json::{Value, json};
 
@@ -88,7 +90,7 @@ on_both_engines! {
 }
 
 async fn sqlite() -> TestApp {
-    TestApp::start(holdfast_testkit::Engine::Sqlite).await
+    TestApp::start(Engine::Sqlite).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -241,9 +243,9 @@ async fn a_tag_that_proves_nothing_is_answered_by_reading_back() {
 async fn a_store_with_a_certificate_of_its_own_is_trusted_when_told_to() {
     let s3 = S3Server::start_tls(&[BUCKET]).await.unwrap();
     let trusting = |ca_pem: Option<Vec<u8>>| {
-        let mut settings = holdfast_testkit::Settings::default();
+        let mut settings = Settings::default();
         settings.engine.destination.ca_pem = ca_pem;
-        TestApp::start_with(holdfast_testkit::Engine::Sqlite, settings)
+        TestApp::start_with(Engine::Sqlite, settings)
     };
     let app = trusting(None).await;
     let admin = app.admin("ada").await;
@@ -288,7 +290,7 @@ async fn clock_skew_and_denials_fail_at_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_catalogue_follows_every_change_and_its_failure_is_no_failure_of_a_backup() {
-    let (bench, s3) = bench(TestApp::start(holdfast_testkit::Engine::Sqlite).await, true).await;
+    let (bench, s3) = bench(TestApp::start(Engine::Sqlite).await, true).await;
     s3.set_hook(|method, path, _| {
         let is_catalogue = path.contains("holdfast-catalogue") && method == http::Method::PUT;
         is_catalogue.then_some(Fault::Status(403, "AccessDenied"))
@@ -334,11 +336,11 @@ async fn silent_endpoint() -> (String, tokio::task::JoinHandle<()>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn checks_and_tests_of_a_silent_endpoint_end_in_time() {
-    let mut settings = holdfast_testkit::Settings::default();
-    settings.work.short_limit = std::time::Duration::from_secs(1);
-    settings.notify.limit = std::time::Duration::from_secs(600);
-    settings.engine.remote.ssh.connect = std::time::Duration::from_secs(600);
-    let app = TestApp::start_with(holdfast_testkit::Engine::Sqlite, settings).await;
+    let mut settings = Settings::default();
+    settings.work.short_limit = Duration::from_secs(1);
+    settings.notify.limit = Duration::from_secs(600);
+    settings.engine.remote.ssh.connect = Duration::from_secs(600);
+    let app = TestApp::start_with(Engine::Sqlite, settings).await;
     let user = app.admin("ada").await;
     let (endpoint, silence) = silent_endpoint().await;
     let destination = destination_of(&user, &endpoint, true, json!({})).await;
@@ -364,9 +366,9 @@ async fn checks_and_tests_of_a_silent_endpoint_end_in_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_that_was_stopped_leaves_no_probe_behind() {
-    let mut settings = holdfast_testkit::Settings::default();
-    settings.work.short_limit = std::time::Duration::from_secs(2);
-    let app = TestApp::start_with(holdfast_testkit::Engine::Sqlite, settings).await;
+    let mut settings = Settings::default();
+    settings.work.short_limit = Duration::from_secs(2);
+    let app = TestApp::start_with(Engine::Sqlite, settings).await;
     let user = app.admin("ada").await;
     let s3 = S3Server::start(&[BUCKET]).await.unwrap();
     let destination = destination_of(&user, &s3.endpoint(), true, json!({})).await;
@@ -395,5 +397,30 @@ async fn a_bucket_that_keeps_versions_is_told_of() {
         let log = bench.run(task).await;
         assert_eq!(log["status"], "successful", "{log}");
         assert_eq!(log["output"].as_str().unwrap().contains("The bucket keeps versions"), is_kept, "{log}");
+    }
+}
+
+/// Each byte comes in time, but all of them together are next to nothing: whatever reads the bucket gives it up, and nothing
+/// is called damaged because of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bucket_that_only_drips_ends_whatever_reads_it() {
+    for engine in [Engine::Sqlite, Engine::Postgres] {
+        let mut settings = Settings::default();
+        settings.engine.destination.stall = Duration::from_secs(1);
+        let (bench, s3) = bench(TestApp::start_with(engine, settings).await, true).await;
+        std::fs::create_dir(bench.source().join("docs")).unwrap();
+        std::fs::write(bench.source().join("docs/file"), holdfast_testkit::random(3, 300_000)).unwrap();
+        let backup = bench.back_up(bench.task(json!({})).await).await;
+        s3.set_hook(|method, _, _| (method == http::Method::GET).then_some(Fault::Drip));
+        assert_eq!(bench.verify(&backup).await["error_code"], "stalled");
+        assert_eq!(bench.show(&backup).await["verification"]["status"], "unverified");
+        let run = bench.restore(&backup, json!({"path": bench.target()})).await;
+        assert_eq!(run["error_code"], "stalled", "{run}");
+        let path = format!("/api/backups/{}", backup["id"]);
+        bench.user.client.get(&format!("{path}/entries?path=docs")).await.expect(503);
+        bench.user.client.get(&format!("{path}/download?entry=docs/file")).await.expect(503);
+        s3.clear_hook();
+        assert_eq!(bench.verify(&backup).await["status"], "successful");
+        bench.user.client.get(&format!("{path}/entries?path=docs")).await.expect(200);
     }
 }
