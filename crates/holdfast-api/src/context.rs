@@ -12,6 +12,7 @@ use axum::response::{IntoResponse as _, Response};
 use holdfast_app::Context;
 use holdfast_core::network::Network;
 use holdfast_core::random;
+use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tracing::Instrument as _;
 
@@ -40,8 +41,11 @@ async fn add_context(State(settings): State<Arc<ContextSettings>>, mut request: 
     let route = request.extensions().get::<MatchedPath>().map_or("unknown", MatchedPath::as_str).to_owned();
     // Outside of the API a path can hold a secret, such as the set-up link; the route never does.
     let path = if route.starts_with("/api/") { request.uri().path().to_owned() } else { route.clone() };
+    // Dropped with this future, which happens when the client hangs up.
+    let _waiting = context.gone.clone().drop_guard();
     request.extensions_mut().insert(context);
-    // A task of its own: a client that hangs up must not stop a use case between two statements.
+    // A task of its own: a client that hangs up must not stop a use case between two statements. What only reads for the
+    // client watches `gone`.
     let answered = tokio::spawn(next.run(request).instrument(span.clone())).await;
     let mut response = answered.unwrap_or_else(|error| {
         tracing::error!(%error, "a request was not answered");
@@ -88,6 +92,7 @@ impl ContextSettings {
                 .base_url
                 .clone()
                 .unwrap_or_else(|| own_origin(request.uri(), request.headers(), behind_proxy)),
+            gone: CancellationToken::new(),
         }
     }
 

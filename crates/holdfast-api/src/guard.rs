@@ -23,13 +23,15 @@ pub(crate) async fn guard(
     }
     // Taken out beforehand: a request cannot be held across an await.
     let token = bearer(request.headers()).map(str::to_owned);
-    let origin = request.extensions().get::<Context>().map(|context| context.origin("")).unwrap_or_default();
-    let (caller, decision) = match admit(&api, token, origin).await {
+    let context = request.extensions().get::<Context>().cloned();
+    let origin = context.as_ref().map(|context| context.origin("")).unwrap_or_default();
+    let (mut caller, decision) = match admit(&api, token, origin).await {
         Ok(admitted) => admitted,
         Err(error) => return error.into_response(),
     };
     let mut response = match require_scopes(&api, &caller, access).await {
         Ok(()) => {
+            caller.gone = context.map(|context| context.gone).unwrap_or_default();
             request.extensions_mut().insert(caller);
             next.run(request).await
         }

@@ -38,14 +38,16 @@ pub async fn entries(
     let backup = present(show(app, caller, id).await?)?;
     let skip = usize::try_from(request.offset()).unwrap_or(usize::MAX);
     let count = usize::try_from(request.per_page).unwrap_or(0);
-    let (items, total) = app.ports.archives.entries(&backup, path.trim_matches('/'), skip, count).await?;
+    let reading = app.ports.archives.entries(&backup, path.trim_matches('/'), skip, count);
+    let (items, total) = while_waited_for(caller, reading).await?;
     Ok(Page { items, total: i64::try_from(total).unwrap_or(i64::MAX), request })
 }
 
 /// What has the text in its name, wherever it is in the backup; and whether there is more.
 pub async fn search(app: &App, caller: &Caller, id: BackupId, text: &str) -> Result<(Vec<EntryItem>, bool)> {
     let backup = present(show(app, caller, id).await?)?;
-    let mut found = app.ports.archives.search(&backup, text, SEARCH_ENTRIES + 1).await?;
+    let reading = app.ports.archives.search(&backup, text, SEARCH_ENTRIES + 1);
+    let mut found = while_waited_for(caller, reading).await?;
     let is_cut = found.len() > SEARCH_ENTRIES;
     found.truncate(SEARCH_ENTRIES);
     Ok((found, is_cut))
@@ -54,9 +56,17 @@ pub async fn search(app: &App, caller: &Caller, id: BackupId, text: &str) -> Res
 /// A folder of the backup as a tar archive.
 pub async fn download_folder(app: &App, caller: &Caller, id: BackupId, path: &str) -> Result<Download> {
     let backup = present(show(app, caller, id).await?)?;
-    let download = app.ports.archives.download_folder(&backup, path).await?;
+    let download = while_waited_for(caller, app.ports.archives.download_folder(&backup, path)).await?;
     note_download(app, caller, id, path).await?;
     Ok(download)
+}
+
+/// Reading a backup can take a while, and is for nothing once whoever asked has hung up.
+async fn while_waited_for<T>(caller: &Caller, reading: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::select! {
+        read = reading => read,
+        () = caller.gone.cancelled() => Err(AppError::Unavailable("the client has hung up".to_owned())),
+    }
 }
 
 async fn note_download(app: &App, caller: &Caller, id: BackupId, what: &str) -> Result<()> {
@@ -67,7 +77,7 @@ async fn note_download(app: &App, caller: &Caller, id: BackupId, what: &str) -> 
 
 pub async fn download(app: &App, caller: &Caller, id: BackupId, entry: Option<&str>) -> Result<Download> {
     let backup = present(show(app, caller, id).await?)?;
-    let download = app.ports.archives.download(&backup, entry).await?;
+    let download = while_waited_for(caller, app.ports.archives.download(&backup, entry)).await?;
     note_download(app, caller, id, entry.unwrap_or("whole")).await?;
     Ok(download)
 }

@@ -13,6 +13,7 @@ use holdfast_core::scope::{Scope, ScopeSet};
 use holdfast_core::{Timestamp, random};
 pub use holdfast_store::audit::Origin;
 use holdfast_store::tokens;
+use tokio_util::sync::CancellationToken;
 
 use crate::{App, AppError, Result};
 
@@ -24,6 +25,8 @@ pub struct Caller {
     pub scopes: ScopeSet,
     pub zone: clock::Zone,
     pub origin: Origin,
+    /// Cancelled when nobody waits for the answer any more.
+    pub gone: CancellationToken,
     /// Whose runs and checks are counted together.
     pub(crate) limit_key: LimitKey,
 }
@@ -45,6 +48,7 @@ impl Caller {
             scopes: ScopeSet::all(),
             zone: clock::zone_or_utc(&user.timezone),
             origin,
+            gone: CancellationToken::new(),
             limit_key: LimitKey::Session(0),
         }
     }
@@ -57,6 +61,8 @@ pub struct Context {
     pub address: Option<IpAddr>,
     /// Scheme and host, without a slash at the end.
     pub base_url: String,
+    /// Cancelled when the client has hung up.
+    pub gone: CancellationToken,
 }
 
 impl Context {
@@ -195,6 +201,7 @@ pub async fn authenticate(app: &App, token: &str, origin: Origin) -> Result<(Cal
         scopes: known.scopes,
         zone: known.zone.clone(),
         origin: Origin { actor: format!("token {}", known.id), ..origin },
+        gone: CancellationToken::new(),
         limit_key: LimitKey::Token(known.id.0),
     };
     Ok((caller, decision))

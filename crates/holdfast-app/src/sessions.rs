@@ -7,6 +7,7 @@ use holdfast_core::{Secret, limits, random, run};
 use holdfast_store::Tx;
 use holdfast_store::sessions::{self, NewSession, SessionRow};
 use holdfast_store::users::{self, UserRow};
+use tokio_util::sync::CancellationToken;
 
 use crate::accounts::hours_after;
 use crate::caller::LimitKey;
@@ -58,6 +59,7 @@ pub async fn caller(app: &App, session: &str, origin: Origin) -> Result<(Caller,
         scopes: ScopeSet::all(),
         zone: clock::zone_or_utc(&row.timezone),
         origin: Origin { actor: "session".to_owned(), ..origin },
+        gone: CancellationToken::new(),
         limit_key: LimitKey::Session(user.0),
     };
     Ok((caller, row))

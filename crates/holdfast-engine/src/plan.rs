@@ -1,6 +1,9 @@
 //! What the engine is asked to do, whole, and what it reports. A plan is made once, when a run starts: whoever edits a
 //! task meanwhile edits the next run.
 
+use std::any::Any;
+use std::sync::Arc;
+
 use holdfast_core::backup::{Content, RestoreOptions};
 use holdfast_core::{Secret, Timestamp};
 
@@ -70,6 +73,8 @@ pub struct StoredBackup {
     pub password: Option<Secret>,
     /// For what reads it more than once: what the first reading found good is what every later one gets.
     pub proven: Option<Proven>,
+    /// Kept by every thread that reads the backup until it has ended, such as a place among those who may read.
+    pub hold: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 #[derive(Clone)]

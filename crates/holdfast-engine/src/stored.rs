@@ -9,7 +9,7 @@ use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::Engine;
 use crate::archive::tar::{Expanded, Reader};
@@ -22,8 +22,17 @@ use crate::plan::StoredBackup;
 /// Pieces of a download.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// A stream of bytes to a client; the last item may be an error.
-pub type Download = mpsc::Receiver<io::Result<Bytes>>;
+/// A stream of bytes to a client; the last item may be an error. Dropping it ends the thread that reads them.
+pub struct Download {
+    pieces: mpsc::Receiver<io::Result<Bytes>>,
+    _stop: DropGuard,
+}
+
+impl Download {
+    pub async fn recv(&mut self) -> Option<io::Result<Bytes>> {
+        self.pieces.recv().await
+    }
+}
 
 impl Engine {
     /// Reads everything back: size and hash as stored, then decrypted and decompressed to the end of the archive or
@@ -41,17 +50,19 @@ impl Engine {
         .await
     }
 
-    /// The entries of a folder of the backup, or of all of it; the visitor takes what it wants.
+    /// The entries of a folder of the backup, or of all of it; the visitor takes what it wants. Whoever drops this future
+    /// stops the reading.
     pub async fn visit<T: Send + 'static>(
         &self,
         backup: &StoredBackup,
         start: T,
         mut visitor: impl FnMut(&mut T, &Entry) -> ControlFlow<()> + Send + 'static,
     ) -> Result<T> {
-        let (reader, turn, backup) = (self.open(backup).await?, self.turn.clone(), backup.clone());
+        let (stop, _guard) = until_dropped();
+        let (reader, turn, backup) = (self.open(backup, &stop).await?, self.turn.clone(), backup.clone());
         on_thread(move || {
             let mut state = start;
-            let mut archive = Archive::open_stored(reader, &backup, &turn)?;
+            let mut archive = Archive::open_stored(reader, &backup, &turn, &stop)?;
             archive.visit(&mut |entry| Ok(visitor(&mut state, entry).is_continue()))?;
             Ok(state)
         })
@@ -60,27 +71,30 @@ impl Engine {
 
     /// What a backup says about itself.
     pub(crate) async fn manifest(&self, backup: &StoredBackup) -> Result<Option<Manifest>> {
-        let (reader, turn, backup) = (self.open(backup).await?, self.turn.clone(), backup.clone());
-        on_thread(move || Archive::open_stored(reader, &backup, &turn)?.manifest()).await
+        let (stop, _guard) = until_dropped();
+        let (reader, turn, backup) = (self.open(backup, &stop).await?, self.turn.clone(), backup.clone());
+        on_thread(move || Archive::open_stored(reader, &backup, &turn, &stop)?.manifest()).await
     }
 
     /// The object as it is stored.
     pub async fn download(&self, backup: &StoredBackup) -> Result<(u64, Download)> {
-        let mut reader = self.open(backup).await?;
-        let (sender, receiver) = mpsc::channel(4);
-        let sha256 = backup.sha256.clone();
-        tokio::task::spawn_blocking(move || send_checked(&mut reader, &sha256, &sender));
-        Ok((backup.size_bytes, receiver))
+        let (stop, _stop) = until_dropped();
+        let (mut reader, backup) = (self.open(backup, &stop).await?, backup.clone());
+        let (sender, pieces) = mpsc::channel(4);
+        let size = backup.size_bytes;
+        tokio::task::spawn_blocking(move || send_checked(&mut reader, &backup.sha256, &sender));
+        Ok((size, Download { pieces, _stop }))
     }
 
     /// The content of one file of the backup, with its entry.
     pub async fn download_entry(&self, backup: &StoredBackup, path: &str) -> Result<(Entry, Download)> {
-        let (reader, turn, backup) = (self.open(backup).await?, self.turn.clone(), backup.clone());
+        let (stop, _stop) = until_dropped();
+        let (reader, turn, backup) = (self.open(backup, &stop).await?, self.turn.clone(), backup.clone());
         let path = path.to_owned();
-        let (sender, receiver) = mpsc::channel(4);
+        let (sender, pieces) = mpsc::channel(4);
         let (found, waiting) = tokio::sync::oneshot::channel();
         tokio::task::spawn_blocking(move || {
-            let opened = Archive::open_stored(reader, &backup, &turn);
+            let opened = Archive::open_stored(reader, &backup, &turn, &stop);
             let mut archive = match opened {
                 Ok(archive) => archive,
                 Err(error) => return drop(found.send(Err(error))),
@@ -98,15 +112,16 @@ impl Engine {
             }
         });
         let entry = waiting.await.map_err(EngineError::internal)??;
-        Ok((entry, receiver))
+        Ok((entry, Download { pieces, _stop }))
     }
 
     /// A folder of the backup as a tar archive, ended by an empty piece. What turns out damaged breaks it off before.
     pub async fn download_folder(&self, backup: &StoredBackup, path: &str) -> Result<Download> {
         let mut selection = self.choose(backup, &[path.to_owned()]).await?;
-        let (context, _lines) = Context::new(CancellationToken::new());
+        let (stop, _stop) = until_dropped();
+        let (context, _lines) = Context::new(stop);
         let mut whole = self.open_whole(backup, &context).await?;
-        let (sender, receiver) = mpsc::channel(4);
+        let (sender, pieces) = mpsc::channel(4);
         let backup = backup.clone();
         tokio::task::spawn_blocking(move || {
             let mut out = io::BufWriter::with_capacity(PIECE_BYTES, Piecewise(sender.clone()));
@@ -122,20 +137,21 @@ impl Engine {
             let last = sent.map(|()| Bytes::new()).map_err(io::Error::from);
             let _gone = sender.blocking_send(last);
         });
-        Ok(receiver)
+        Ok(Download { pieces, _stop })
     }
 
     /// A reader of the object, after the destination said that it is there.
-    async fn open(&self, backup: &StoredBackup) -> Result<ObjectReader> {
+    async fn open(&self, backup: &StoredBackup, stop: &CancellationToken) -> Result<ObjectReader> {
         let (store, _) = self.settings.destination.open(&backup.destination).await?;
         stat(store.as_ref(), backup).await?;
-        Ok(ObjectReader::new(store, &backup.key, backup.size_bytes).like(backup.proven.as_ref()))
+        let reader = ObjectReader::new(store, &backup.key, backup.size_bytes);
+        Ok(reader.like(backup.proven.as_ref()).until(stop.clone()))
     }
 
     /// All of it from the first byte, with progress towards its size; a wrong password is told here.
     pub(crate) async fn open_whole(&self, backup: &StoredBackup, context: &Context) -> Result<Whole> {
         context.progress.set_total(backup.size_bytes, 0);
-        let reader = self.open(backup).await?.until(context.cancel.clone());
+        let reader = self.open(backup, &context.cancel).await?;
         let (turn, backup, context) = (self.turn.clone(), backup.clone(), context.clone());
         on_thread(move || Whole::open(reader, &backup, &turn, context)).await
     }
@@ -185,6 +201,12 @@ impl Engine {
         }
         store.remove(key).await
     }
+}
+
+/// A sign to stop for a thread, given when the guard is dropped.
+fn until_dropped() -> (CancellationToken, DropGuard) {
+    let stop = CancellationToken::new();
+    (stop.clone(), stop.drop_guard())
 }
 
 async fn stat(store: &dyn BlobStore, backup: &StoredBackup) -> Result<()> {
@@ -261,9 +283,10 @@ impl Whole {
     ) -> Result<Self> {
         let blocks = backup.proven.as_ref().map(|_| Blocks::default());
         let stored = Arc::new(Mutex::new(Taken { blocks, ..Taken::default() }));
+        let stop = context.cancel.clone();
         let counted = Counting { reader, taken: stored.clone(), context };
         let plain = plain(counted, backup.is_encrypted, backup.password.as_ref(), turn)?;
-        let plain: Box<dyn Read + Send> = Box::new(Bounded::new(plain, backup.plain_bytes));
+        let plain: Box<dyn Read + Send> = Box::new(Bounded::new(plain, backup.plain_bytes, stop));
         Ok(Self { plain: Hashing { reader: plain, hash: Sha256::new(), bytes: 0 }, stored })
     }
 

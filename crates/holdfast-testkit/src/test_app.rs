@@ -48,6 +48,7 @@ pub struct Settings {
     pub device_auth_enabled: bool,
     /// Short times, so that tests of faults do not wait for long.
     pub engine: holdfast_engine::Settings,
+    pub reading: holdfast_worker::ReadingLimits,
     pub work: holdfast_worker::Settings,
     pub notify: holdfast_notify::Settings,
     pub identity: holdfast_identity::Settings,
@@ -69,7 +70,8 @@ impl Default for Settings {
         let work = holdfast_worker::Settings { retry_after: Duration::ZERO, ..Default::default() };
         let notify = holdfast_notify::Settings { limit: Duration::from_secs(2), ..Default::default() };
         let identity = holdfast_identity::Settings::default();
-        Self { limits, device_auth_enabled: true, engine, work, notify, identity }
+        let reading = holdfast_worker::ReadingLimits::default();
+        Self { limits, device_auth_enabled: true, engine, reading, work, notify, identity }
     }
 }
 
@@ -105,7 +107,8 @@ impl TestApp {
         let store = Store::open(&options, &shared).await.expect("a new database opens");
         let engine = holdfast_engine::Engine::new(settings.engine).expect("threads");
         let destinations = folder.path().join("destinations");
-        let archives = Arc::new(StoredArchives::new(engine.clone(), store.clone(), destinations.clone()));
+        let archives =
+            Arc::new(StoredArchives::new(engine.clone(), store.clone(), destinations.clone(), settings.reading));
         let courier = holdfast_notify::Courier::new(settings.notify);
         let mailer = Arc::new(CourierMailer::new(courier.clone(), shared.clone()));
         let providers = Arc::new(holdfast_identity::Providers::new(settings.identity));

@@ -62,10 +62,11 @@ impl FromRequestParts<Arc<Ui>> for SignedIn {
         let secret = cookie(&parts.headers, SESSION).ok_or_else(sign_in)?;
         let context = context(parts)?;
         let found = sessions::caller(&ui.app, &secret, context.origin("session")).await;
-        let (caller, user) = match found {
+        let (mut caller, user) = match found {
             Err(AppError::Unauthenticated) => return Err(sign_in()),
             found => found?,
         };
+        caller.gone = context.gone.clone();
         let t = Words::of(&user.language);
         let reader = Reader { t, zone: caller.zone.clone(), now: ui.app.now() };
         let query = Form::of_query(parts.uri.query());

@@ -200,6 +200,8 @@ const RULES: &[(&str, &str)] = &[
     ("This backup has been deleted.", "rule-backup-gone"),
     ("This backup is a dump of a database; it has no files to list.", "rule-is-dump"),
     ("There is no such entry in this backup.", "rule-no-entry"),
+    ("This page is too far into a folder with that many entries or with names that long. *", "rule-too-far"),
+    ("Looking through this backup takes too long. *", "rule-too-long-a-look"),
     ("This run has ended; there is nothing to cancel.", "rule-run-ended"),
     ("Something is running for this account. Cancel it or wait for its end.", "rule-account-busy"),
     ("This account is linked to somebody else here.", "rule-linked-elsewhere"),

@@ -3,8 +3,12 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use holdfast_app::{AppError, Archives, Download, EntryItem, Result};
 use holdfast_core::backup::Content;
 use holdfast_core::clock;
@@ -14,9 +18,11 @@ use holdfast_engine::{Engine, EngineError, Entry, StoredBackup};
 use holdfast_store::Store;
 use holdfast_store::backups::BackupRow;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
-use crate::folder_page::{FolderPage, WINDOW};
+use crate::folder_page::{FolderPage, WINDOW, Window};
 use crate::plans::Planner;
+use crate::reading_time::ReadingTime;
 
 /// Backups read for requests at once; each takes a few megabytes and a thread.
 const READERS: usize = 16;
@@ -30,6 +36,8 @@ pub struct StoredArchives {
     store: Store,
     planner: Planner,
     readers: Readers,
+    reading_time: ReadingTime,
+    limits: ReadingLimits,
 }
 
 /// Who reads at the moment: how many each user has under way.
@@ -74,11 +82,113 @@ impl Drop for Turn {
     }
 }
 
+/// What reading for one request may take.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadingLimits {
+    /// Entries of a folder that are held at once, and bytes of their names.
+    pub window: Window,
+    /// Readings of a backup's list for one page of a folder, each of which brings another window. These are enough for every
+    /// page of a folder of a million entries with names of ordinary length.
+    pub readings: usize,
+    /// A listing, a search, or the look for what is to be downloaded.
+    pub time: Duration,
+}
+
+impl Default for ReadingLimits {
+    fn default() -> Self {
+        Self { window: WINDOW, readings: 10, time: Duration::from_secs(120) }
+    }
+}
+
+const TOO_FAR: &str = "This page is too far into a folder with that many entries or with names that long. Ask for an \
+    earlier page or for a folder below it, search for a name, or download or restore the folder.";
+const TOO_LONG: &str =
+    "Looking through this backup takes too long. Try again later, restore what you need, or download all of it.";
+
 impl StoredArchives {
     /// `folder` is where local destinations are.
-    pub fn new(engine: Engine, store: Store, folder: std::path::PathBuf) -> Self {
-        Self { engine, store, planner: Planner { folder }, readers: Readers::default() }
+    pub fn new(engine: Engine, store: Store, folder: std::path::PathBuf, limits: ReadingLimits) -> Self {
+        let (readers, reading_time) = (Readers::default(), ReadingTime::default());
+        Self { engine, store, planner: Planner { folder }, readers, reading_time, limits }
     }
+
+    /// A backup that is read in turn: whatever reads it keeps the turn until it has ended.
+    async fn stored(&self, backup: &BackupRow) -> Result<StoredBackup> {
+        let turn = self.readers.take_turn(backup.user_id)?;
+        let stored = self.planner.stored(&self.store, backup).await?;
+        Ok(StoredBackup { hold: Some(Arc::new(turn)), ..stored })
+    }
+
+    async fn stored_files(&self, backup: &BackupRow) -> Result<StoredBackup> {
+        let stored = self.stored(backup).await?;
+        if stored.content == Content::Files {
+            return Ok(stored);
+        }
+        Err(AppError::Conflict("This backup is a dump of a database; it has no files to list.".to_owned()))
+    }
+
+    /// Ends a look that takes too long: dropping it stops whatever reads.
+    async fn in_time<T>(&self, user: i64, look: BoxFuture<'_, Result<T>>) -> Result<T> {
+        let _look = self.reading_time.begin(user, Instant::now())?;
+        let done = tokio::time::timeout(self.limits.time, look).await;
+        done.unwrap_or_else(|_| Err(AppError::Conflict(TOO_LONG.to_owned())))
+    }
+
+    async fn page(&self, backup: &BackupRow, path: &str, skip: usize, count: usize) -> Result<(Vec<EntryItem>, u64)> {
+        let stored = self.stored_files(backup).await?;
+        let mut page = FolderPage::new(skip, count, self.limits.window);
+        for _ in 0..self.limits.readings {
+            let start = (path.to_owned(), path.is_empty(), page);
+            let visited = self.engine.visit(&stored, start, |(folder, exists, page), entry| {
+                *exists |= entry.path == *folder;
+                if let Some(name) = name_in(folder, &entry.path) {
+                    *exists = true;
+                    page.offer(name, entry.path.len(), |name| item(name, entry));
+                }
+                ControlFlow::Continue(())
+            });
+            let (_, exists, read) = visited.await.map_err(refused)?;
+            if !exists {
+                return Err(AppError::Missing("There is no such entry in this backup."));
+            }
+            page = read;
+            if !page.next_reading() {
+                return Ok((page.items, page.total));
+            }
+        }
+        Err(AppError::Conflict(TOO_FAR.to_owned()))
+    }
+
+    async fn find(&self, backup: &BackupRow, text: &str, limit: usize) -> Result<Vec<EntryItem>> {
+        let stored = self.stored_files(backup).await?;
+        let wanted = text.to_lowercase();
+        let visited = self.engine.visit(&stored, Vec::new(), move |found: &mut Vec<EntryItem>, entry| {
+            let name = entry.path.rsplit('/').next().unwrap_or(&entry.path);
+            if name.to_lowercase().contains(&wanted) {
+                found.push(item(name.to_owned(), entry));
+            }
+            if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        let mut found = visited.await.map_err(refused)?;
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(found)
+    }
+
+    async fn download_one(&self, backup: &BackupRow, path: &str) -> Result<Download> {
+        let stored = self.stored(backup).await?;
+        let (entry, pieces) = self.engine.download_entry(&stored, path).await.map_err(refused)?;
+        Ok(Download { file_name: last_part(path).to_owned(), size: Some(entry.size), pieces: forwarded(pieces) })
+    }
+
+    async fn download_below(&self, backup: &BackupRow, path: &str) -> Result<Download> {
+        let stored = self.stored_files(backup).await?;
+        let pieces = self.engine.download_folder(&stored, path).await.map_err(refused)?;
+        Ok(Download { file_name: format!("{}.tar", last_part(path)), size: None, pieces: forwarded(pieces) })
+    }
+}
+
+fn last_part(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// What a failure of the engine means for a request.
@@ -103,86 +213,30 @@ impl Archives for StoredArchives {
         skip: usize,
         count: usize,
     ) -> Result<(Vec<EntryItem>, u64)> {
-        let _turn = self.readers.take_turn(backup.user_id)?;
-        let stored = self.planner.stored(&self.store, backup).await?;
-        only_files(&stored)?;
-        let mut page = FolderPage::new(skip, count, WINDOW);
-        loop {
-            let start = (path.to_owned(), path.is_empty(), page);
-            let visited = self.engine.visit(&stored, start, |(folder, exists, page), entry| {
-                *exists |= entry.path == *folder;
-                if let Some(name) = name_in(folder, &entry.path) {
-                    *exists = true;
-                    page.offer(name, entry.path.len(), |name| item(name, entry));
-                }
-                ControlFlow::Continue(())
-            });
-            let (_, exists, read) = visited.await.map_err(refused)?;
-            if !exists {
-                return Err(AppError::Missing("There is no such entry in this backup."));
-            }
-            page = read;
-            if !page.next_reading() {
-                return Ok((page.items, page.total));
-            }
-        }
+        self.in_time(backup.user_id, self.page(backup, path, skip, count).boxed()).await
     }
 
     async fn download(&self, backup: &BackupRow, entry: Option<&str>) -> Result<Download> {
-        let turn = self.readers.take_turn(backup.user_id)?;
-        let stored = self.planner.stored(&self.store, backup).await?;
-        let last_part = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
-        let (file_name, size, source) = match entry {
-            None => {
-                let (size, pieces) = self.engine.download(&stored).await.map_err(refused)?;
-                (last_part(&stored.key), size, pieces)
-            }
-            Some(path) => {
-                let (entry, pieces) = self.engine.download_entry(&stored, path).await.map_err(refused)?;
-                (last_part(path), entry.size, pieces)
-            }
-        };
-        Ok(Download { file_name, size: Some(size), pieces: with_turn(source, turn) })
+        if let Some(path) = entry {
+            return self.in_time(backup.user_id, self.download_one(backup, path).boxed()).await;
+        }
+        let stored = self.stored(backup).await?;
+        let (size, pieces) = self.engine.download(&stored).await.map_err(refused)?;
+        Ok(Download { file_name: last_part(&stored.key).to_owned(), size: Some(size), pieces: forwarded(pieces) })
     }
 
     async fn download_folder(&self, backup: &BackupRow, path: &str) -> Result<Download> {
-        let turn = self.readers.take_turn(backup.user_id)?;
-        let stored = self.planner.stored(&self.store, backup).await?;
-        only_files(&stored)?;
-        let path = path.trim_matches('/');
-        let pieces = self.engine.download_folder(&stored, path).await.map_err(refused)?;
-        let name = path.rsplit('/').next().unwrap_or(path);
-        Ok(Download { file_name: format!("{name}.tar"), size: None, pieces: with_turn(pieces, turn) })
+        self.in_time(backup.user_id, self.download_below(backup, path.trim_matches('/')).boxed()).await
     }
 
     async fn search(&self, backup: &BackupRow, text: &str, limit: usize) -> Result<Vec<EntryItem>> {
-        let _turn = self.readers.take_turn(backup.user_id)?;
-        let stored = self.planner.stored(&self.store, backup).await?;
-        only_files(&stored)?;
-        let wanted = text.to_lowercase();
-        let visited = self.engine.visit(&stored, Vec::new(), move |found: &mut Vec<EntryItem>, entry| {
-            let name = entry.path.rsplit('/').next().unwrap_or(&entry.path);
-            if name.to_lowercase().contains(&wanted) {
-                found.push(item(name.to_owned(), entry));
-            }
-            if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        let mut found = visited.await.map_err(refused)?;
-        found.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(found)
+        self.in_time(backup.user_id, self.find(backup, text, limit).boxed()).await
     }
 }
 
-fn only_files(stored: &StoredBackup) -> Result<()> {
-    if stored.content == Content::Files {
-        return Ok(());
-    }
-    Err(AppError::Conflict("This backup is a dump of a database; it has no files to list.".to_owned()))
-}
-
-/// Keeps the turn until the last piece is gone, or the client is. How slowly a client may take them is for its connection
-/// to say, which sees every byte.
-fn with_turn(mut source: holdfast_engine::Download, turn: Turn) -> holdfast_engine::Download {
+/// Passes pieces on until the last one, or until the client is gone, which ends the reading. How slowly a client may take
+/// them is for its connection to say, which sees every byte.
+fn forwarded(mut source: holdfast_engine::Download) -> mpsc::Receiver<std::io::Result<Bytes>> {
     let (sender, pieces) = mpsc::channel(1);
     tokio::spawn(async move {
         loop {
@@ -196,7 +250,6 @@ fn with_turn(mut source: holdfast_engine::Download, turn: Turn) -> holdfast_engi
                 break;
             }
         }
-        drop(turn);
     });
     pieces
 }

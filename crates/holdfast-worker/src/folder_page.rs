@@ -9,7 +9,7 @@ pub(crate) const WINDOW: Window = Window { entries: 100_000, bytes: 32 * 1024 * 
 
 /// What is held at once: so many entries, and so many bytes of their names, but always one entry.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Window {
+pub struct Window {
     pub entries: usize,
     pub bytes: usize,
 }

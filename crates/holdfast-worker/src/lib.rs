@@ -13,6 +13,7 @@ mod lease;
 mod mailer;
 mod plans;
 mod postman;
+mod reading_time;
 mod removal;
 mod scheduler;
 mod settings;
@@ -37,8 +38,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-pub use archives::StoredArchives;
+pub use archives::{ReadingLimits, StoredArchives};
 pub use examine::{Finding, examine};
+pub use folder_page::Window;
 pub use mailer::CourierMailer;
 pub use settings::Settings;
 

@@ -101,6 +101,7 @@ impl Planner {
             is_encrypted: backup.is_encrypted,
             password: backups::open_password(&mut tx, backup).await?,
             proven: None,
+            hold: None,
         })
     }
 

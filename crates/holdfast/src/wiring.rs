@@ -12,7 +12,7 @@ use holdfast_identity::Providers;
 use holdfast_notify::Courier;
 use holdfast_store::master_key::MasterKeySource;
 use holdfast_store::{Migrations, Options, Store};
-use holdfast_worker::{CourierMailer, Parts, StoredArchives};
+use holdfast_worker::{CourierMailer, Parts, ReadingLimits, StoredArchives};
 
 use crate::failure::Failure;
 use crate::settings::Settings;
@@ -39,7 +39,8 @@ pub async fn open_parts(settings: &Settings, migrations: Migrations) -> Result<P
     let engine = Engine::new(engine)
         .map_err(|error| Failure::other(format!("cannot start the threads that compress: {error}")))?;
     let folder = settings.data_dir.join("destinations");
-    let archives = Arc::new(StoredArchives::new(engine.clone(), store.clone(), folder.clone()));
+    let archives =
+        Arc::new(StoredArchives::new(engine.clone(), store.clone(), folder.clone(), ReadingLimits::default()));
     let base_url = settings.base_url.clone().unwrap_or_else(|| format!("http://{}", settings.listen));
     let courier = Courier::new(holdfast_notify::Settings { base_url, ..settings.notify.clone() });
     let mailer = Arc::new(CourierMailer::new(courier.clone(), clock.clone()));

@@ -5,6 +5,7 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use age::stream::StreamReader;
 use holdfast_core::Secret;
 use holdfast_core::run::FailureCode;
+use tokio_util::sync::CancellationToken;
 
 use super::index::{Ending, Entry, FOOTER_BYTES, IndexReader, Manifest, index_length};
 use super::tar::Reader;
@@ -82,20 +83,25 @@ impl<S: Read> Read for ToTheEnd<S> {
     }
 }
 
-/// Ends with an error what unpacks to more than was ever packed.
+/// Ends with an error what unpacks to more than was ever packed, and what nobody waits for any more: a few stored bytes can
+/// unpack to very many.
 pub(crate) struct Bounded<R> {
     reader: R,
     left: u64,
+    stop: CancellationToken,
 }
 
 impl<R> Bounded<R> {
-    pub(crate) fn new(reader: R, most: u64) -> Self {
-        Self { reader, left: most }
+    pub(crate) fn new(reader: R, most: u64, stop: CancellationToken) -> Self {
+        Self { reader, left: most, stop }
     }
 }
 
 impl<R: Read> Read for Bounded<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.stop.is_cancelled() {
+            return Err(EngineError::cancelled().into());
+        }
         let read = self.reader.read(buffer)?;
         let more = || EngineError::corrupt("This backup holds more than was backed up.");
         self.left = self.left.checked_sub(read as u64).ok_or_else(more)?;
@@ -108,6 +114,7 @@ pub struct Archive<S> {
     stream: Stream<S>,
     /// What it unpacks to, where that is on record.
     plain_bytes: u64,
+    stop: CancellationToken,
 }
 
 impl<S: Read + Seek> Archive<S> {
@@ -123,13 +130,19 @@ impl<S: Read + Seek> Archive<S> {
         password: Option<&Secret>,
         turn: &KeyTurn,
     ) -> Result<Self> {
-        Ok(Self { stream: Stream::open(source, is_encrypted, password, turn)?, plain_bytes: u64::MAX })
+        let stream = Stream::open(source, is_encrypted, password, turn)?;
+        Ok(Self { stream, plain_bytes: u64::MAX, stop: CancellationToken::new() })
     }
 
-    /// The same of a backup that is on record.
-    pub(crate) fn open_stored(source: S, backup: &StoredBackup, turn: &KeyTurn) -> Result<Self> {
+    /// The same of a backup that is on record, read until somebody says stop.
+    pub(crate) fn open_stored(
+        source: S,
+        backup: &StoredBackup,
+        turn: &KeyTurn,
+        stop: &CancellationToken,
+    ) -> Result<Self> {
         let archive = Self::open_in_turn(source, backup.is_encrypted, backup.password.as_ref(), turn)?;
-        Ok(Self { plain_bytes: backup.plain_bytes, ..archive })
+        Ok(Self { plain_bytes: backup.plain_bytes, stop: stop.clone(), ..archive })
     }
 
     /// All of it, in order.
@@ -141,7 +154,7 @@ impl<S: Read + Seek> Archive<S> {
         self.stream.seek(SeekFrom::Start(offset)).map_err(|error| damaged(&error))?;
         let buffered = BufReader::with_capacity(BUFFER_BYTES, &mut self.stream);
         let decoder = zstd::stream::read::Decoder::with_buffer(buffered).map_err(|error| damaged(&error))?;
-        Ok(Bounded::new(decoder, self.plain_bytes))
+        Ok(Bounded::new(decoder, self.plain_bytes, self.stop.clone()))
     }
 
     /// The index; `None` when there is none at the end, as in files that other tools made.
@@ -177,8 +190,12 @@ impl<S: Read + Seek> Archive<S> {
 
     pub(crate) fn visit_entries(&mut self, visitor: &mut dyn FnMut(&Entry) -> Result<bool>) -> Result<Option<Ending>> {
         let (mut ending, mut is_unlisted, mut last) = (None, true, 0);
+        let stop = self.stop.clone();
         if let Some(mut index) = self.index()? {
             while let Some(entry) = index.next()? {
+                if stop.is_cancelled() {
+                    return Err(EngineError::cancelled());
+                }
                 if !visitor(&entry)? {
                     return Ok(None);
                 }

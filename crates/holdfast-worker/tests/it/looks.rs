@@ -1,5 +1,8 @@
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
 
 use holdfast_app::probes::{self, Found};
 use holdfast_app::{AppError, Caller, Origin, backups, overview, sessions};
@@ -8,8 +11,10 @@ use holdfast_core::input::Field;
 use holdfast_core::probe::Answer;
 use holdfast_core::standing::Standing;
 use holdfast_core::task::TaskInput;
+use holdfast_engine::{DestinationSpec, StoredBackup};
 use holdfast_store::tasks::TaskFilter;
-use holdfast_testkit::{PASSWORD, TestApp, on_both_engines};
+use holdfast_testkit::{Engine, PASSWORD, Settings, TestApp, on_both_engines};
+use holdfast_worker::Window;
 use serde_json::json;
 
 use crate::bench::Bench;
@@ -196,4 +201,104 @@ on_both_engines! {
         let stand = holdfast_app::tasks::list_standings(&bench.app.app, &[task]).await.unwrap();
         assert_eq!(stand[0].standing(), Standing::Good);
     }
+}
+
+/// A backup with this many files in the folder "many", and the path of its listing.
+async fn many_files(bench: &Bench, count: usize) -> (serde_json::Value, String) {
+    std::fs::create_dir(bench.source().join("many")).unwrap();
+    for number in 0..count {
+        std::fs::write(bench.source().join(format!("many/{number:04}")), "x").unwrap();
+    }
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let path = format!("/api/backups/{}/entries?path=many&per_page=10", backup["id"]);
+    (backup, path)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_that_takes_too_many_readings_is_refused_with_what_to_do() {
+    for engine in [Engine::Sqlite, Engine::Postgres] {
+        let mut settings = Settings::default();
+        settings.reading.window = Window { entries: 10, bytes: 1024 * 1024 };
+        settings.reading.readings = 3;
+        let bench = Bench::new(TestApp::start_with(engine, settings).await).await;
+        let (_, path) = many_files(&bench, 100).await;
+        for (page, first) in [(1, "0000"), (2, "0010"), (3, "0020")] {
+            let shown = bench.user.client.get(&format!("{path}&page={page}")).await.expect(200);
+            assert_eq!((&shown["data"][0]["name"], &shown["meta"]["total"]), (&json!(first), &json!(100)));
+        }
+        for page in [4, 10] {
+            let refused = bench.user.client.get(&format!("{path}&page={page}")).await.expect(409);
+            assert!(refused["message"].as_str().unwrap().contains("search for a name"), "{refused}");
+        }
+        let beyond = bench.user.client.get(&format!("{path}&page=11")).await.expect(200);
+        assert_eq!(beyond["data"], json!([]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_that_takes_too_long_is_ended() {
+    for engine in [Engine::Sqlite, Engine::Postgres] {
+        let mut settings = Settings::default();
+        settings.reading.time = Duration::ZERO;
+        let bench = Bench::new(TestApp::start_with(engine, settings).await).await;
+        let (backup, path) = many_files(&bench, 3).await;
+        let download = format!("/api/backups/{}/download", backup["id"]);
+        for path in [&path, &format!("{download}?entry=many/0001")] {
+            let refused = bench.user.client.get(path).await.expect(409);
+            assert!(refused["message"].as_str().unwrap().contains("takes too long"), "{refused}");
+        }
+        let (caller, id) = (caller(&bench).await, BackupId(backup["id"].as_i64().unwrap()));
+        let app = &bench.app.app;
+        assert!(matches!(backups::search(app, &caller, id, "0001").await, Err(AppError::Conflict(_))));
+        assert!(matches!(backups::download_folder(app, &caller, id, "many").await, Err(AppError::Conflict(_))));
+        assert_eq!(bench.user.client.get(&download).await.status, 200, "all of it is no look");
+    }
+}
+
+/// The visitor waits at the first entry until nobody waits for it any more; it must not see a second one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_is_read_no_further_than_somebody_waits_for_it() {
+    let bench = Bench::new(TestApp::start(Engine::Sqlite).await).await;
+    let (backup, _) = many_files(&bench, 100).await;
+    let text = |key: &str| backup[key].as_str().unwrap().to_owned();
+    let hold: Arc<dyn std::any::Any + Send + Sync> = Arc::new(());
+    let held = Arc::downgrade(&hold);
+    let stored = StoredBackup {
+        destination: DestinationSpec::Local { folder: bench.stored_folder(), marker: None },
+        key: text("key"),
+        content: holdfast_core::backup::Content::Files,
+        size_bytes: backup["size_bytes"].as_u64().unwrap(),
+        sha256: text("sha256"),
+        plain_bytes: u64::MAX,
+        plain_sha256: String::new(),
+        is_encrypted: false,
+        password: None,
+        proven: None,
+        hold: Some(hold),
+    };
+    let engine = holdfast_engine::Engine::new(holdfast_engine::Settings::default()).unwrap();
+    let (seen, go_on) = (Arc::new(AtomicUsize::new(0)), Arc::new(Barrier::new(2)));
+    let (begun, mut beginning) = tokio::sync::mpsc::unbounded_channel();
+    let (counter, barrier) = (seen.clone(), go_on.clone());
+    let visiting = tokio::spawn(async move {
+        let visited = engine.visit(&stored, (), move |(), _| {
+            if counter.fetch_add(1, Ordering::SeqCst) == 0 {
+                begun.send(()).unwrap();
+                barrier.wait();
+            }
+            ControlFlow::Continue(())
+        });
+        visited.await.map_err(|error| error.message)
+    });
+    beginning.recv().await.unwrap();
+    visiting.abort();
+    assert!(visiting.await.unwrap_err().is_cancelled());
+    assert!(held.upgrade().is_some(), "a thread that still reads keeps its place");
+    tokio::task::spawn_blocking(move || go_on.wait()).await.unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while held.upgrade().is_some() {
+        assert!(Instant::now() < deadline, "it is still being read");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(seen.load(Ordering::SeqCst), 1);
 }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdfast_testkit::{
     Engine, Fault, Fingerprint, S3Server, SampleTree, Settings, SshServer, TestApp, TestUser, assert_same,
@@ -422,5 +422,35 @@ async fn a_bucket_that_only_drips_ends_whatever_reads_it() {
         s3.clear_hook();
         assert_eq!(bench.verify(&backup).await["status"], "successful");
         bench.user.client.get(&format!("{path}/entries?path=docs")).await.expect(200);
+    }
+}
+
+/// The bucket never answers. Places to read are few: without an end they would all be taken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_read_for_a_client_that_has_hung_up() {
+    for engine in [Engine::Sqlite, Engine::Postgres] {
+        let (bench, s3) = bench(TestApp::start(engine).await, true).await;
+        std::fs::write(bench.source().join("file"), "content").unwrap();
+        let backup = bench.back_up(bench.task(json!({})).await).await;
+        let (reached, mut reads) = tokio::sync::mpsc::unbounded_channel();
+        s3.set_hook(move |method, _, _| {
+            (method == http::Method::GET).then(|| {
+                // Nobody counts any more at the end of the test.
+                let _over = reached.send(());
+                Fault::DelayThenApply
+            })
+        });
+        for path in ["entries", "download?entry=file", "download"].iter().cycle().take(21) {
+            let path = format!("/api/backups/{}/{path}", backup["id"]);
+            let deadline = Instant::now() + Duration::from_secs(30);
+            loop {
+                assert!(Instant::now() < deadline, "{path}: places are still taken for clients that are gone");
+                tokio::select! {
+                    // Dropped, the request is a client that hangs up.
+                    _ = reads.recv() => break,
+                    reply = bench.user.client.get(&path) => assert_eq!(reply.status, 429, "{path}"),
+                }
+            }
+        }
     }
 }

@@ -1,0 +1,120 @@
+//! How long users may look through backups within requests. Reading the list of a large backup takes a processor for seconds;
+//! whoever has had many of them waits until some have come back.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use holdfast_app::{AppError, Result};
+use tokio::time::Instant;
+
+/// Looks of one user at once: a few open folders.
+const AT_ONCE: u32 = 3;
+/// What each look may take without being counted; most take less.
+const FREE: Duration = Duration::from_secs(1);
+/// What a user may take beyond that before they have to wait.
+const MOST: Duration = Duration::from_secs(300);
+/// So many seconds have to pass for one to come back.
+const RETURNS_IN: u32 = 4;
+/// When somebody who looks at too much at once may try again.
+const RETRY_AFTER_SECS: u64 = 5;
+/// Users before those with nothing to remember are forgotten.
+const SWEEP_AT: usize = 4096;
+
+/// Of all users, for this process.
+#[derive(Clone, Default)]
+pub(crate) struct ReadingTime(Arc<Mutex<HashMap<i64, Spent>>>);
+
+#[derive(Debug)]
+struct Spent {
+    under_way: u32,
+    time: Duration,
+    as_of: Instant,
+}
+
+impl Spent {
+    fn settle(&mut self, now: Instant) {
+        self.time = self.time.saturating_sub(now.saturating_duration_since(self.as_of) / RETURNS_IN);
+        self.as_of = now;
+    }
+}
+
+/// A look through a backup, until it is dropped.
+pub(crate) struct Look {
+    time: ReadingTime,
+    user: i64,
+    begun: Instant,
+}
+
+impl ReadingTime {
+    fn locked(&self) -> MutexGuard<'_, HashMap<i64, Spent>> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(crate) fn begin(&self, user: i64, now: Instant) -> Result<Look> {
+        let mut users = self.locked();
+        if users.len() >= SWEEP_AT {
+            users.retain(|_, spent| {
+                spent.settle(now);
+                spent.under_way > 0 || !spent.time.is_zero()
+            });
+        }
+        let spent = users.entry(user).or_insert(Spent { under_way: 0, time: Duration::ZERO, as_of: now });
+        spent.settle(now);
+        if spent.under_way >= AT_ONCE {
+            return Err(AppError::TooManyRequests { limit: AT_ONCE, retry_after_secs: RETRY_AFTER_SECS });
+        }
+        if spent.time > MOST {
+            let retry_after_secs = ((spent.time - MOST) * RETURNS_IN).as_secs() + 1;
+            return Err(AppError::TooManyRequests { limit: AT_ONCE, retry_after_secs });
+        }
+        spent.under_way += 1;
+        Ok(Look { time: self.clone(), user, begun: now })
+    }
+
+    fn end(&self, user: i64, begun: Instant, now: Instant) {
+        if let Some(spent) = self.locked().get_mut(&user) {
+            spent.settle(now);
+            spent.under_way = spent.under_way.saturating_sub(1);
+            spent.time += now.saturating_duration_since(begun).saturating_sub(FREE);
+        }
+    }
+}
+
+impl Drop for Look {
+    fn drop(&mut self) {
+        self.time.end(self.user, self.begun, Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_looks_for_long_waits_and_nobody_else_does() {
+        let (time, start) = (ReadingTime::default(), Instant::now());
+        let at = |secs: u64| start + Duration::from_secs(secs);
+        let begin = |user: i64, secs: u64| time.begin(user, at(secs)).map(std::mem::forget);
+        let end = |user: i64, from: u64, to: u64| time.end(user, at(from), at(to));
+        // What is quick goes on for ever.
+        for now in 0..1000 {
+            begin(1, now).unwrap();
+            end(1, now, now + 1);
+        }
+        let mut now = 1000;
+        for _ in 0..3 {
+            (0..AT_ONCE).for_each(|_| begin(1, now).unwrap());
+            let refused = begin(1, now).err();
+            assert!(matches!(refused, Some(AppError::TooManyRequests { retry_after_secs: RETRY_AFTER_SECS, .. })));
+            (0..AT_ONCE).for_each(|_| end(1, now, now + 50));
+            now += 50;
+        }
+        let Some(AppError::TooManyRequests { retry_after_secs, .. }) = begin(1, now).err() else {
+            panic!("it goes on")
+        };
+        begin(2, now).unwrap();
+        assert!(begin(1, now + retry_after_secs - 2).is_err());
+        begin(1, now + retry_after_secs).unwrap();
+    }
+}
