@@ -10,6 +10,7 @@ mod mysql;
 mod mysql_server;
 mod postgres;
 mod postgres_server;
+mod postgres_swap;
 mod postgres_target;
 mod rewriting;
 

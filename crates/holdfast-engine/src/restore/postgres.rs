@@ -111,10 +111,14 @@ impl Engine {
         let fresh = session.make_fresh(model.as_ref()).await?;
         let made = Fresh { fresh, target, replaces: there.is_some() };
         let report = async {
-            let report = session.fill(made.fresh.as_str()).await?;
-            if let Some(model) = &model {
-                session.finish(model, &made.fresh).await?;
-            }
+            let filled = async {
+                let report = session.fill(made.fresh.as_str()).await?;
+                if let Some(model) = &model {
+                    session.finish(model, &made.fresh).await?;
+                }
+                Ok::<_, EngineError>(report)
+            };
+            let report = filled.await.map_err(|error| with_note(&error, UNCHANGED))?;
             session.swap(std::slice::from_ref(&made)).await?;
             Ok::<_, EngineError>(report)
         };
@@ -122,8 +126,7 @@ impl Engine {
             Ok(report) => Ok(report),
             Err(error) => {
                 session.drop_own(&made.fresh).await;
-                let unchanged = format!("The database {name} was not changed.");
-                Err(if made.replaces { with_note(&error, &unchanged) } else { error })
+                Err(error)
             }
         }
     }
@@ -132,6 +135,9 @@ impl Engine {
 pub(super) fn name_of(name: &str) -> Result<Name> {
     Name::try_from(name.to_owned()).map_err(|text| EngineError::new(FailureCode::DatabaseMissing, text))
 }
+
+/// For errors that come before any database has changed.
+pub(super) const UNCHANGED: &str = "No database was changed.";
 
 /// An error with what a person must know about how far it got.
 pub(super) fn with_note(error: &EngineError, note: &str) -> EngineError {
@@ -162,7 +168,9 @@ impl Session<'_> {
         if statements.is_empty() {
             return Ok(());
         }
-        let script = format!("PGCLIENTENCODING=UTF8; export PGCLIENTENCODING\n{PSQL} --set=ON_ERROR_STOP=1 --file=-");
+        // Statements that have arrived are run to their end, also when there is nobody left to be told of an error.
+        let script = "PGCLIENTENCODING=UTF8; export PGCLIENTENCODING; trap '' HUP PIPE";
+        let script = format!("{script}\n{PSQL} --set=ON_ERROR_STOP=1 --file=-");
         let script = postgres(&script, &[&pg_name(database)]);
         let input = format!("{}{}\n", self.login.lines(DatabaseEngine::Postgresql), statements.join("\n"));
         let settings = remote::RemoteSettings {
@@ -288,55 +296,6 @@ impl Session<'_> {
         self.run("postgres", &finish_database_sql(model, fresh, !self.plan.options.no_owner)).await
     }
 
-    /// Puts fresh databases in the places of those that are there, all of them or none; the old ones go last.
-    pub(super) async fn swap(&self, all: &[Fresh]) -> Result<()> {
-        if all.iter().all(|one| !one.replaces) {
-            let renamed: Vec<String> = all.iter().map(|one| rename_sql(&one.fresh, &one.target)).collect();
-            return self.run("postgres", &renamed).await;
-        }
-        // A database of its own to be connected to: any other may be one of those that change places.
-        let from = name_of(&format!("holdfast_swap_{}", random::hex(&random::bytes::<8>())))?;
-        self.run("template1", &[format!("CREATE DATABASE {} TEMPLATE template0;", identifier(&from))]).await?;
-        let swapped = self.swap_from(from.as_str(), all).await;
-        if let Err(error) = self.run("postgres", &[drop_sql(&from)]).await {
-            self.context.log.warn(format!("The database {from} was left behind: {}", error.message));
-        }
-        swapped
-    }
-
-    async fn swap_from(&self, from: &str, all: &[Fresh]) -> Result<()> {
-        let replaced: Vec<&Fresh> = all.iter().filter(|one| one.replaces).collect();
-        // Nobody may come in any more, whoever is in goes out, and then their names change in one transaction.
-        let closing = replaced.iter().map(|one| allow_sql(&one.target, false));
-        self.run(from, &closing.collect::<Vec<_>>()).await?;
-        let mut statements: Vec<String> = replaced.iter().flat_map(|one| end_sessions_sql(&one.target)).collect();
-        statements.push("BEGIN;".to_owned());
-        let mut old = Vec::new();
-        for one in all {
-            if one.replaces {
-                let aside = name_of(&format!("holdfast_old_{}", random::hex(&random::bytes::<8>())))?;
-                statements.push(rename_sql(&one.target, &aside));
-                old.push(aside);
-            }
-            statements.push(rename_sql(&one.fresh, &one.target));
-        }
-        statements.push("COMMIT;".to_owned());
-        if let Err(error) = self.run(from, &statements).await {
-            let opening: Vec<String> = replaced.iter().map(|one| allow_sql(&one.target, true)).collect();
-            if let Err(second) = self.run(from, &opening).await {
-                self.context.log.warn(format!("Connections may still be closed: {}", second.message));
-            }
-            return Err(error);
-        }
-        for name in &old {
-            let away = [template_sql(name), drop_sql(name)];
-            if let Err(error) = self.run(from, &away).await {
-                self.context.log.warn(format!("The old database was left behind as {name}: {}", error.message));
-            }
-        }
-        Ok(())
-    }
-
     /// Takes away what this restore made itself.
     pub(super) async fn drop_own(&self, name: &Name) {
         // Also when somebody stopped the run: what it made goes with it, unless the server takes too long for that.
@@ -352,20 +311,12 @@ impl Session<'_> {
     }
 }
 
-fn template_sql(name: &Name) -> String {
+pub(super) fn template_sql(name: &Name) -> String {
     format!("ALTER DATABASE {} IS_TEMPLATE false;", identifier(name))
 }
 
-fn drop_sql(name: &Name) -> String {
+pub(super) fn drop_sql(name: &Name) -> String {
     format!("DROP DATABASE IF EXISTS {};", identifier(name))
-}
-
-fn rename_sql(from: &Name, to: &Name) -> String {
-    format!("ALTER DATABASE {} RENAME TO {};", identifier(from), identifier(to))
-}
-
-fn allow_sql(name: &Name, is_allowed: bool) -> String {
-    format!("ALTER DATABASE {} ALLOW_CONNECTIONS {is_allowed};", identifier(name))
 }
 
 /// Ends the sessions of a database, and waits until they have ended.

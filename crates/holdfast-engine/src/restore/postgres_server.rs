@@ -8,7 +8,7 @@ use std::io;
 
 use super::dumps::{Dump, copy};
 use super::feed::Feeding;
-use super::postgres::{Fresh, Session, end_sessions_sql, name_of, with_note};
+use super::postgres::{Fresh, Session, UNCHANGED, end_sessions_sql, name_of, with_note};
 use crate::Engine;
 use crate::archive::server::{ROLES, describe_postgres};
 use crate::context::Context;
@@ -63,15 +63,19 @@ impl Engine {
         let made_roles = if plan.options.no_owner { 0 } else { session.make_roles(&globals, &roles).await? };
         let mut fresh = Vec::new();
         let restored = async {
-            let report = session.fill_all(&globals, &wanted, &there, &mut fresh).await?;
-            for one in &fresh {
-                let model = globals.databases.iter().find(|facts| facts.name == one.target);
-                if let Some(model) = model {
-                    session.finish(model, &one.fresh).await?;
+            let filled = async {
+                let report = session.fill_all(&globals, &wanted, &there, &mut fresh).await?;
+                for one in &fresh {
+                    let model = globals.databases.iter().find(|facts| facts.name == one.target);
+                    if let Some(model) = model {
+                        session.finish(model, &one.fresh).await?;
+                    }
                 }
-            }
+                Ok::<_, EngineError>(report)
+            };
+            let report = filled.await.map_err(|error| with_note(&error, UNCHANGED))?;
             session.swap(&fresh).await?;
-            Ok(report)
+            Ok::<_, EngineError>(report)
         };
         match restored.await {
             Ok(report) => {
@@ -89,12 +93,10 @@ impl Engine {
                 for one in &fresh {
                     session.drop_own(&one.fresh).await;
                 }
-                let error: EngineError = error;
-                let made = match made_roles {
-                    0 => String::new(),
-                    made => format!(" {made} new roles were made and stay."),
-                };
-                Err(with_note(&error, &format!("No database was changed.{made}")))
+                Err(match made_roles {
+                    0 => error,
+                    made => with_note(&error, &format!("{made} new roles were made and stay.")),
+                })
             }
         }
     }

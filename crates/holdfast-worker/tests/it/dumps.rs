@@ -709,6 +709,84 @@ async fn slots_subscriptions_and_prepared_transactions_of_a_replaced_database_ar
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_nobody_may_end_leaves_everything_as_it_was() {
+    let postgres = PostgresServer::start(false);
+    let bench = postgres_bench(&postgres).await;
+    psql(&postgres, "postgres", "CREATE ROLE plain LOGIN CREATEDB");
+    psql(&postgres, "postgres", "CREATE DATABASE shop OWNER plain");
+    psql(&postgres, "shop", "SET ROLE plain; CREATE SCHEMA own; CREATE TABLE own.t AS SELECT 1 a");
+    login(&bench, "plain", None).await;
+    let options = json!({"database_name": "shop", "database_engine": "postgresql"});
+    let backup = bench.back_up(task(&bench, options).await).await;
+    psql(&postgres, "shop", "UPDATE own.t SET a = 2");
+    let mut open = session(&postgres, "shop");
+    let is_there = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'shop' AND wait_event = 'PgSleep'";
+    wait_for(async || (psql(&postgres, "postgres", is_there) == "1").then_some(())).await;
+    let run = bench.restore(&backup, json!({"database_name": "shop", "overwrite": true})).await;
+    open.kill().unwrap();
+    open.wait().unwrap();
+    assert_failed(&run, "remote_failed");
+    assert!(output(&run).contains("No database was changed."), "{}", output(&run));
+    assert!(!output(&run).contains("closed to connections"), "{}", output(&run));
+    assert_eq!(psql(&postgres, "shop", "SELECT a FROM own.t"), "2");
+    let left = "SELECT count(*) FROM pg_database WHERE datname ~ '^holdfast_(restore|swap|old)'";
+    assert_eq!(psql(&postgres, "postgres", left), "0", "nothing is left behind");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_drops_while_databases_change_places_leaves_none_closed() {
+    let postgres = PostgresServer::start(false);
+    let shims = tempfile::tempdir().unwrap();
+    let ssh = SshServer::builder().set_env("PGHOST", "127.0.0.1").set_env("PGPORT", &postgres.port().to_string());
+    let ssh = ssh.with_path_shims(shims.path()).start();
+    let bench = Bench::with(TestApp::start(holdfast_testkit::Engine::Sqlite).await, ssh).await;
+    login(&bench, "holdfast", None).await;
+    psql(&postgres, "postgres", "CREATE DATABASE shop");
+    psql(&postgres, "shop", "CREATE TABLE t AS SELECT 1 a");
+    let options = json!({"database_name": "shop", "database_engine": "postgresql"});
+    let backup = bench.back_up(task(&bench, options).await).await;
+    let is_open = "SELECT datallowconn FROM pg_database WHERE datname = 'shop'";
+    let folder = shims.path().display();
+    let real = "/usr/bin/psql \"$@\"";
+    // The session that closes the database gets what it is sent, or only its beginning; later ones may reach nothing.
+    let whole = "cat";
+    let beginning = "sed '/^COMMIT/q'";
+    for (reaches, drops) in [(whole, true), (beginning, false), (beginning, true)] {
+        psql(&postgres, "shop", "UPDATE t SET a = 2");
+        let drop = if drops { format!("touch {folder}/down") } else { ":".to_owned() };
+        let lines = [
+            format!("[ ! -e {folder}/down ] || {{ echo 'connection refused' >&2; exit 2; }}"),
+            format!("case \"$*\" in *--file=-*) cat > {folder}/in ;; *) exec {real} ;; esac"),
+            format!("grep -q 'ALLOW_CONNECTIONS false' {folder}/in || exec {real} < {folder}/in"),
+            format!("{reaches} {folder}/in | {real}; status=$?; {drop}"),
+            format!("[ '{reaches}' = cat ] || status=2\nexit $status"),
+        ];
+        shim(&shims, "psql", &lines.join("\n"));
+        let run = bench.restore(&backup, json!({"database_name": "shop", "overwrite": true})).await;
+        std::fs::remove_file(shims.path().join("psql")).unwrap();
+        let _is_there = std::fs::remove_file(shims.path().join("down"));
+        let is_left = output(&run).contains("closed to connections");
+        assert_eq!(is_left, drops, "{}", output(&run));
+        if reaches == whole {
+            assert_successful(&run);
+            assert!(output(&run).contains("The old database was left behind as holdfast_old_"), "{}", output(&run));
+            assert_eq!(psql(&postgres, "shop", "SELECT a FROM t"), "1");
+            continue;
+        }
+        assert_eq!(run["status"], "failed", "{}", output(&run));
+        assert_eq!(psql(&postgres, "postgres", is_open), if drops { "f" } else { "t" });
+        if drops {
+            let said = ["not known", "to open them again: ALTER DATABASE \"shop\" ALLOW_CONNECTIONS true;"];
+            assert!(said.iter().all(|said| output(&run).contains(said)), "{}", output(&run));
+            psql(&postgres, "postgres", "ALTER DATABASE shop ALLOW_CONNECTIONS true");
+        } else {
+            assert!(output(&run).contains("No database was changed."), "{}", output(&run));
+        }
+        assert_eq!(psql(&postgres, "shop", "SELECT a FROM t"), "2");
+    }
+}
+
 /// Stores a dump as the first release did: frames of a mebibyte, an index with a manifest and no entries, and its row. The run is
 /// that of another backup of the task.
 async fn store_as_before(bench: &Bench, task: i64, content: Content, dump: &[u8]) -> Value {

@@ -1,0 +1,164 @@
+//! Puts restored PostgreSQL databases in the places of those that are there, all of them or none.
+
+use std::collections::BTreeSet;
+
+use holdfast_core::random;
+use tokio_util::sync::CancellationToken;
+
+use super::postgres::{Fresh, Session, UNCHANGED, drop_sql, end_sessions_sql, name_of, template_sql, with_note};
+use crate::context::Context;
+use crate::error::{EngineError, Result};
+use crate::postgres::globals::Name;
+use crate::postgres::quoting::{identifier, text};
+
+/// What is known after a session that did not end well.
+enum Outcome {
+    Swapped,
+    NotSwapped,
+    Unknown,
+}
+
+impl Session<'_> {
+    /// Puts fresh databases in the places of those that are there; the old ones go last. An error says what became of
+    /// the databases.
+    pub(super) async fn swap(&self, all: &[Fresh]) -> Result<()> {
+        if self.context.cancel.is_cancelled() {
+            return Err(with_note(&EngineError::cancelled(), UNCHANGED));
+        }
+        // From here on it takes seconds, and nobody is served by an end half-way.
+        let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
+        let session = Session { context: &context, ..*self };
+        if all.iter().all(|one| !one.replaces) {
+            let renamed = all.iter().map(|one| rename_sql(&one.fresh, &one.target));
+            let renamed: Vec<String> = in_transaction(renamed).collect();
+            return session.run("postgres", &renamed).await.map_err(|error| with_note(&error, UNCHANGED));
+        }
+        // A database of its own to be connected to: any other may be one of those that change places.
+        let from = name_of(&format!("holdfast_swap_{}", random::hex(&random::bytes::<8>())))?;
+        let create = [format!("CREATE DATABASE {} TEMPLATE template0;", identifier(&from))];
+        session.run("template1", &create).await.map_err(|error| with_note(&error, UNCHANGED))?;
+        let swapped = session.swap_from(from.as_str(), all).await;
+        if let Err(error) = session.run("postgres", &[drop_sql(&from)]).await {
+            context.log.warn(format!("The database {from} was left behind: {}", error.message));
+        }
+        swapped
+    }
+
+    async fn swap_from(&self, from: &str, all: &[Fresh]) -> Result<()> {
+        let open = "SELECT coalesce(json_agg(datname), '[]') FROM pg_catalog.pg_database WHERE datallowconn";
+        let open = self.names(open).await.map_err(|error| with_note(&error, UNCHANGED))?;
+        let plan = Plan::new(all, &open)?;
+        if let Err(error) = self.run(from, &plan.statements()).await {
+            let outcome = self.outcome(from, &plan).await;
+            if let Outcome::Swapped = outcome {
+                self.context.log.warn(format!("The databases were replaced, but: {}", error.message));
+            } else {
+                let is_open = self.run(from, &plan.opening()).await.is_ok();
+                return Err(with_note(&error, &plan.note(&outcome, is_open)));
+            }
+        }
+        for name in &plan.old {
+            let away = [template_sql(name), drop_sql(name)];
+            if let Err(error) = self.run(from, &away).await {
+                let left = format!("The old database was left behind as {name}, closed to connections");
+                self.context.log.warn(format!("{left}: {}", error.message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the names changed, also when the session that changed them could not say so.
+    async fn outcome(&self, from: &str, plan: &Plan<'_>) -> Outcome {
+        let sql = format!("SELECT count(*) FROM pg_catalog.pg_database WHERE datname = {}", plan.sign());
+        match self.query(from, &sql).await.as_deref() {
+            Ok("0") => Outcome::Swapped,
+            Ok(_) => Outcome::NotSwapped,
+            Err(_) => Outcome::Unknown,
+        }
+    }
+}
+
+/// Which names change, and under which the old databases wait for their end.
+struct Plan<'a> {
+    all: &'a [Fresh],
+    /// Replaced databases that take connections now, and so again if nothing changes.
+    open: Vec<&'a Name>,
+    old: Vec<Name>,
+}
+
+impl<'a> Plan<'a> {
+    fn new(all: &'a [Fresh], open: &BTreeSet<String>) -> Result<Self> {
+        let replaced = all.iter().filter(|one| one.replaces);
+        let old = replaced.clone().map(|_| name_of(&format!("holdfast_old_{}", random::hex(&random::bytes::<8>()))));
+        let open = replaced.map(|one| &one.target).filter(|name| open.contains(name.as_str()));
+        Ok(Self { all, open: open.collect(), old: old.collect::<Result<_>>()? })
+    }
+
+    /// The name of a database that nobody has any more once the names have changed, all in one transaction.
+    fn sign(&self) -> String {
+        text(self.all.first().map_or("", |one| one.fresh.as_str()))
+    }
+
+    fn opening(&self) -> Vec<String> {
+        self.open.iter().map(|name| allow_sql(name, true)).collect()
+    }
+
+    /// All of it for one session, which nobody can come between: the databases are closed, whoever is in goes out, and
+    /// the names change. When that fails, the same session opens the databases again, also when we are gone by then.
+    fn statements(&self) -> Vec<String> {
+        let mut statements: Vec<String> = in_transaction(self.open.iter().map(|name| allow_sql(name, false))).collect();
+        statements.push("\\set ON_ERROR_STOP 0".to_owned());
+        let replaced = self.all.iter().filter(|one| one.replaces);
+        statements.extend(replaced.flat_map(|one| end_sessions_sql(&one.target)));
+        let mut old = self.old.iter();
+        let renamed = self.all.iter().flat_map(|one| {
+            let aside = if one.replaces { old.next() } else { None };
+            let away = aside.map(|aside| rename_sql(&one.target, aside));
+            away.into_iter().chain([rename_sql(&one.fresh, &one.target)])
+        });
+        statements.extend(in_transaction(renamed).collect::<Vec<_>>());
+        let opening = self.opening().into_iter().map(|sql| format!("EXECUTE {};", text(&sql))).collect::<String>();
+        statements.push(self.unless_swapped(&opening));
+        statements.push("\\set ON_ERROR_STOP 1".to_owned());
+        statements.push(self.unless_swapped("RAISE EXCEPTION 'The names of the databases did not change.';"));
+        statements
+    }
+
+    fn unless_swapped(&self, body: &str) -> String {
+        let sign = self.sign();
+        let body = format!(
+            "BEGIN IF EXISTS (SELECT FROM pg_catalog.pg_database WHERE datname = {sign}) THEN {body} NULL; END IF; END"
+        );
+        format!("DO {};", text(&body))
+    }
+
+    /// What became of the databases, for a person.
+    fn note(&self, outcome: &Outcome, is_open: bool) -> String {
+        let known = match outcome {
+            Outcome::Unknown => "Whether the databases were replaced is not known.",
+            Outcome::Swapped | Outcome::NotSwapped => UNCHANGED,
+        };
+        if is_open {
+            return known.to_owned();
+        }
+        let mut note = format!("{known} They may still be closed to connections; to open them again:");
+        self.opening().iter().for_each(|sql| note.push_str(&format!(" {sql}")));
+        if let Outcome::Unknown = outcome {
+            let old: Vec<&str> = self.old.iter().map(Name::as_str).collect();
+            note.push_str(&format!(" If they were replaced, the old ones are called {}.", old.join(", ")));
+        }
+        note
+    }
+}
+
+fn in_transaction(statements: impl Iterator<Item = String>) -> impl Iterator<Item = String> {
+    ["BEGIN;".to_owned()].into_iter().chain(statements).chain(["COMMIT;".to_owned()])
+}
+
+fn rename_sql(from: &Name, to: &Name) -> String {
+    format!("ALTER DATABASE {} RENAME TO {};", identifier(from), identifier(to))
+}
+
+fn allow_sql(name: &Name, is_allowed: bool) -> String {
+    format!("ALTER DATABASE {} ALLOW_CONNECTIONS {is_allowed};", identifier(name))
+}
