@@ -235,26 +235,6 @@ async fn a_page_that_takes_too_many_readings_is_refused_with_what_to_do() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_look_that_takes_too_long_is_ended() {
-    for engine in [Engine::Sqlite, Engine::Postgres] {
-        let mut settings = Settings::default();
-        settings.reading.time = Duration::ZERO;
-        let bench = Bench::new(TestApp::start_with(engine, settings).await).await;
-        let (backup, path) = many_files(&bench, 3).await;
-        let download = format!("/api/backups/{}/download", backup["id"]);
-        for path in [&path, &format!("{download}?entry=many/0001")] {
-            let refused = bench.user.client.get(path).await.expect(409);
-            assert!(refused["message"].as_str().unwrap().contains("takes too long"), "{refused}");
-        }
-        let (caller, id) = (caller(&bench).await, BackupId(backup["id"].as_i64().unwrap()));
-        let app = &bench.app.app;
-        assert!(matches!(backups::search(app, &caller, id, "0001").await, Err(AppError::Conflict(_))));
-        assert!(matches!(backups::download_folder(app, &caller, id, "many").await, Err(AppError::Conflict(_))));
-        assert_eq!(bench.user.client.get(&download).await.status, 200, "all of it is no look");
-    }
-}
-
 /// The visitor waits at the first entry until nobody waits for it any more; it must not see a second one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_list_is_read_no_further_than_somebody_waits_for_it() {

@@ -2,6 +2,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use holdfast_app::{AppError, backups};
+use holdfast_core::ids::BackupId;
 use holdfast_testkit::{
     Engine, Fault, Fingerprint, S3Server, SampleTree, Settings, SshServer, TestApp, TestUser, assert_same,
     on_both_engines,
@@ -9,6 +11,7 @@ use holdfast_testkit::{
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, assert_failed};
+use crate::looks::caller;
 
 const BUCKET: &str = "backups";
 
@@ -405,24 +408,29 @@ async fn a_bucket_that_keeps_versions_is_told_of() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bucket_that_only_drips_ends_whatever_reads_it() {
     for engine in [Engine::Sqlite, Engine::Postgres] {
-        let mut settings = Settings::default();
-        settings.engine.destination.stall = Duration::from_secs(1);
-        let (bench, s3) = bench(TestApp::start_with(engine, settings).await, true).await;
-        std::fs::create_dir(bench.source().join("docs")).unwrap();
-        std::fs::write(bench.source().join("docs/file"), holdfast_testkit::random(3, 300_000)).unwrap();
-        let backup = bench.back_up(bench.task(json!({})).await).await;
-        s3.set_hook(|method, _, _| (method == http::Method::GET).then_some(Fault::Drip));
-        assert_eq!(bench.verify(&backup).await["error_code"], "stalled");
-        assert_eq!(bench.show(&backup).await["verification"]["status"], "unverified");
-        let run = bench.restore(&backup, json!({"path": bench.target()})).await;
-        assert_eq!(run["error_code"], "stalled", "{run}");
-        let path = format!("/api/backups/{}", backup["id"]);
-        bench.user.client.get(&format!("{path}/entries?path=docs")).await.expect(503);
-        bench.user.client.get(&format!("{path}/download?entry=docs/file")).await.expect(503);
-        s3.clear_hook();
-        assert_eq!(bench.verify(&backup).await["status"], "successful");
-        bench.user.client.get(&format!("{path}/entries?path=docs")).await.expect(200);
+        let done = tokio::time::timeout(Duration::from_secs(120), read_a_dripping_bucket(engine)).await;
+        done.expect("it is being read for ever");
     }
+}
+
+async fn read_a_dripping_bucket(engine: Engine) {
+    let mut settings = Settings::default();
+    settings.engine.destination.stall = Duration::from_secs(1);
+    let (bench, s3) = bench(TestApp::start_with(engine, settings).await, true).await;
+    std::fs::create_dir(bench.source().join("docs")).unwrap();
+    std::fs::write(bench.source().join("docs/file"), holdfast_testkit::random(3, 300_000)).unwrap();
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    s3.set_hook(|method, _, _| (method == http::Method::GET).then_some(Fault::Drip));
+    assert_eq!(bench.verify(&backup).await["error_code"], "stalled");
+    assert_eq!(bench.show(&backup).await["verification"]["status"], "unverified");
+    let run = bench.restore(&backup, json!({"path": bench.target()})).await;
+    assert_eq!(run["error_code"], "stalled", "{run}");
+    let path = format!("/api/backups/{}", backup["id"]);
+    bench.user.client.get(&format!("{path}/entries?path=docs")).await.expect(503);
+    bench.user.client.get(&format!("{path}/download?entry=docs/file")).await.expect(503);
+    s3.clear_hook();
+    assert_eq!(bench.verify(&backup).await["status"], "successful");
+    bench.user.client.get(&format!("{path}/entries?path=docs")).await.expect(200);
 }
 
 /// The bucket never answers. Places to read are few: without an end they would all be taken.
@@ -453,4 +461,33 @@ async fn nothing_is_read_for_a_client_that_has_hung_up() {
             }
         }
     }
+}
+
+/// The bucket never answers, and does so for longer than anybody may wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_that_takes_too_long_is_ended_with_what_to_do() {
+    for engine in [Engine::Sqlite, Engine::Postgres] {
+        let done = tokio::time::timeout(Duration::from_secs(120), look_into_a_silent_bucket(engine)).await;
+        done.expect("it is being read for ever");
+    }
+}
+
+async fn look_into_a_silent_bucket(engine: Engine) {
+    let mut settings = Settings::default();
+    settings.reading.time = Duration::from_millis(300);
+    let (bench, s3) = bench(TestApp::start_with(engine, settings).await, true).await;
+    std::fs::write(bench.source().join("file"), "content").unwrap();
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let path = format!("/api/backups/{}", backup["id"]);
+    s3.set_hook(|method, _, _| (method == http::Method::GET).then_some(Fault::DelayThenApply));
+    for look in ["entries", "download?entry=file"] {
+        let refused = bench.user.client.get(&format!("{path}/{look}")).await.expect(409);
+        assert!(refused["message"].as_str().unwrap().contains("restore what you need"), "{refused}");
+    }
+    let (caller, id) = (caller(&bench).await, BackupId(backup["id"].as_i64().unwrap()));
+    let app = &bench.app.app;
+    assert!(matches!(backups::search(app, &caller, id, "file").await, Err(AppError::Conflict(_))));
+    assert!(matches!(backups::download_folder(app, &caller, id, "").await, Err(AppError::Conflict(_))));
+    s3.clear_hook();
+    assert_eq!(bench.user.client.get(&format!("{path}/download")).await.status, 200);
 }
