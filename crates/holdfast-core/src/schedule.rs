@@ -90,6 +90,10 @@ impl Cron {
         if text.len() > CRON_CHARS || text.split(' ').count() != 5 {
             return None;
         }
+        // A list without any item matches nothing, and the search for its next time would go on for three thousand years.
+        if text.split(' ').any(|field| field.split(',').all(str::is_empty)) {
+            return None;
+        }
         let parser = croner::parser::CronParser::builder()
             .seconds(croner::parser::Seconds::Disallowed)
             .year(croner::parser::Year::Disallowed)
