@@ -13,6 +13,7 @@ words! {
         Smaller = "smaller",
         Fewer = "fewer",
         Incompressible = "incompressible",
+        HalfRestored = "half-restored",
     }
 }
 
@@ -76,46 +77,68 @@ impl Hold {
     }
 }
 
+/// A finished backup, and what it is judged by.
+#[derive(Debug, Clone, Copy)]
+pub struct Finished<'a> {
+    pub measure: Measure,
+    /// It holds no data at all.
+    pub is_empty: bool,
+    /// The last restore into its source ended early, and may have left half of it.
+    pub is_half_restored: bool,
+    /// The good backups of the same source that were not suspicious themselves, the newest first.
+    pub normal: &'a [Measure],
+    /// Removal is on hold already.
+    pub is_held: bool,
+}
+
 /// What a finished backup means for the ones before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {
     /// Empty for a backup that is normal, or has nothing to be compared with.
     pub signs: Vec<Sign>,
     pub hold: Hold,
-    /// The backup beside which it looks wrong.
-    pub beside: Option<Measure>,
+    /// Why it is suspicious, as the end of a sentence that begins with the backup.
+    pub reason: String,
 }
 
-/// Judges a finished backup beside those in `normal`, the newest first: the good backups of the same source that were not
-/// suspicious themselves, so that a series of empty backups never becomes normal by repetition, and all of them, so that
-/// a source does not shrink unnoticed in small steps. Without any there is nothing to protect, and nothing that would
-/// prove a hold needless.
-pub fn judge(now: Measure, is_empty: bool, normal: &[Measure], is_held: bool) -> Judgement {
-    let beside = normal.iter().copied().find(|baseline| !signs(now, is_empty, *baseline).is_empty());
-    let signs = beside.map_or_else(Vec::new, |baseline| signs(now, is_empty, baseline));
-    let hold = match (signs.is_empty(), is_held) {
+/// Judges a finished backup. Suspicious ones are no measure for later ones, so that a series of empty backups never
+/// becomes normal by repetition; all normal ones are, so that a source does not shrink unnoticed in small steps. Without
+/// any there is nothing that would prove a hold needless.
+pub fn judge(backup: Finished<'_>) -> Judgement {
+    let Finished { measure, is_empty, normal, .. } = backup;
+    let found = normal.iter().map(|baseline| (signs(measure, is_empty, *baseline), *baseline));
+    let (mut signs, mut reason) = match found.into_iter().find(|(signs, _)| !signs.is_empty()) {
+        Some((signs, baseline)) => {
+            let reason = reason(&signs, measure, baseline);
+            (signs, vec![reason])
+        }
+        None => (Vec::new(), Vec::new()),
+    };
+    if backup.is_half_restored {
+        signs.push(Sign::HalfRestored);
+        reason.push("a restore into its source ended early, so it may hold half of what was restored".to_owned());
+    }
+    let hold = match (signs.is_empty(), backup.is_held) {
         (false, false) => Hold::Begins,
         (false, true) => Hold::Stays,
         (true, true) if normal.is_empty() => Hold::Stays,
         (true, true) => Hold::Ends,
         (true, false) => Hold::Off,
     };
-    Judgement { signs, hold, beside }
+    Judgement { signs, hold, reason: reason.join("; ") }
 }
 
-/// Why a backup is suspicious, as the end of a sentence that begins with the backup.
-pub fn reason(signs: &[Sign], now: Measure, baseline: Measure) -> String {
+fn reason(signs: &[Sign], now: Measure, baseline: Measure) -> String {
     let part = |sign: &Sign| match sign {
         Sign::Empty => format!("it is empty, where a normal backup had {} entries", baseline.entries),
         Sign::Smaller => {
             format!("it holds {}, where a normal backup held {}", size(now.plain_bytes), size(baseline.plain_bytes))
         }
-        Sign::Fewer => {
-            format!("it has {} entries, where a normal backup had {}", now.entries, baseline.entries)
-        }
+        Sign::Fewer => format!("it has {} entries, where a normal backup had {}", now.entries, baseline.entries),
         Sign::Incompressible => {
             "its content can hardly be compressed any more, as after an attack by ransomware".to_owned()
         }
+        Sign::HalfRestored => String::new(),
     };
     // An empty backup is small and has few entries; that need not be said as well.
     let all: &[Sign] = if signs.contains(&Sign::Empty) { &[Sign::Empty] } else { signs };
@@ -144,8 +167,12 @@ mod tests {
         Measure { plain_bytes, stored_bytes, entries }
     }
 
+    fn judged(measure: Measure, is_empty: bool, normal: &[Measure], is_held: bool) -> Judgement {
+        judge(Finished { measure, is_empty, is_half_restored: false, normal, is_held })
+    }
+
     fn found(now: Measure, is_empty: bool, baseline: Measure) -> String {
-        signs_text(&judge(now, is_empty, &[baseline], false).signs)
+        signs_text(&judged(now, is_empty, &[baseline], false).signs)
     }
 
     #[test]
@@ -188,20 +215,40 @@ mod tests {
     #[test]
     fn a_source_that_shrinks_in_steps_is_suspicious() {
         let kept = [measure(3 * MIB, MIB, 300), measure(10 * MIB, 4 * MIB, 1000)];
-        let judged = judge(measure(MIB, MIB / 2, 250), false, &kept, false);
-        assert_eq!((judged.signs, judged.beside), (vec![Sign::Smaller], Some(kept[1])));
-        assert_eq!(judge(kept[0], false, &kept, false).signs, []);
+        let small = judged(measure(MIB, MIB / 2, 250), false, &kept, false);
+        assert_eq!(small.signs, [Sign::Smaller]);
+        assert!(small.reason.ends_with(&size(10 * MIB)), "{}", small.reason);
+        assert_eq!(judged(kept[0], false, &kept, false).signs, []);
+    }
+
+    #[test]
+    fn what_follows_a_restore_that_ended_early_is_suspicious_whatever_its_size() {
+        let normal = measure(MIB, MIB / 2, 100);
+        let after = |normal: &[Measure], is_held: bool| {
+            judge(Finished {
+                measure: measure(MIB, MIB / 2, 100),
+                is_empty: false,
+                is_half_restored: true,
+                normal,
+                is_held,
+            })
+        };
+        let judged = after(&[normal], false);
+        assert_eq!((judged.signs, judged.hold), (vec![Sign::HalfRestored], Hold::Begins));
+        assert!(judged.reason.starts_with("a restore into its source ended early"));
+        assert_eq!(after(&[normal], true).hold, Hold::Stays);
+        assert_eq!(after(&[], false).hold, Hold::Begins);
     }
 
     #[test]
     fn a_hold_lasts_until_a_backup_is_normal() {
         let (normal, empty) = (measure(MIB, MIB / 2, 100), measure(10_240, 200, 1));
-        assert_eq!(judge(empty, true, &[normal], false).hold, Hold::Begins);
-        assert_eq!(judge(empty, true, &[normal], true).hold, Hold::Stays);
-        assert_eq!(judge(normal, false, &[normal], true).hold, Hold::Ends);
-        assert_eq!(judge(normal, false, &[normal], false).hold, Hold::Off);
-        assert_eq!(judge(empty, true, &[], false).hold, Hold::Off, "there is nothing to protect yet");
-        assert_eq!(judge(normal, false, &[], true).hold, Hold::Stays, "there is nothing that it is normal beside");
+        assert_eq!(judged(empty, true, &[normal], false).hold, Hold::Begins);
+        assert_eq!(judged(empty, true, &[normal], true).hold, Hold::Stays);
+        assert_eq!(judged(normal, false, &[normal], true).hold, Hold::Ends);
+        assert_eq!(judged(normal, false, &[normal], false).hold, Hold::Off);
+        assert_eq!(judged(empty, true, &[], false).hold, Hold::Off, "there is nothing to protect yet");
+        assert_eq!(judged(normal, false, &[], true).hold, Hold::Stays, "there is nothing that it is normal beside");
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub enum Extent {
 }
 
 impl Extent {
-    fn overlaps(&self, other: &Self) -> bool {
+    pub fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Files(own), Self::Files(other)) => {
                 // One is the other, or above it: the shorter one's names begin the longer one's.

@@ -105,6 +105,31 @@ impl FailureCode {
         )
     }
 
+    /// A restore that ends with it has changed nothing where it was to go.
+    pub fn is_before_writing(self) -> bool {
+        matches!(
+            self,
+            Self::Connect
+                | Self::Dns
+                | Self::HostKeyChanged
+                | Self::Auth
+                | Self::ToolMissing
+                | Self::DatabaseAuth
+                | Self::DatabaseUnreachable
+                | Self::EngineUnclear
+                | Self::TargetNotEmpty
+                | Self::RolesMissing
+                | Self::DestinationDenied
+                | Self::BucketMissing
+                | Self::DestinationUnmounted
+                | Self::ForbiddenAddress
+                | Self::Missing
+                | Self::WrongPassword
+                | Self::EntryMissing
+                | Self::NotSupported
+        )
+    }
+
     /// What a person can do about it.
     pub fn advice(self) -> &'static str {
         match self {

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use holdfast_core::anomaly::{self, Judgement, Measure};
+use holdfast_core::anomaly::{self, Finished, Judgement, Measure};
 use holdfast_core::ids::{BackupId, RunId, ServerId, UserId};
 use holdfast_core::lease::{Beat, Watch};
 use holdfast_core::queue::{AtOnce, Chooser, Load, Places, turn};
@@ -594,11 +594,18 @@ impl World {
         };
         let is_normal = |backup: &&Backup| {
             let is_own = backup.task == task && backup.source == source;
-            is_own && !backup.is_deleted && !backup.is_damaged && !backup.is_suspicious
+            is_own && !backup.is_damaged && !backup.is_suspicious
         };
         let kept = self.db.backups.values().rev().filter(is_normal);
         let normal: Vec<Measure> = kept.map(|backup| measure(backup.is_empty)).collect();
-        anomaly::judge(measure(is_empty), is_empty, &normal, self.db.tasks[&task].is_held)
+        let is_held = self.db.tasks[&task].is_held;
+        anomaly::judge(Finished {
+            measure: measure(is_empty),
+            is_empty,
+            is_half_restored: false,
+            normal: &normal,
+            is_held,
+        })
     }
 
     fn follow_up(&mut self, run: i64, now: Timestamp, is_loss: bool) {

@@ -181,17 +181,21 @@ struct MeasuredRow {
     is_confirmed: bool,
 }
 
-/// What a new backup of a source is compared with, the newest first: the task's stored ones of the same source that are
-/// good and not suspicious, down to the newest that somebody found right.
+/// Backups that a new one is compared with; an hourly task makes these in more than a year.
+const MOST_NORMAL: i64 = 10_000;
+
+/// What a new backup of a source is compared with, the newest first: the task's good ones of the same source that are not
+/// suspicious, down to the newest that somebody found right. Those that newer ones took the place of count as well.
 pub async fn list_normal(tx: &mut Tx, task: TaskId, source: &str) -> Result<Vec<Measure>> {
     let rows = fetch_all!(
         tx,
         MeasuredRow,
         "SELECT content, source, source_server, plain_bytes, size_bytes, entries, is_confirmed FROM backups
-         WHERE task_id = $1 AND deleted_at IS NULL AND suspicion IS NULL
+         WHERE task_id = $1 AND (deleted_at IS NULL OR deleted_reason = 'retention') AND suspicion IS NULL
              AND verification NOT IN ('corrupt', 'missing')
-         ORDER BY id DESC",
-        task.0
+         ORDER BY id DESC LIMIT $2",
+        task.0,
+        MOST_NORMAL
     )?;
     let is_same = |row: &MeasuredRow| key_of(&row.source_server, &row.content, &row.source) == source;
     let mut normal = Vec::new();
@@ -207,6 +211,13 @@ pub async fn list_normal(tx: &mut Tx, task: TaskId, source: &str) -> Result<Vec<
 /// A content that is unknown here makes a source of its own, which nothing replaces.
 fn key_of(server: &str, content: &str, source: &str) -> String {
     Content::parse(content).map(|content| source_key(server, content, source)).unwrap_or_default()
+}
+
+/// When the newest backup of a task that somebody found right was made.
+pub async fn find_confirmed_at(tx: &mut Tx, task: TaskId) -> Result<Option<Timestamp>> {
+    let sql = "SELECT MAX(created_at) FROM backups WHERE task_id = $1 AND is_confirmed";
+    let found = fetch_scalar!(tx, Option<i64>, sql, task.0)?;
+    Ok(found.map(holdfast_core::clock::from_micros))
 }
 
 /// Somebody has looked at the task's newest backup and found it right: later ones are compared with it, and no longer with

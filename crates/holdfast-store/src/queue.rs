@@ -41,12 +41,17 @@ impl LoadRow {
             };
             return Some(Access { extent, writes: true });
         }
-        let extent = match TaskKind::parse(self.source_kind.as_deref()?)? {
-            TaskKind::Files => Extent::Files(self.source_path.clone().unwrap_or_default()),
-            TaskKind::Database => Extent::Database(self.source_database.clone()),
-        };
+        let extent = source_extent(self.source_kind.as_deref()?, &self.source_path, &self.source_database)?;
         Some(Access { extent, writes: false })
     }
+}
+
+/// What a task reads on its server.
+pub(crate) fn source_extent(kind: &str, path: &Option<String>, database: &Option<String>) -> Option<Extent> {
+    Some(match TaskKind::parse(kind)? {
+        TaskKind::Files => Extent::Files(path.clone().unwrap_or_default()),
+        TaskKind::Database => Extent::Database(database.clone()),
+    })
 }
 
 /// Whether anything waits; costs next to nothing.

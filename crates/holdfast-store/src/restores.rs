@@ -1,7 +1,10 @@
 //! What restores were asked to do.
 
+use holdfast_core::Timestamp;
 use holdfast_core::backup::{RestoreDraft, RestoreOptions, RestoreTarget};
 use holdfast_core::ids::{RunId, ServerId};
+use holdfast_core::queue::Extent;
+use holdfast_core::run::FailureCode;
 
 use crate::{Result, Tx};
 
@@ -40,6 +43,48 @@ pub async fn insert(tx: &mut Tx, run: RunId, draft: &RestoreDraft) -> Result<()>
         draft.options.dry_run
     )?;
     Ok(())
+}
+
+#[derive(sqlx::FromRow)]
+struct EndedRow {
+    path: Option<String>,
+    database_name: Option<String>,
+    status: String,
+    error_code: Option<String>,
+    finished_at: i64,
+}
+
+/// Ended restores that are looked at: more within the time that logs are kept are no accident.
+const MOST_ENDED: i64 = 500;
+
+/// When the last restore into a place of a server ended that may have left half of it; `None` when there was none, or a
+/// later one succeeded there.
+pub async fn find_unfinished(tx: &mut Tx, server: ServerId, extent: &Extent) -> Result<Option<Timestamp>> {
+    let rows = fetch_all!(
+        tx,
+        EndedRow,
+        "SELECT w.path, w.database_name, r.status, r.error_code, COALESCE(r.finished_at, 0) AS finished_at
+         FROM restores w JOIN runs r ON r.id = w.run_id
+         WHERE w.server_id = $1 AND NOT w.dry_run AND r.started_at IS NOT NULL
+             AND r.status IN ('successful', 'failed', 'cancelled')
+         ORDER BY r.id DESC LIMIT $2",
+        server.0,
+        MOST_ENDED
+    )?;
+    for row in rows {
+        let place = match row.path {
+            Some(path) => Extent::Files(path),
+            None => Extent::Database(row.database_name),
+        };
+        let code = row.error_code.as_deref().and_then(FailureCode::parse);
+        let is_harmless = row.status == "failed" && code.is_some_and(FailureCode::is_before_writing);
+        if !place.overlaps(extent) || is_harmless {
+            continue;
+        }
+        let is_unfinished = row.status != "successful";
+        return Ok(is_unfinished.then(|| holdfast_core::clock::from_micros(row.finished_at)));
+    }
+    Ok(None)
 }
 
 pub async fn find(tx: &mut Tx, run: RunId) -> Result<Option<RestoreDraft>> {

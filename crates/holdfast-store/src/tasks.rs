@@ -3,6 +3,7 @@
 use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, TaskId, UserId};
 use holdfast_core::notice::overdue_at;
 use holdfast_core::page::Page;
+use holdfast_core::queue::Extent;
 use holdfast_core::rules::search_form;
 use holdfast_core::run::{FailureCode, RunStatus, TaskStatus};
 use holdfast_core::schedule::{Cron, Frequency, Schedule, TimeOfDay};
@@ -73,6 +74,11 @@ packed_row! {
 }
 
 impl TaskRow {
+    /// What it reads on its server.
+    pub fn extent(&self) -> Option<Extent> {
+        crate::queue::source_extent(&self.kind, &self.source_path, &self.database_name)
+    }
+
     pub fn status(&self) -> TaskStatus {
         if self.is_live { TaskStatus::Running } else { TaskStatus::Ready }
     }

@@ -2,13 +2,13 @@
 //! newest looks wrong.
 
 use holdfast_core::Timestamp;
-use holdfast_core::anomaly::{self, Hold, Judgement, Measure};
+use holdfast_core::anomaly::{self, Finished, Hold, Judgement, Measure};
 use holdfast_core::backup::source_key;
-use holdfast_core::ids::{RunId, TaskId};
+use holdfast_core::ids::{RunId, ServerId, TaskId};
 use holdfast_engine::BackupReport;
 use holdfast_store::runs::RunRow;
 use holdfast_store::tasks::TaskRow;
-use holdfast_store::{StoreError, Tx, backups, tasks};
+use holdfast_store::{StoreError, Tx, backups, restores, tasks};
 
 use crate::end::BackupDone;
 use crate::herald::Herald;
@@ -38,6 +38,15 @@ pub(crate) fn measure(report: &BackupReport) -> Measure {
     }
 }
 
+/// Whether the last restore into a task's source ended early, and nobody has found a backup right since then.
+async fn is_half_restored(tx: &mut Tx, task: &TaskRow) -> Result<bool, StoreError> {
+    let Some(extent) = task.extent() else { return Ok(false) };
+    let Some(ended_at) = restores::find_unfinished(tx, ServerId(task.remote_server_id), &extent).await? else {
+        return Ok(false);
+    };
+    Ok(backups::find_confirmed_at(tx, TaskId(task.id)).await?.is_none_or(|confirmed_at| confirmed_at <= ended_at))
+}
+
 impl Assessment {
     pub(crate) async fn of(tx: &mut Tx, task: Option<&TaskRow>, done: &BackupDone) -> Result<Self, StoreError> {
         let (report, now) = (&done.report, measure(&done.report));
@@ -47,12 +56,15 @@ impl Assessment {
             None => Vec::new(),
         };
         let is_held = task.is_some_and(|task| task.retention_held_at.is_some());
-        let judgement = anomaly::judge(now, report.is_empty, &normal, is_held);
-        let reason = match judgement.beside {
-            Some(baseline) => {
-                format!("The newest backup looks wrong: {}.", anomaly::reason(&judgement.signs, now, baseline))
-            }
-            None => String::new(),
+        let is_half_restored = match task {
+            Some(task) => is_half_restored(tx, task).await?,
+            None => false,
+        };
+        let finished = Finished { measure: now, is_empty: report.is_empty, is_half_restored, normal: &normal, is_held };
+        let judgement = anomaly::judge(finished);
+        let reason = match &*judgement.reason {
+            "" => String::new(),
+            reason => format!("The newest backup looks wrong: {reason}."),
         };
         let mut found = Self { judgement, source, reason, lines: Vec::new(), warnings: 0 };
         if !found.reason.is_empty() {

@@ -4,7 +4,7 @@ use holdfast_core::Timestamp;
 use holdfast_core::backup::Content;
 use holdfast_core::ids::{BackupId, DestinationId, RunId, TaskId, UserId};
 use holdfast_core::queue::{AtOnce, Places};
-use holdfast_core::run::{RunStatus, Trigger};
+use holdfast_core::run::{FailureCode, RunStatus, Trigger};
 use holdfast_store::backups::NewBackup;
 use holdfast_store::queue::{self, Room};
 use holdfast_store::runs::{self, NewRun, RunRow, Subject};
@@ -301,6 +301,49 @@ on_both_engines! {
         for run in apart {
             end(&bench.app, &run, RunStatus::Failed).await;
         }
+    }
+
+    async fn a_backup_after_a_restore_that_ended_early_holds_removal(app: TestApp) {
+        let bench = Bench::new(app).await;
+        std::fs::write(bench.source().join("file"), "content").unwrap();
+        let task = bench.task(json!({"maximum_backups_to_keep": 1})).await;
+        let good = bench.back_up(task).await;
+        let restore = json!({"remote_server_id": bench.server, "path": bench.source(), "overwrite": true});
+        let later = async || {
+            bench.app.clock.advance_secs(60);
+            bench.back_up(task).await;
+            bench.app.run_until_idle().await;
+            let shown = bench.user.client.get(&format!("/api/backup-tasks/{task}")).await.data(200);
+            (shown["protection"].clone(), bench.backups(task).await)
+        };
+        let end_early = async |of: &Value, status: RunStatus, code: Option<FailureCode>| {
+            bench.ask_restore(of, restore.clone()).await.expect(202);
+            let run = claim(&bench.app, 1, PLENTY).await.remove(0);
+            let mut tx = bench.app.app.store.begin().await.unwrap();
+            let (id, now) = (RunId(run.id), bench.app.app.now());
+            assert!(runs::finish(&mut tx, id, run.lease_epoch, status, code, now).await.unwrap());
+            tx.commit().await.unwrap();
+        };
+        // What is refused before anything is written leaves the place as it was.
+        end_early(&good, RunStatus::Failed, Some(FailureCode::TargetNotEmpty)).await;
+        let (protection, backups) = later().await;
+        assert_eq!(protection["retention_held"], false, "{protection}");
+        let good = backups[0].clone();
+        end_early(&good, RunStatus::Cancelled, Some(FailureCode::Cancelled)).await;
+        let (protection, backups) = later().await;
+        assert_eq!(protection["retention_held"], true, "{protection}");
+        assert!(protection["held_reason"].as_str().unwrap().contains("a restore into its source ended early"));
+        assert!(backups.iter().any(|backup| backup["id"] == good["id"]), "{backups:?}");
+        assert_eq!(later().await.0["retention_held"], true, "as long as nobody has put it right");
+        // A restore that succeeds there puts it right.
+        let done = bench.restore(&good, json!({"path": bench.source(), "overwrite": true})).await;
+        assert_eq!(done["status"], "successful", "{done}");
+        assert_eq!(later().await.0["retention_held"], false);
+        // So does somebody who says so.
+        end_early(&bench.backups(task).await[0], RunStatus::Failed, Some(FailureCode::WorkerLost)).await;
+        assert_eq!(later().await.0["retention_held"], true);
+        bench.user.client.act(&format!("/api/backup-tasks/{task}/release-retention")).await.data(200);
+        assert_eq!(later().await.0["retention_held"], false);
     }
 
     async fn other_processes_hear_of_queued_runs(app: TestApp) {
