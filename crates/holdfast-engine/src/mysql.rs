@@ -50,7 +50,9 @@ pub(crate) struct View {
 impl ServerFacts {
     /// Reads a document that came with a backup and refuses what no server has.
     pub(crate) fn parse(document: &[u8]) -> io::Result<Self> {
-        let facts: Self = serde_json::from_slice(document)?;
+        let mut facts: Self = serde_json::from_slice(document)?;
+        // Earlier backups name it with the roles.
+        facts.roles.retain(|role| !is_public(role));
         let names = facts.databases.iter().map(|database| &database.name).chain(&facts.roles);
         let names = names.chain(facts.views.iter().flat_map(|view| [&view.database, &view.name]));
         let is_name = |name: &&String| !name.is_empty() && name.chars().count() <= LONGEST_NAME && !name.contains('\0');
@@ -161,6 +163,12 @@ impl MysqlFacts {
     }
 }
 
+/// Whether this stands for all users of MariaDB. It looks like a role where accounts are listed, but nobody can make it:
+/// it is there with the rows of its privileges.
+pub(crate) fn is_public(role: &str) -> bool {
+    role.trim_end().eq_ignore_ascii_case("PUBLIC")
+}
+
 /// A name as part of a statement.
 pub(crate) fn quoted(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
@@ -222,6 +230,13 @@ mod tests {
         ] {
             assert!(ServerFacts::parse(&document(name, collation, statement)).is_err(), "{name} {statement}");
         }
+    }
+
+    #[test]
+    fn what_stands_for_all_users_is_no_role() {
+        let roles = ["runs", "PUBLIC", "public ", "publicans"].map(str::to_owned).to_vec();
+        let document = serde_json::to_vec(&ServerFacts { roles, ..Default::default() }).unwrap();
+        assert_eq!(ServerFacts::parse(&document).unwrap().roles, ["runs", "publicans"]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::archive::MysqlFacts;
 use crate::archive::server::{DOCUMENT, DOCUMENT_BYTES, VIEWS, folder};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, is_word, quoted, unescaped};
+use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, is_public, is_word, quoted, unescaped};
 use crate::remote::RemoteSettings;
 use crate::ssh::Connection;
 
@@ -188,7 +188,8 @@ impl Asking<'_> {
             return Ok(Vec::new());
         }
         let names = self.lines("SELECT HEX(user) FROM mysql.user WHERE is_role = 'Y'").await?;
-        names.iter().map(|name| unhex(name).ok_or_else(unclear)).collect()
+        let names = names.iter().map(|name| unhex(name).ok_or_else(unclear)).collect::<Result<Vec<_>>>()?;
+        Ok(names.into_iter().filter(|name| !is_public(name)).collect())
     }
 
     /// Empty when this user may not read them.

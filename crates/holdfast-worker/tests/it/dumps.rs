@@ -349,6 +349,8 @@ async fn a_whole_mariadb_server_is_replaced_only_when_all_of_it_was_loaded() {
     );
     mariadb.sql("shop", "CREATE USER app; GRANT ALL ON shop.* TO app; CREATE DEFINER=app VIEW first AS SELECT SUM(a) AS a, 1 AS b FROM t");
     mariadb.sql("shop", "CREATE DEFINER=app VIEW second AS SELECT * FROM first");
+    // All users may do something here. It is listed like a role, and cannot be made like one.
+    mariadb.sql("", "GRANT SELECT ON shop.t TO PUBLIC; GRANT runs TO PUBLIC");
     mariadb.sql("", "CREATE DATABASE SYS; CREATE TABLE SYS.x (a INT); INSERT INTO SYS.x VALUES (9)");
     mariadb.sql("", "SET GLOBAL event_scheduler = ON; CREATE DATABASE counts; CREATE TABLE counts.t (a INT)");
     mariadb.sql("shop", "CREATE EVENT tick ON SCHEDULE EVERY 1 SECOND ON COMPLETION PRESERVE DISABLE DO INSERT INTO counts.t VALUES (1)");
@@ -417,6 +419,9 @@ async fn a_whole_mariadb_server_is_replaced_only_when_all_of_it_was_loaded() {
     assert_successful(&run);
     assert_eq!(bare.sql("", "SELECT a, b FROM shop.second").trim(), "3\t1");
     assert_eq!(bare.sql("", reader).trim(), "1");
+    for grant in ["GRANT SELECT ON `shop`.`t` TO PUBLIC", "GRANT `runs` TO PUBLIC"] {
+        assert!(bare.sql("", "SHOW GRANTS FOR PUBLIC").contains(grant), "{grant}");
+    }
     assert_successful(&bench.restore(&backup, json!({"remote_server_id": server, "overwrite": true})).await);
 }
 
