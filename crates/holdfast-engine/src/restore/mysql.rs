@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::feed::Feeding;
 use super::postgres::CLEANING_UP;
-use super::rewriting::Rewriting;
+use super::rewriting::{Rewriting, names_database};
 use crate::Engine;
 use crate::archive::MysqlFacts;
 use crate::context::Context;
@@ -289,8 +289,12 @@ impl Session<'_> {
             None => None,
         };
         let old_name = manifest.map(|manifest| manifest.source).filter(|old| name.is_some_and(|name| name != old));
-        let rewriting =
-            Rewriting { without_definers: plan.options.no_owner, without_events: is_copy, old_name: old_name.clone() };
+        let rewriting = Rewriting {
+            without_definers: plan.options.no_owner,
+            without_events: is_copy,
+            old_name: old_name.clone(),
+            new_name: name.map(str::to_owned),
+        };
         let fed = engine
             .feed(connection, feeding, whole, &plan.backup, context, move |plain, out| {
                 let copied = rewriting.copy(plain, out);
@@ -340,7 +344,7 @@ impl Session<'_> {
     }
 
     /// What people wrote into routines, triggers and events stays as they wrote it, also where it names the database that
-    /// was backed up.
+    /// was backed up. Views are changed, but for what we do not understand.
     async fn warn_of_old_name(&self, name: &str, old: &str) -> Result<()> {
         let (schema, plain, in_quotes) =
             (mysql_text(name), mysql_text(&format!("{old}.")), mysql_text(&format!("{}.", quoted(old))));
@@ -356,10 +360,22 @@ impl Session<'_> {
             naming("events", "event", "event_definition"),
         ];
         let answer = self.query(&format!("{} LIMIT 20", sql.join(" UNION "))).await?;
-        let names: Vec<String> = answer.lines().filter_map(unhex).map(|name| name_text(name.as_bytes())).collect();
+        let mut names: Vec<String> = answer.lines().filter_map(unhex).collect();
+        // As much as fits in one answer.
+        let views = format!(
+            "SELECT CONCAT(HEX(table_name), ' ', HEX(LEFT(view_definition, 16384))) FROM information_schema.views WHERE \
+             table_schema = {schema} AND LOCATE({in_quotes}, view_definition) > 0 LIMIT 40"
+        );
+        let views = self.query(&views).await?;
+        let views = views.lines().filter_map(|line| line.split_once(' '));
+        let views = views.filter(|(_, definition)| {
+            random::from_hex(definition).is_some_and(|definition| names_database(&definition, old))
+        });
+        names.extend(views.filter_map(|(view, _)| unhex(view)));
+        let names: Vec<String> = names.iter().map(|name| name_text(name.as_bytes())).collect();
         if !names.is_empty() {
             self.context.log.warn(format!(
-                "These triggers, routines or events name the database {} in what they do, and still mean it: {}.",
+                "These triggers, routines, events or views name the database {} in what they do, and still mean it: {}.",
                 name_text(old.as_bytes()),
                 names.join(", ")
             ));

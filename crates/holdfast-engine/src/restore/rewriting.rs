@@ -13,6 +13,8 @@ pub(super) struct Rewriting {
     pub without_events: bool,
     /// The database that was dumped, when it is loaded under another name: views, triggers and defaults may name it.
     pub old_name: Option<String>,
+    /// What views name instead; without one they name no database.
+    pub new_name: Option<String>,
 }
 
 /// How the tools begin the line with a view's definition.
@@ -71,11 +73,12 @@ impl Rewriting {
         let line = if is_event && self.without_events { disabled(&line) } else { line };
         match (&self.old_name, within) {
             (Some(name), Within::Statements) if line.starts_with(VIEW) => {
-                without_database(&line, name, |names, _| names == 3)
+                let instead = self.new_name.as_ref().map(|name| format!("{}.", quoted(name)));
+                renamed(&line, name, instead.unwrap_or_default().as_bytes(), |name| name.is_of_database())
             }
             // A default that asks a sequence; no other default names anything.
             (Some(name), Within::Statements) if line.starts_with(COLUMN) => {
-                without_database(&line, name, |names, before| names == 2 && before.ends_with(b"val("))
+                renamed(&line, name, b"", |name| name.parts == 2 && name.is_sequence())
             }
             (Some(_), Within::RoutineBegin) if line.starts_with(TRIGGER) => without_qualifiers(&line),
             _ => line,
@@ -121,23 +124,83 @@ impl Within {
     }
 }
 
-/// A line whose names do not begin with this database, where `is_wanted` says so, by the number of a name's parts and by what
-/// stands before it. In a view, `database`.`table`.`column` becomes `table`.`column`; a name of two parts may be a table
-/// and a column there. Text in quotes is no name at all.
-fn without_database(line: &[u8], database: &str, is_wanted: impl Fn(usize, &[u8]) -> bool) -> Vec<u8> {
+/// A name that begins like a database, as the server writes it in a view or in a default.
+struct Name<'a> {
+    /// How many names dots join here.
+    parts: usize,
+    before: &'a [u8],
+    after: Option<u8>,
+    /// Whether `from` is a word of a function here.
+    is_in_function: bool,
+}
+
+impl Name<'_> {
+    /// A name of two parts may be a table and a column in a view, and the table may be called like the database.
+    fn is_of_database(&self) -> bool {
+        let is_function = self.after == Some(b'(');
+        self.parts > 2 || self.parts == 2 && (is_function || self.is_sequence() || self.is_table())
+    }
+
+    fn is_sequence(&self) -> bool {
+        [b"nextval(".as_slice(), b"lastval(", b"setval("].iter().any(|call| self.before.ends_with(call))
+    }
+
+    /// A view that reads from several databases names them before its tables.
+    fn is_table(&self) -> bool {
+        let brackets = self.before.iter().rev().take_while(|byte| **byte == b'(').count();
+        let before = &self.before[..self.before.len() - brackets];
+        before.ends_with(b"join ") || before.ends_with(b" from ") && !self.is_in_function
+    }
+}
+
+/// Whether the definition of a view, as the server keeps it, names this database.
+pub(super) fn names_database(view: &[u8], database: &str) -> bool {
+    let (mut is_named, mut may_be_named, mut is_alias) = (false, false, false);
+    renamed(view, database, b"", |name| {
+        match name.parts {
+            1 => is_alias |= !name.before.ends_with(b"AS "),
+            _ if name.is_of_database() => is_named = true,
+            _ => may_be_named = true,
+        }
+        false
+    });
+    is_named || may_be_named && !is_alias
+}
+
+/// A line whose names begin with something else instead of this database, where `is_wanted` says so. Text in quotes is no
+/// name at all.
+fn renamed(line: &[u8], database: &str, instead: &[u8], mut is_wanted: impl FnMut(&Name<'_>) -> bool) -> Vec<u8> {
     let database = quoted(database).into_bytes();
     let mut written = Vec::with_capacity(line.len());
     let mut rest = line;
+    // For each open bracket, whether it is one of `extract(day from …)` or `trim('x' from …)`.
+    let mut brackets: Vec<bool> = Vec::new();
     while let Some(first) = rest.first() {
+        let is_in_function = brackets.last().copied().unwrap_or(false);
         let length = match first {
             b'\'' | b'"' => text_length(rest),
             b'`' => {
                 let names = chained_names(rest);
                 let length: usize = names.iter().sum::<usize>() + names.len().saturating_sub(1);
-                let is_named = names.len() > 1 && rest[..names[0]] == database[..] && is_wanted(names.len(), &written);
+                let after = rest.get(length).copied();
+                let name = Name { parts: names.len(), before: &written, after, is_in_function };
+                let is_named = rest[..names[0]] == database[..] && is_wanted(&name) && names.len() > 1;
                 let skipped = if is_named { names[0] + 1 } else { 0 };
+                if is_named {
+                    written.extend_from_slice(instead);
+                }
                 rest = &rest[skipped..];
                 length - skipped
+            }
+            b'(' => {
+                let is_query = [b"select ".as_slice(), b"with "].iter().any(|word| rest[1..].starts_with(word));
+                let is_function = written.ends_with(b"extract") || written.ends_with(b"trim");
+                brackets.push(is_function || is_in_function && !is_query);
+                1
+            }
+            b')' => {
+                brackets.pop();
+                1
             }
             _ => 1,
         };
@@ -375,6 +438,44 @@ mod tests {
         let rewriting = Rewriting { old_name: Some("shop".to_owned()), ..Rewriting::default() };
         rewriting.copy(&mut dump.as_bytes(), &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn views_name_the_database_that_they_are_in() {
+        let view = |own: &str| {
+            format!(
+                "/*!50001 VIEW `w` AS select nextval({own}`sq`) AS `n`,setval({own}`sq`,5,0,1) AS `shop.f(1)`,{own}`f`\
+                 (`shop`.`a`) AS `f`,{own}`t`.`a` AS `shop`,interval(`shop`.`a`,1) AS `i`,extract(day from `shop`.`d`) AS \
+                 `d`,trim(both (select max({own}`x`.`y`) from {own}`x`) from (`shop`.`b`)) AS `e`,'nextval(`shop`.`sq`)' \
+                 from ((`other`.`t` join {own}`t` `shop` on(`shop`.`a` = {own}`f`())) left join ({own}`u` join `other`.`v`) \
+                 on(`shop`.`a` = 1)) where `shop`.`a` in (select `other`.`shop`.`a` from {own}`shop`) */;\n"
+            )
+        };
+        for (new_name, expected) in [(Some("co`py"), "`co``py`."), (None, "")] {
+            let mut out = Vec::new();
+            let rewriting = Rewriting {
+                old_name: Some("shop".to_owned()),
+                new_name: new_name.map(str::to_owned),
+                ..Rewriting::default()
+            };
+            rewriting.copy(&mut view("`shop`.").as_bytes(), &mut out).unwrap();
+            assert_eq!(String::from_utf8(out).unwrap(), view(expected));
+        }
+    }
+
+    #[test]
+    fn a_view_that_names_another_database_is_known() {
+        for (view, is_naming) in [
+            ("select `shop`.`f`(1) AS `x`", true),
+            ("select 1 AS `1` from `shop`.`t`", true),
+            ("select `copy`.`t`.`a` AS `a` from (`copy`.`t` join `shop`.`u` on(1))", true),
+            ("select `shop`.`what` AS `x`", true),
+            ("select `copy`.`shop`.`a` AS `shop` from `copy`.`shop`", false),
+            ("select `shop`.`a` AS `a` from `copy`.`t` `shop`", false),
+            ("select '`shop`.`f`(1)' AS `shop.f(1)`", false),
+        ] {
+            assert_eq!(names_database(view.as_bytes(), "shop"), is_naming, "{view}");
+        }
     }
 
     /// A few bytes at a time, as they may come.

@@ -990,6 +990,12 @@ async fn a_mysql_database_under_another_name_leaves_the_first_one_alone() {
     mariadb.sql("prod", "CREATE SEQUENCE sq; CREATE TABLE o (id INT DEFAULT nextval(sq)); INSERT INTO o VALUES (), ()");
     let trigger = "CREATE TRIGGER prod.tg\nAFTER DELETE ON prod.o FOR EACH ROW\nDELETE FROM prod.audit";
     mariadb.sql("prod", trigger);
+    // The server writes the database before sequences and functions of views, and before tables where there are others.
+    mariadb.sql("prod", "CREATE FUNCTION f(x INT) RETURNS INT DETERMINISTIC RETURN x + 1");
+    mariadb.sql("prod", "CREATE VIEW asks AS SELECT nextval(sq) AS n, f(a) AS g FROM audit");
+    mariadb.sql("", "CREATE DATABASE other; CREATE TABLE other.audit (a INT); INSERT INTO other.audit VALUES (1)");
+    mariadb.sql("prod", "CREATE VIEW joins AS SELECT a.a FROM audit a JOIN other.audit USING (a)");
+    mariadb.sql("prod", "CREATE VIEW same AS SELECT prod.audit.a FROM audit JOIN other.audit WHERE other.audit.a = 1");
     let one = json!({"database_name": "prod", "database_engine": "mysql"});
     let one = bench.back_up(task(&bench, one).await).await;
     let all = bench.back_up(task(&bench, json!({"database_engine": "mysql"})).await).await;
@@ -1005,6 +1011,12 @@ async fn a_mysql_database_under_another_name_leaves_the_first_one_alone() {
     mariadb.sql("prod_test", "INSERT INTO o VALUES ()");
     assert_eq!(mariadb.sql("prod", "SELECT next_not_cached_value FROM sq"), next);
     assert!(!mariadb.sql("prod_test", "SHOW CREATE TABLE o").contains("`prod`."));
+    for view in ["asks", "joins", "same"] {
+        let shown = mariadb.sql("prod_test", &format!("SHOW CREATE VIEW {view}"));
+        assert!(!shown.contains("`prod`."), "{shown}");
+    }
+    assert_eq!(mariadb.sql("prod_test", "SELECT g FROM asks").trim(), "2");
+    assert_eq!(mariadb.sql("prod", "SELECT next_not_cached_value FROM sq"), next);
 
     // With its trigger there, and with its sequence gone.
     mariadb.sql("", "DROP DATABASE prod_test");
@@ -1014,6 +1026,7 @@ async fn a_mysql_database_under_another_name_leaves_the_first_one_alone() {
         assert_successful(&run);
         assert_eq!(mariadb.sql("", triggers).trim(), "prod.tg");
         assert_eq!(mariadb.sql("prod", "SELECT COUNT(*), COUNT(DISTINCT id) FROM o").trim(), "2\t2");
+        assert_eq!(mariadb.sql("prod", "SELECT COUNT(*) FROM joins NATURAL JOIN same").trim(), "1");
         mariadb.sql("prod", "ALTER TABLE o ALTER id DROP DEFAULT; DROP SEQUENCE sq");
     }
 }
