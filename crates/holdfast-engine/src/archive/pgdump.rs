@@ -42,6 +42,8 @@ pub struct DumpFacts {
     /// something are not told.
     pub owners: BTreeSet<String>,
     pub schemas: BTreeSet<String>,
+    /// Tablespaces of their own that some objects were in.
+    pub tablespaces: BTreeSet<String>,
     /// How many items there are of each kind, such as `TABLE` or `TABLE DATA`.
     pub kinds: BTreeMap<String, u64>,
     /// Schemas and names of tables, also foreign ones; `None` when there are too many to name them.
@@ -105,6 +107,7 @@ struct Item {
     kind: String,
     definition: Vec<u8>,
     schema: String,
+    tablespace: String,
     owner: String,
 }
 
@@ -261,7 +264,7 @@ impl Dump<'_> {
         let definition = self.text()?.unwrap_or_default();
         let (_removal, _copy_statement) = (self.text()?, self.text()?);
         let schema = self.name()?.unwrap_or_default();
-        let _tablespace = self.text()?;
+        let tablespace = self.name()?.unwrap_or_default();
         if self.version >= (1, 14) {
             let _access_method = self.text()?;
         }
@@ -275,7 +278,7 @@ impl Dump<'_> {
         for _ in 0..=self.offset_bytes {
             self.byte()?;
         }
-        Ok(Item { tag, kind, definition, schema, owner })
+        Ok(Item { tag, kind, definition, schema, tablespace, owner })
     }
 
     fn note(&mut self, item: Item, has_data: bool) -> io::Result<()> {
@@ -296,8 +299,10 @@ impl Dump<'_> {
             facts.owners.insert(item.owner);
         }
         facts.schemas.extend(Some(item.schema).filter(|schema| !schema.is_empty()));
+        facts.tablespaces.extend(Some(item.tablespace).filter(|name| !name.is_empty() && name != "pg_default"));
         *facts.kinds.entry(item.kind).or_default() += 1;
-        if [facts.owners.len(), facts.schemas.len(), facts.kinds.len()].into_iter().any(|count| count > NAMES) {
+        let counts = [facts.owners.len(), facts.schemas.len(), facts.tablespaces.len(), facts.kinds.len()];
+        if counts.into_iter().any(|count| count > NAMES) {
             return Err(bad("the dump has more names than can be"));
         }
         Ok(())

@@ -17,19 +17,19 @@ use crate::context::Context;
 use crate::error::{EngineError, Result, classify};
 use crate::plan::{RestorePlan, RestoreReport};
 use crate::postgres::contents::Contents;
+use crate::postgres::describe_dump;
 use crate::postgres::globals::sql::{create_database_sql, finish_database_sql};
 use crate::postgres::globals::{DatabaseFacts, Name};
 use crate::postgres::quoting::{identifier, text};
-use crate::postgres::{DumpFacts, describe_dump};
 use crate::remote::{self, Script, ended};
 use crate::source::database::{self, Login, PSQL, pg_name, postgres};
 use crate::source::postgres_server::ask_database;
 use crate::ssh::Connection;
 
 /// Statements run by `psql` are our own alone; what came from a server is only ever read by `pg_restore`, which has no
-/// commands of its own.
+/// commands of its own. Tablespaces are folders of a server: another one need not have them.
 const RESTORE: &str = "command -v pg_restore >/dev/null 2>&1 || exit 98\n\
-    d=$1; shift\n[ -z \"$1\" ] || { PGOPTIONS=\"${PGOPTIONS-} $1\"; export PGOPTIONS; }\nshift\nexec pg_restore --no-password --exit-on-error --single-transaction --dbname=\"$d\" \"$@\"";
+    d=$1; shift\n[ -z \"$1\" ] || { PGOPTIONS=\"${PGOPTIONS-} $1\"; export PGOPTIONS; }\nshift\nexec pg_restore --no-password --no-tablespaces --exit-on-error --single-transaction --dbname=\"$d\" \"$@\"";
 
 /// How long taking away what a failed restore made may take.
 pub(super) const CLEANING_UP: Duration = Duration::from_secs(20);
@@ -82,10 +82,8 @@ impl Engine {
             facts.spare(&own).iter().for_each(|role| context.log.line(spared_settings(role)));
             facts.withhold(&target).into_iter().for_each(|text| context.log.warn(text));
         }
-        let dump = match is_replaced || !plan.options.no_owner {
-            true => self.read_as(&plan.backup, context, describe_dump).await?,
-            false => DumpFacts::default(),
-        };
+        let dump = self.read_as(&plan.backup, context, describe_dump).await?;
+        session.tell_tablespaces(&dump);
         if is_replaced {
             session.tell_lost(name, &dump).await?;
         }

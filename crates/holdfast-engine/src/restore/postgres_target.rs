@@ -30,6 +30,17 @@ impl Session<'_> {
         Ok(contents.without(&template.unwrap_or_default()))
     }
 
+    /// Names the tablespaces that the dump's tables and indexes were in: everything goes to the database's own.
+    pub(super) fn tell_tablespaces(&self, dump: &DumpFacts) {
+        if !dump.tablespaces.is_empty() {
+            let names: Vec<String> = dump.tablespaces.iter().map(|name| name_text(name.as_bytes())).collect();
+            self.context.log.warn(format!(
+                "Tablespaces are not restored: what was in these goes to the default one of the database: {}.",
+                names.join(", ")
+            ));
+        }
+    }
+
     /// Says that a database is replaced as a whole, and which of its tables the backup does not have: those that a task
     /// leaves out, and those that were made later, are gone with it.
     pub(super) async fn tell_lost(&self, name: &str, dump: &DumpFacts) -> Result<()> {

@@ -187,6 +187,38 @@ async fn a_database_goes_to_another_server_and_back_over_what_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_in_a_tablespace_of_their_own_come_back_without_it() {
+    let postgres = PostgresServer::start(false);
+    let bench = postgres_bench(&postgres).await;
+    psql(&postgres, "postgres", "ALTER ROLE holdfast SET allow_in_place_tablespaces TO on");
+    psql(&postgres, "postgres", "CREATE TABLESPACE \"ts x\" LOCATION ''");
+    psql(&postgres, "postgres", "ALTER ROLE holdfast RESET allow_in_place_tablespaces");
+    psql(&postgres, "postgres", "CREATE DATABASE shop");
+    psql(&postgres, "shop", "CREATE TABLE t TABLESPACE \"ts x\" AS SELECT 1 a");
+    psql(&postgres, "shop", "CREATE INDEX i ON t (a) TABLESPACE \"ts x\"");
+    let server_backup = bench.back_up(task(&bench, json!({"database_engine": "postgresql"})).await).await;
+    let options = json!({"database_name": "shop", "database_engine": "postgresql"});
+    let backup = bench.back_up(task(&bench, options).await).await;
+
+    let second = PostgresServer::start(false);
+    let (_ssh, server) = second_server(&bench, &second).await;
+    let run = bench.restore(&server_backup, json!({"remote_server_id": server, "overwrite": true})).await;
+    assert_successful(&run);
+    let said = "The tablespace ts x is not restored; its contents go to the default one.";
+    assert!(output(&run).contains(said), "{}", output(&run));
+    assert_eq!(psql(&second, "shop", "SELECT a FROM t"), "1");
+    for no_owner in [false, true] {
+        let name = format!("copy_{no_owner}");
+        let body = json!({"remote_server_id": server, "database_name": name, "no_owner": no_owner});
+        let run = bench.restore(&backup, body).await;
+        assert_successful(&run);
+        let said = "what was in these goes to the default one of the database: ts x.";
+        assert!(output(&run).contains(said), "{}", output(&run));
+        assert_eq!(psql(&second, &name, "SELECT a FROM t"), "1");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_somebody_made_in_a_postgresql_database_counts() {
     let postgres = PostgresServer::start(false);
     let bench = postgres_bench(&postgres).await;

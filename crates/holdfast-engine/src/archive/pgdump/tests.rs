@@ -60,7 +60,7 @@ impl Writer {
         self.text("");
         self.int(-1);
         self.text(schema);
-        self.text("");
+        self.text(if *kind == "TABLE" { "fast" } else { "" });
         if self.version >= (1, 14) {
             self.int(-1);
         }
@@ -92,6 +92,7 @@ fn the_contents_of_every_version_are_told() {
         assert_eq!(facts.encoding.as_deref(), Some("LATIN1"));
         assert_eq!(facts.owners, BTreeSet::from(["app".to_owned(), "ro\"le".to_owned()]));
         assert_eq!(facts.schemas, BTreeSet::from(["other".to_owned(), "public".to_owned()]));
+        assert_eq!(facts.tablespaces, BTreeSet::from(["fast".to_owned()]));
         assert_eq!((facts.tables_with_data, facts.kinds["TABLE"], facts.has_objects), (1, 1, true));
         assert_eq!(inspect(&mut dump.as_slice()).unwrap().entries, 1);
     }
