@@ -6,7 +6,8 @@
 //!
 //! - Outside quoted text there are printable ASCII characters, blanks, tabs and line breaks, no backslash and no `/*`.
 //! - Quotes start where `pg_dump` starts them, dollar quotes after a blank, `--` only at the beginning of a line.
-//! - Statements start at the beginning of a line with a word that `pg_dump` uses, and end a line.
+//! - Statements start at the beginning of a line with a word that `pg_dump` uses, and end a line. Those about roles,
+//!   databases and rights have its exact forms.
 //! - Commands of `psql` fill a whole line between statements and are one of four, each in its exact forms.
 //! - Table data follows one exact form of `COPY` and has only the escapes that the server writes.
 //!
@@ -17,6 +18,7 @@
 //! `psql` must run with `-v ON_ERROR_STOP=1`: then no row is ever read as SQL because its `COPY` failed.
 
 mod command;
+mod grant;
 mod scanner;
 mod statement;
 

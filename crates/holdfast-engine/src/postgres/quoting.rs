@@ -7,6 +7,11 @@ pub(crate) fn identifier(name: &Name) -> String {
     format!("\"{}\"", name.as_str().replace('"', "\"\""))
 }
 
+/// A name in double quotes for a person, so that no name can be taken for words of the sentence around it.
+pub(super) fn shown(name: &[u8]) -> String {
+    format!("\"{}\"", holdfast_core::backup::name_text(name).replace('"', "\"\""))
+}
+
 /// A text that means the same whatever `standard_conforming_strings` says. It has no zero byte; see `Text`.
 pub(crate) fn text(value: &str) -> String {
     let doubled = value.replace('\'', "''");

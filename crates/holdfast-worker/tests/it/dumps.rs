@@ -478,7 +478,12 @@ async fn no_restore_sets_which_libraries_a_session_loads() {
     let body = json!({"remote_server_id": server, "overwrite": true});
     let run = bench.restore(&server_backup, body).await;
     assert_successful(&run);
-    let named = ["all roles", "database shop", "role app in database shop", "The right SET of role app to the setting"];
+    let named = [
+        "all roles",
+        "database \"shop\"",
+        "role \"app\" in database \"shop\"",
+        "The right SET of role \"app\" to the setting",
+    ];
     for name in named {
         assert!(output(&run).contains(name), "{name}: {}", output(&run));
     }
@@ -490,7 +495,7 @@ async fn no_restore_sets_which_libraries_a_session_loads() {
     let body = json!({"remote_server_id": server, "database_name": "copy"});
     let run = bench.restore(&backup, body).await;
     assert_successful(&run);
-    let said = "The setting session_preload_libraries of database shop was not restored: ";
+    let said = "The setting \"session_preload_libraries\" of database \"shop\" was not restored: ";
     assert!(output(&run).contains(said), "{}", output(&run));
     assert_eq!(psql(&second, "copy", "SHOW session_preload_libraries"), "");
     assert_eq!(psql(&second, "copy", "SHOW work_mem"), "77MB");
@@ -544,8 +549,9 @@ async fn settings_that_could_damage_a_server_are_named_and_not_restored() {
             true => "To set it by hand: ALTER ROLE app SET zero_damaged_pages TO 'on';",
             false => "To set it by hand: ALTER ROLE \"app\" SET \"zero_damaged_pages\" TO 'on';",
         };
-        let named = ["of role app in database shop", "session_replication_role of database shop", by_hand];
-        for named in named.into_iter().chain((!is_older).then_some("statement_timeout of all roles")) {
+        let named =
+            ["of role \"app\" in database \"shop\"", "\"session_replication_role\" of database \"shop\"", by_hand];
+        for named in named.into_iter().chain((!is_older).then_some("\"statement_timeout\" of all roles")) {
             assert!(output(&run).contains(named), "{named}: {}", output(&run));
         }
         let refused = "A setting was refused by this server: ALTER ROLE \"app\" SET \"plpgsql.nonsense\" TO …;";

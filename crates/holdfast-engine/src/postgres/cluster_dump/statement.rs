@@ -1,9 +1,9 @@
-//! The statements that `pg_dumpall` writes. Most pass by their first words: the server runs them as it would run those
-//! of any dump. Those that change how the rest is read must have one exact form.
+//! The statements that `pg_dumpall` writes. Those about the contents of databases pass by their first words: the server
+//! runs them as it would run those of any dump. Those that change how the rest is read, and those about roles, databases
+//! and rights, must have one exact form.
 
-use holdfast_core::backup::name_text;
-
-use crate::postgres::globals::{Whose, why_right_withheld, why_withheld, withheld_text};
+use super::grant::{granted, revoked};
+use crate::postgres::globals::{Whose, why_withheld, withheld_text};
 use crate::postgres::quoting;
 
 /// What a statement means for the rest of the dump, or for who restores it.
@@ -169,8 +169,8 @@ pub(super) fn classify(text: &[u8], is_whole: bool) -> Result<Kind, String> {
         b"COMMENT" if second == b"ON" => Some(Kind::Other),
         b"SECURITY" if second == b"LABEL" => Some(Kind::Other),
         b"REFRESH" if second == b"MATERIALIZED" => Some(Kind::Other),
-        b"GRANT" if is_whole => Some(granted(rest)),
-        b"REVOKE" => Some(Kind::Other),
+        b"GRANT" if is_whole => granted(rest),
+        b"REVOKE" if is_whole => revoked(rest),
         _ => None,
     };
     kind.ok_or_else(|| {
@@ -178,6 +178,10 @@ pub(super) fn classify(text: &[u8], is_whole: bool) -> Result<Kind, String> {
         let shown = |word: &[u8]| String::from_utf8_lossy(&word[..word.len().min(24)]).into_owned();
         format!("a statement of another form ({} {})", shown(first), shown(second))
     })
+}
+
+pub(super) fn strip<'a>(text: &'a [u8], start: &str) -> Option<&'a [u8]> {
+    text.strip_prefix(start.as_bytes())
 }
 
 /// The capital letters at the beginning, and what follows the blank after them.
@@ -197,8 +201,28 @@ fn setting(text: &[u8]) -> Option<Kind> {
             encoding(name).map(Kind::Encoding)
         }
         b"standard_conforming_strings" => (value == b"on").then_some(Kind::StandardStrings),
-        name => SETTINGS.iter().any(|known| known.as_bytes() == name).then_some(Kind::Other),
+        name if SETTINGS.iter().any(|known| known.as_bytes() == name) => are_values(value).then_some(Kind::Other),
+        _ => None,
     }
+}
+
+/// Words, numbers and texts, with commas between them.
+fn are_values(text: &[u8]) -> bool {
+    let mut rest = value(text);
+    while let Some(after) = rest.and_then(|rest| strip(rest, ", ")) {
+        rest = value(after);
+    }
+    rest.is_some_and(<[u8]>::is_empty)
+}
+
+fn value(text: &[u8]) -> Option<&[u8]> {
+    quoting::read_text(text).or_else(|| number(text)).or_else(|| quoting::read_identifier(text).map(|(_, rest)| rest))
+}
+
+fn number(text: &[u8]) -> Option<&[u8]> {
+    let unsigned = text.strip_prefix(b"-").unwrap_or(text);
+    let digits = unsigned.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    (digits > 0).then(|| &unsigned[digits..])
 }
 
 /// `COPY schema.table (columns) FROM stdin;`, with nothing in place of the columns of a table that has none.
@@ -222,11 +246,55 @@ fn created(text: &[u8], is_whole: bool) -> Option<Kind> {
     let (object, rest) = word(text);
     match object {
         b"ROLE" if is_whole => name(rest).filter(|(_, end)| end == b";").map(|(name, _)| Kind::CreateRole(name)),
-        b"DATABASE" if is_whole => name(rest).map(|(name, _)| Kind::CreateDatabase(name)),
-        b"TABLESPACE" if is_whole => name(rest).map(|(name, _)| Kind::CreateTablespace(name)),
+        b"DATABASE" if is_whole => {
+            name(rest).filter(|(_, end)| are_database_options(end)).map(|(name, _)| Kind::CreateDatabase(name))
+        }
+        b"TABLESPACE" if is_whole => name(rest)
+            .filter(|(_, end)| fits(end, " OWNER %i LOCATION %s;") || fits(end, " LOCATION %s;"))
+            .map(|(name, _)| Kind::CreateTablespace(name)),
         b"ROLE" | b"DATABASE" | b"TABLESPACE" => None,
         _ => Some(Kind::Other),
     }
+}
+
+/// ` WITH TEMPLATE = template0 ENCODING = 'UTF8'` and more of that kind.
+fn are_database_options(text: &[u8]) -> bool {
+    const OPTIONS: &[&str] = &[
+        "BUILTIN_LOCALE",
+        "COLLATION_VERSION",
+        "CONNECTION LIMIT",
+        "ENCODING",
+        "ICU_LOCALE",
+        "ICU_RULES",
+        "LC_COLLATE",
+        "LC_CTYPE",
+        "LOCALE",
+        "LOCALE_PROVIDER",
+        "OWNER",
+        "TABLESPACE",
+        "TEMPLATE",
+    ];
+    let one = |rest| OPTIONS.iter().find_map(|option| value(strip(strip(strip(rest, " ")?, option)?, " = ")?));
+    let mut rest = strip(text, " WITH").unwrap_or(text);
+    while let Some(after) = one(rest) {
+        rest = after;
+    }
+    rest == b";"
+}
+
+/// What a role is: words, then its limit, its password and until when that is valid, where it has them.
+fn are_role_options(text: &[u8]) -> bool {
+    const FLAGS: &[&str] = &["SUPERUSER", "INHERIT", "CREATEROLE", "CREATEDB", "LOGIN", "REPLICATION", "BYPASSRLS"];
+    let flag = |rest| FLAGS.iter().find_map(|flag| strip(strip(rest, "NO").unwrap_or(rest), flag));
+    let mut rest = flag(text);
+    while let Some(after) = rest.and_then(|rest| flag(strip(rest, " ")?)) {
+        rest = Some(after);
+    }
+    let Some(mut rest) = rest else { return false };
+    rest = strip(rest, " CONNECTION LIMIT ").and_then(number).unwrap_or(rest);
+    rest = strip(rest, " PASSWORD ").and_then(quoting::read_text).unwrap_or(rest);
+    rest = strip(rest, " VALID UNTIL ").and_then(quoting::read_text).unwrap_or(rest);
+    rest == b";"
 }
 
 /// Of roles and databases, only what `pg_dumpall` writes: any other form might be a setting that is not seen.
@@ -241,16 +309,16 @@ fn altered(text: &[u8], is_whole: bool) -> Option<Kind> {
     if is_role && is_role_keyword(&name) && !text.starts_with(b"ROLE \"") {
         return None;
     }
-    let mut whose = format!("{} {}", if is_role { "role" } else { "database" }, name_text(&name));
+    let mut whose = format!("{} {}", if is_role { "role" } else { "database" }, quoting::shown(&name));
     let mut rest = rest.strip_prefix(b" ")?;
     if let Some(after) = rest.strip_prefix(b"IN DATABASE ") {
         let (database, after) = quoting::read_identifier(after)?;
-        whose.push_str(&format!(" in database {}", name_text(&database)));
+        whose.push_str(&format!(" in database {}", quoting::shown(&database)));
         rest = after.strip_prefix(b" SET ").is_some().then(|| &after[1..])?;
     }
-    let (verb, rest) = word(rest);
+    let (statement, (verb, rest)) = (rest, word(rest));
     match verb {
-        b"SET" if fits(rest, "TABLESPACE %i;") => Some(Kind::Other),
+        b"SET" if !is_role && fits(rest, "TABLESPACE %i;") => Some(Kind::Other),
         b"SET" => {
             let (setting, after) = quoting::read_identifier(rest)?;
             after.strip_prefix(b" TO ")?;
@@ -261,34 +329,22 @@ fn altered(text: &[u8], is_whole: bool) -> Option<Kind> {
             }
             if is_role { String::from_utf8(name).ok().map(Kind::AlterRole) } else { Some(Kind::Other) }
         }
-        b"WITH" if is_role => String::from_utf8(name).ok().map(Kind::AlterRole),
-        b"WITH" | b"OWNER" | b"CONNECTION" | b"IS" | b"ALLOW" | b"RESET" | b"REFRESH" => Some(Kind::Other),
+        b"WITH" if is_role && are_role_options(rest) => String::from_utf8(name).ok().map(Kind::AlterRole),
+        b"OWNER" | b"CONNECTION" | b"IS" | b"ALLOW" if !is_role => {
+            DATABASE.iter().any(|form| fits(statement, form)).then_some(Kind::Other)
+        }
         _ => None,
     }
 }
 
+/// What is said of a database beside its settings.
+const DATABASE: &[&str] = &["OWNER TO %i;", "CONNECTION LIMIT = %n;", "IS_TEMPLATE = %b;", "ALLOW_CONNECTIONS = %b;"];
+
 /// Words that mean another role than one of that name, unless they are quoted. `pg_dumpall` quotes them.
-fn is_role_keyword(name: &[u8]) -> bool {
+pub(super) fn is_role_keyword(name: &[u8]) -> bool {
     const KEYWORDS: &[&[u8]] =
         &[b"all", b"current_role", b"current_user", b"none", b"public", b"session_user", b"user"];
     KEYWORDS.contains(&name)
-}
-
-/// A right to a setting, which may be one that is never given, or anything else.
-fn granted(text: &[u8]) -> Kind {
-    const ON: &[u8] = b" ON PARAMETER ";
-    let is_right = |byte: &u8| byte.is_ascii_uppercase() || matches!(byte, b' ' | b',');
-    let rights = text.iter().take_while(|byte| is_right(byte)).count();
-    let on = text[..rights].windows(ON.len()).position(|bytes| bytes == ON);
-    let named = on.and_then(|on| quoting::read_identifier(&text[on + ON.len()..]));
-    let setting = named.and_then(|(name, _)| String::from_utf8(name).ok()).unwrap_or_default();
-    let why = on.and_then(|_| why_right_withheld(&setting));
-    why.map_or(Kind::Other, |why| {
-        let statement = String::from_utf8_lossy(text);
-        let is_shown = statement.len() <= 300 && !statement.chars().any(char::is_control);
-        let by_hand = if is_shown { format!(" To give it by hand: GRANT {statement}") } else { String::new() };
-        Kind::Withheld(format!("A right to the setting {setting} was not restored: {why}.{by_hand}"))
-    })
 }
 
 fn dropped(text: &[u8], is_whole: bool) -> Option<Kind> {
@@ -314,11 +370,7 @@ fn fits(text: &[u8], form: &str) -> bool {
         let after = match (sign, rest.first()) {
             (b'%', Some(b's')) => quoting::read_text(text),
             (b'%', Some(b'i')) => quoting::read_identifier(text).map(|(_, rest)| rest),
-            (b'%', Some(b'n')) => {
-                let unsigned = text.strip_prefix(b"-").unwrap_or(text);
-                let digits = unsigned.iter().take_while(|byte| byte.is_ascii_digit()).count();
-                (digits > 0).then(|| &unsigned[digits..])
-            }
+            (b'%', Some(b'n')) => number(text),
             (b'%', Some(b'b')) => text.strip_prefix(b"true").or_else(|| text.strip_prefix(b"false")),
             (sign, _) => text.strip_prefix(&[*sign]),
         };
@@ -344,6 +396,17 @@ mod tests {
         assert_eq!(kind("DROP ROLE IF EXISTS \"a\"\"b\";"), Ok(Kind::DropRole("a\"b".to_owned())));
         assert_eq!(kind("CREATE ROLE app;"), Ok(Kind::CreateRole("app".to_owned())));
         assert_eq!(kind("ALTER ROLE app WITH LOGIN;"), Ok(Kind::AlterRole("app".to_owned())));
+        let whole = "ALTER ROLE app WITH NOSUPERUSER INHERIT NOCREATEROLE NOCREATEDB LOGIN NOREPLICATION NOBYPASSRLS \
+            CONNECTION LIMIT 7 PASSWORD 'md5' VALID UNTIL '2030-01-01 00:00:00+00';";
+        assert_eq!(kind(whole), Ok(Kind::AlterRole("app".to_owned())));
+        let made = [
+            "CREATE DATABASE x WITH TEMPLATE = template0 ENCODING = 'UTF8' LOCALE_PROVIDER = icu LOCALE = 'C' ICU_LOCALE = \
+             'de' TABLESPACE = fast CONNECTION LIMIT = 3;",
+            "CREATE DATABASE x WITH TEMPLATE = template0 OWNER = \"a b\" ENCODING = 'UTF8' LC_COLLATE = 'C' LC_CTYPE = 'C';",
+        ];
+        made.iter().for_each(|text| assert_eq!(kind(text), Ok(Kind::CreateDatabase("x".to_owned())), "{text}"));
+        let fast = Ok(Kind::CreateTablespace("fast".to_owned()));
+        assert_eq!(kind("CREATE TABLESPACE fast OWNER app LOCATION '/srv/fast';"), fast);
         assert_eq!(kind("DROP DATABASE postgres;"), Ok(Kind::DropDatabase("postgres".to_owned())));
         assert_eq!(kind("COPY public.\"T \"\"a\" (a, \"B\") FROM stdin;"), Ok(Kind::Rows));
         assert_eq!(kind("COPY public.t  FROM stdin;"), Ok(Kind::Rows));
@@ -358,6 +421,9 @@ mod tests {
             "UPDATE pg_catalog.pg_database SET datistemplate = 't' WHERE datname = 'x';",
             "CREATE OR REPLACE VIEW public.v AS SELECT 1;",
             "CREATE USER MAPPING FOR app SERVER s;",
+            "SET search_path = public, pg_catalog;",
+            "SET default_tablespace = '';",
+            "SET lock_timeout = 0;",
         ];
         for text in others {
             assert_eq!(kind(text), Ok(Kind::Other), "{text}");
@@ -367,21 +433,25 @@ mod tests {
     #[test]
     fn settings_that_could_take_over_a_server_are_withheld() {
         let withheld = [
-            ("ALTER ROLE app SET session_preload_libraries TO 'nope';", "session_preload_libraries of role app"),
-            ("ALTER ROLE app SET \"Session_Preload_Libraries\" TO 'nope';", "Session_Preload_Libraries of role app"),
-            ("ALTER ROLE a IN DATABASE \"b c\" SET role TO 'x';", "role of role a in database b c"),
+            ("ALTER ROLE app SET session_preload_libraries TO 'nope';", "session_preload_libraries\" of role \"app\""),
+            (
+                "ALTER ROLE app SET \"Session_Preload_Libraries\" TO 'nope';",
+                "Session_Preload_Libraries\" of role \"app\"",
+            ),
+            ("ALTER ROLE a IN DATABASE \"b c\" SET role TO 'x';", "role\" of role \"a\" in database \"b c\""),
             (
                 "ALTER DATABASE shop SET local_preload_libraries TO 'a', 'b';",
-                "local_preload_libraries of database shop",
+                "local_preload_libraries\" of database \"shop\"",
             ),
-            ("GRANT SET,ALTER SYSTEM ON PARAMETER archive_command TO app;", "archive_command"),
-            ("GRANT ALL ON PARAMETER zero_damaged_pages TO app;", "zero_damaged_pages"),
-            ("ALTER DATABASE shop SET zero_damaged_pages TO 'on';", "zero_damaged_pages of database shop"),
-            ("ALTER ROLE app SET something_new TO 'on';", "something_new of role app"),
+            ("GRANT SET,ALTER SYSTEM ON PARAMETER archive_command TO app;", "archive_command\""),
+            ("GRANT ALL ON PARAMETER zero_damaged_pages TO app;", "zero_damaged_pages\""),
+            ("GRANT ALL ON PARAMETER \"plperl.on_init\" TO PUBLIC WITH GRANT OPTION;", "plperl.on_init\""),
+            ("ALTER DATABASE shop SET zero_damaged_pages TO 'on';", "zero_damaged_pages\" of database \"shop\""),
+            ("ALTER ROLE app SET something_new TO 'on';", "something_new\" of role \"app\""),
         ];
         for (text, named) in withheld {
             let Ok(Kind::Withheld(said)) = kind(text) else { panic!("{text} was kept") };
-            assert!(said.contains(&format!("setting {named} was not restored: it ")), "{said}");
+            assert!(said.contains(&format!("setting \"{named} was not restored: it ")), "{said}");
             assert!(said.ends_with(&format!(" by hand: {text}")), "{said}");
         }
         let Ok(Kind::Withheld(said)) = kind("ALTER ROLE app SET \"plperl.on_init\" TO 'secret';") else { panic!() };
@@ -402,8 +472,22 @@ mod tests {
             "ALTER DATABASE shop CONNECTION LIMIT = 3;",
             "ALTER DATABASE shop IS_TEMPLATE = true;",
             "GRANT SET ON PARAMETER work_mem TO app;",
+            "GRANT SET ON PARAMETER \"my.x\" TO PUBLIC WITH GRANT OPTION;",
+            "REVOKE ALL ON PARAMETER archive_command FROM PUBLIC;",
             "GRANT SELECT ON TABLE public.role TO app;",
+            "GRANT SELECT ON TABLE parameter TO parameter;",
+            "GRANT SELECT(a),UPDATE(\"B c\") ON TABLE public.parameter TO \"public\" WITH GRANT OPTION;",
+            "GRANT SELECT,INSERT,MAINTAIN ON SEQUENCE public.\"S\"\" on parameter x\" TO PUBLIC;",
+            "GRANT ALL ON FUNCTION public.f(a integer, VARIADIC b public.\"x)\"[]) TO app;",
+            "GRANT ALL ON LARGE OBJECT 4711 TO app;",
+            "GRANT USAGE ON FOREIGN DATA WRAPPER w TO app;",
+            "GRANT CREATE ON TABLESPACE fast TO app;",
+            "GRANT TEMPORARY,CONNECT ON DATABASE \"my-app\" TO PUBLIC;",
+            "REVOKE GRANT OPTION FOR ALL ON SCHEMA public FROM app;",
+            "REVOKE ALL ON SCHEMA public FROM PUBLIC;",
             "GRANT role TO app;",
+            "GRANT role TO app WITH ADMIN OPTION GRANTED BY postgres;",
+            "GRANT role TO app WITH ADMIN OPTION, INHERIT FALSE, SET FALSE GRANTED BY \"a b\";",
         ];
         for text in kept {
             assert_eq!(kind(text), Ok(Kind::Other), "{text}");
@@ -423,6 +507,35 @@ mod tests {
             "ALTER ROLE session_user SET search_path TO 'x';",
             "ALTER ROLE all SET search_path TO 'x';",
             "ALTER DATABASE x SET ROLE y;",
+            "ALTER DATABASE x RESET ALL;",
+            "ALTER DATABASE x OWNER TO CURRENT_USER;",
+            "ALTER DATABASE x IS_TEMPLATE = true, CONNECTION LIMIT = 3;",
+            "ALTER ROLE app WITH LOGIN USER evil;",
+            "ALTER ROLE app WITH LOGIN IN ROLE evil;",
+            "GRANT SET ON PARAMETER work_mem, session_preload_libraries TO app;",
+            "GRANT SET on parameter session_preload_libraries TO app;",
+            "GRANT SET ON Parameter session_preload_libraries TO app;",
+            "GRANT ALTER SYSTEM ON  PARAMETER archive_command TO app;",
+            "GRANT ALTER SYSTEM ON PARAMETER  archive_command TO app;",
+            "GRANT ALTER  SYSTEM ON PARAMETER archive_command TO app;",
+            "GRANT ALTER SYSTEM ON\tPARAMETER archive_command TO app;",
+            "GRANT ALTER SYSTEM ON PARAMETER\narchive_command TO app;",
+            "GRANT ALL PRIVILEGES ON PARAMETER archive_command TO app;",
+            "GRANT SET, ALTER SYSTEM ON PARAMETER archive_command TO app;",
+            "GRANT SET ON PARAMETER plperl.on_init TO app;",
+            "GRANT SET ON PARAMETER ARCHIVE_COMMAND TO app;",
+            "GRANT SET ON PARAMETER work_mem TO app, evil;",
+            "GRANT SET ON PARAMETER work_mem TO CURRENT_USER;",
+            "GRANT SET ON PARAMETER work_mem TO app GRANTED BY evil;",
+            "REVOKE SET on PARAMETER work_mem FROM app;",
+            "GRANT a, b TO app;",
+            "GRANT a TO app, evil;",
+            "GRANT a TO current_user;",
+            "GRANT SELECT ON public.t TO app;",
+            "GRANT SELECT ON TABLE a, b TO app;",
+            "GRANT SELECT ON ALL TABLES IN SCHEMA public TO app;",
+            "GRANT ALL ON FUNCTION f(; TO app;",
+            "REVOKE a FROM b;",
             "ALTER DATABASE x SET SESSION AUTHORIZATION y;",
         ];
         for text in refused {
@@ -453,6 +566,10 @@ mod tests {
             "SET SESSION AUTHORIZATION 'evil';",
             "SET SESSION AUTHORIZATION evil; SELECT 1;",
             "SET ROLE evil;",
+            "SET search_path = DEFAULT;",
+            "SET search_path TO x;",
+            "CREATE DATABASE x TEMPLATE y STRATEGY file_copy;",
+            "CREATE TABLESPACE fast LOCATION '/srv' WITH (seq_page_cost = 1);",
             "RESET ALL;",
             "SELECT pg_catalog.set_config('standard_conforming_strings', 'off', false);",
             "SELECT pg_catalog.setval('a', 1, true), evil();",

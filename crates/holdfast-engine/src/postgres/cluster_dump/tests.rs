@@ -98,7 +98,10 @@ fn what_is_never_restored_is_named_and_not_passed_on() {
     let body = "ALTER ROLE app SET session_preload_libraries TO 'nope';\nALTER ROLE app SET work_mem TO '8MB';\n";
     let said = look(body).unwrap().withheld;
     assert_eq!(said.len(), 1);
-    assert!(said.first().unwrap().starts_with("The setting session_preload_libraries of role app "), "{said:?}");
+    assert!(
+        said.first().unwrap().starts_with("The setting \"session_preload_libraries\" of role \"app\" "),
+        "{said:?}"
+    );
     let passed = filtered(body, FilterOptions::default());
     assert!(passed.contains("work_mem") && !passed.contains("preload"), "{passed}");
 }

@@ -184,22 +184,22 @@ fn settings_that_could_take_over_a_server_are_withheld() {
         said,
         [
             format!(
-                "The right SET of everybody to the setting shared_preload_libraries {code} give it by hand: GRANT SET ON \
+                "The right SET of everybody to the setting \"shared_preload_libraries\" {code} give it by hand: GRANT SET ON \
                  PARAMETER \"shared_preload_libraries\" TO PUBLIC;"
             ),
             format!(
-                "The setting Session_Preload_Libraries of all roles {code} set it by hand: ALTER ROLE ALL SET \
+                "The setting \"Session_Preload_Libraries\" of all roles {code} set it by hand: ALTER ROLE ALL SET \
                  \"Session_Preload_Libraries\" TO 'nope';"
             ),
             format!(
-                "The setting dynamic_library_path of database my-app {code} set it by hand: ALTER DATABASE \"my-app\" SET \
+                "The setting \"dynamic_library_path\" of database \"my-app\" {code} set it by hand: ALTER DATABASE \"my-app\" SET \
                  \"dynamic_library_path\" TO '/tmp';"
             ),
             format!(
-                "The setting local_preload_libraries of role app in database my-app {code} set it by hand: ALTER ROLE \
+                "The setting \"local_preload_libraries\" of role \"app\" in database \"my-app\" {code} set it by hand: ALTER ROLE \
                  \"app\" IN DATABASE \"my-app\" SET \"local_preload_libraries\" TO 'x';"
             ),
-            "The setting role of role app was not restored: it changes who a session acts as. To set it by hand: ALTER \
+            "The setting \"role\" of role \"app\" was not restored: it changes who a session acts as. To set it by hand: ALTER \
              ROLE \"app\" SET \"role\" TO 'postgres';"
                 .to_owned(),
         ]

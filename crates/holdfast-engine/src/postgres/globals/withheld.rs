@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::{DatabaseFacts, Globals, Name, ParameterPrivilege, Setting, sql};
+use crate::postgres::quoting;
 
 /// Restored for a single role or database. A session can set nearly all of these for itself, and they end with it: how
 /// values are written, how long to wait, which schemas to look in, how to plan, how much memory to use.
@@ -318,7 +319,7 @@ impl Globals {
         let mut said = BTreeSet::new();
         self.settings.retain(|setting| {
             let (whose, scope) = match &setting.role {
-                Some(role) => (format!("role {role}"), Whose::One),
+                Some(role) => (format!("role {}", named(role)), Whose::One),
                 None => ("all roles".to_owned(), Whose::AllRoles),
             };
             is_kept(setting, scope, &whose, &sql::setting_sql(setting), &mut said)
@@ -329,8 +330,9 @@ impl Globals {
                 ParameterPrivilege::Set => "SET",
                 ParameterPrivilege::AlterSystem => "ALTER SYSTEM",
             };
-            let whose = grant.grantee.as_ref().map_or_else(|| "everybody".to_owned(), |role| format!("role {role}"));
-            let (name, statement) = (&grant.parameter.0, sql::parameter_grant_sql(grant));
+            let whose =
+                grant.grantee.as_ref().map_or_else(|| "everybody".to_owned(), |role| format!("role {}", named(role)));
+            let (name, statement) = (quoting::shown(grant.parameter.0.as_bytes()), sql::parameter_grant_sql(grant));
             said.insert(format!(
                 "The right {privilege} of {whose} to the setting {name} was not restored: {why}. To give it by hand: \
                  {statement}"
@@ -366,10 +368,10 @@ impl Globals {
 impl DatabaseFacts {
     /// As [`Globals::withhold`], for a database that gets the name `target`.
     pub fn withhold(&mut self, target: &Name) -> BTreeSet<String> {
-        let (name, mut said) = (&self.name, BTreeSet::new());
+        let (name, mut said) = (named(&self.name), BTreeSet::new());
         self.settings.retain(|setting| {
             let whose = match &setting.role {
-                Some(role) => format!("role {role} in database {name}"),
+                Some(role) => format!("role {} in database {name}", named(role)),
                 None => format!("database {name}"),
             };
             is_kept(setting, Whose::One, &whose, &sql::database_setting_sql(setting, target), &mut said)
@@ -391,6 +393,11 @@ impl DatabaseFacts {
     }
 }
 
+/// In quotes, for a sentence that a statement to run follows.
+fn named(name: &Name) -> String {
+    quoting::shown(name.as_str().as_bytes())
+}
+
 fn is_kept(setting: &Setting, scope: Whose, whose: &str, statement: &str, said: &mut BTreeSet<String>) -> bool {
     let Some(why) = why_withheld(&setting.name, scope) else { return true };
     said.insert(withheld(&setting.name, whose, why, statement));
@@ -400,5 +407,6 @@ fn is_kept(setting: &Setting, scope: Whose, whose: &str, statement: &str, said: 
 /// Says, for a person, that a setting is left out, and how to set it nevertheless.
 pub fn withheld(setting: &str, whose: &str, why: &str, statement: &str) -> String {
     let statement = shown(statement, setting);
+    let setting = quoting::shown(setting.as_bytes());
     format!("The setting {setting} of {whose} was not restored: {why}. To set it by hand: {statement}")
 }

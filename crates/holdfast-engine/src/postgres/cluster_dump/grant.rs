@@ -1,0 +1,152 @@
+//! `GRANT` and `REVOKE` as `pg_dumpall` writes them: one right to one thing for one role. Any other form might give a
+//! right to a setting that is not seen.
+
+use super::statement::{Kind, is_role_keyword, strip};
+use crate::postgres::globals::why_right_withheld;
+use crate::postgres::quoting;
+
+const RIGHTS: &[&str] = &[
+    "ALL",
+    "ALTER SYSTEM",
+    "CONNECT",
+    "CREATE",
+    "DELETE",
+    "EXECUTE",
+    "INSERT",
+    "MAINTAIN",
+    "REFERENCES",
+    "SELECT",
+    "SET",
+    "TEMPORARY",
+    "TRIGGER",
+    "TRUNCATE",
+    "UPDATE",
+    "USAGE",
+];
+
+/// What there are rights to, other than settings.
+const THINGS: &[&str] = &[
+    "DATABASE",
+    "DOMAIN",
+    "FOREIGN DATA WRAPPER",
+    "FOREIGN SERVER",
+    "FUNCTION",
+    "LANGUAGE",
+    "LARGE OBJECT",
+    "PROCEDURE",
+    "ROUTINE",
+    "SCHEMA",
+    "SEQUENCE",
+    "TABLE",
+    "TABLESPACE",
+    "TYPE",
+];
+
+/// What follows `GRANT `: a membership, or a right, which may be one to a setting that is never given.
+pub(super) fn granted(text: &[u8]) -> Option<Kind> {
+    if is_membership(text).is_some() {
+        return Some(Kind::Other);
+    }
+    let (setting, rest) = right(text, " TO ")?;
+    if strip(rest, " WITH GRANT OPTION").unwrap_or(rest) != b";" {
+        return None;
+    }
+    let Some(setting) = setting else { return Some(Kind::Other) };
+    let setting = String::from_utf8(setting).ok()?;
+    Some(why_right_withheld(&setting).map_or(Kind::Other, |why| {
+        let statement = String::from_utf8_lossy(text);
+        let is_shown = statement.len() <= 300 && !statement.chars().any(char::is_control);
+        let by_hand = if is_shown { format!(" To give it by hand: GRANT {statement}") } else { String::new() };
+        let setting = quoting::shown(setting.as_bytes());
+        Kind::Withheld(format!("A right to the setting {setting} was not restored: {why}.{by_hand}"))
+    }))
+}
+
+/// What follows `REVOKE `.
+pub(super) fn revoked(text: &[u8]) -> Option<Kind> {
+    let (_, rest) = right(strip(text, "GRANT OPTION FOR ").unwrap_or(text), " FROM ")?;
+    (rest == b";").then_some(Kind::Other)
+}
+
+/// `a TO b WITH ADMIN OPTION, INHERIT FALSE GRANTED BY c;`, where all after `b` may be missing.
+fn is_membership(text: &[u8]) -> Option<()> {
+    const OPTIONS: &[&str] =
+        &["ADMIN OPTION", "ADMIN TRUE", "ADMIN FALSE", "INHERIT TRUE", "INHERIT FALSE", "SET TRUE", "SET FALSE"];
+    let option = |rest| OPTIONS.iter().find_map(|option| strip(rest, option));
+    let mut rest = role(strip(role(text)?, " TO ")?)?;
+    if let Some(after) = strip(rest, " WITH ") {
+        rest = option(after)?;
+        while let Some(after) = strip(rest, ", ") {
+            rest = option(after)?;
+        }
+    }
+    if let Some(after) = strip(rest, " GRANTED BY ") {
+        rest = role(after)?;
+    }
+    (rest == b";").then_some(())
+}
+
+/// A role by its name; words that mean another one are quoted when they are names.
+fn role(text: &[u8]) -> Option<&[u8]> {
+    let (name, rest) = quoting::read_identifier(text)?;
+    (text.starts_with(b"\"") || !is_role_keyword(&name)).then_some(rest)
+}
+
+/// `rights ON thing name TO role`: the name when it is one of a setting, and what follows.
+fn right<'a>(text: &'a [u8], to: &str) -> Option<(Option<Vec<u8>>, &'a [u8])> {
+    let mut rest = one_right(text)?;
+    while let Some(after) = strip(rest, ",") {
+        rest = one_right(after)?;
+    }
+    let rest = strip(rest, " ON ")?;
+    let (setting, rest) = match strip(rest, "PARAMETER ") {
+        Some(after) => quoting::read_identifier(after).map(|(name, rest)| (Some(name), rest))?,
+        None => (None, named(THINGS.iter().find_map(|thing| strip(strip(rest, thing)?, " ")))?),
+    };
+    let rest = strip(rest, to)?;
+    Some((setting, strip(rest, "PUBLIC").or_else(|| role(rest))?))
+}
+
+/// With the column that it is for, where it is for one.
+fn one_right(text: &[u8]) -> Option<&[u8]> {
+    let rest = RIGHTS.iter().find_map(|right| strip(text, right))?;
+    match strip(rest, "(") {
+        Some(column) => quoting::read_identifier(column).and_then(|(_, rest)| strip(rest, ")")),
+        None => Some(rest),
+    }
+}
+
+/// The number of a large object, or a name with its schema and the types of its arguments where it has them.
+fn named(text: Option<&[u8]>) -> Option<&[u8]> {
+    let text = text?;
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    if digits > 0 {
+        return Some(&text[digits..]);
+    }
+    let (_, mut rest) = quoting::read_identifier(text)?;
+    if let Some(after) = strip(rest, ".") {
+        (_, rest) = quoting::read_identifier(after)?;
+    }
+    if strip(rest, "(").is_some() { arguments(rest) } else { Some(rest) }
+}
+
+/// Skips what is in parentheses, names in quotes as a whole.
+fn arguments(text: &[u8]) -> Option<&[u8]> {
+    let (mut rest, mut depth) = (text, 0_usize);
+    while let Some((byte, after)) = rest.split_first() {
+        rest = match byte {
+            b'"' => quoting::read_identifier(rest)?.1,
+            b'\'' | b'$' | b';' => return None,
+            _ => after,
+        };
+        match byte {
+            b'(' => depth += 1,
+            b')' => depth = depth.checked_sub(1)?,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(rest);
+        }
+    }
+    None
+}
