@@ -50,11 +50,13 @@ const CATALOGUES: &[Catalogue] = &[
     catalogue("pg_ts_dict", "text search dictionaries", ""),
     catalogue("pg_ts_parser", "text search parsers", ""),
     catalogue("pg_ts_template", "text search templates", ""),
-    catalogue("pg_default_acl", "default privileges", ""),
+    catalogue(DEFAULT_PRIVILEGES, "default privileges", ""),
     catalogue("pg_largeobject_metadata", "large objects", ""),
     Catalogue { name: "pg_publication", kind: "publications", condition: "", since: LOGICAL_REPLICATION },
     Catalogue { name: SUBSCRIPTIONS, kind: "subscriptions", condition: "", since: LOGICAL_REPLICATION },
 ];
+
+const DEFAULT_PRIVILEGES: &str = "pg_default_acl";
 
 /// Subscriptions of all databases are in one list, of which not everybody may see the numbers.
 const SUBSCRIPTIONS: &str = "pg_subscription";
@@ -82,8 +84,10 @@ fn made_query(index: usize, catalogue: &Catalogue) -> String {
              o.subdbid WHERE d.datname = pg_catalog.current_database()"
         );
     }
+    // Of these, anybody may choose the number.
+    let first = if *name == "pg_largeobject_metadata" { 1 } else { FIRST_MADE };
     let mut sql = format!(
-        "SELECT {index} AS kind, o.oid FROM pg_catalog.{name} o WHERE o.oid >= {FIRST_MADE} AND NOT EXISTS (SELECT FROM \
+        "SELECT {index} AS kind, o.oid FROM pg_catalog.{name} o WHERE o.oid >= {first} AND NOT EXISTS (SELECT FROM \
          pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.{name}'::pg_catalog.regclass AND d.objid = o.oid AND \
          d.objsubid = 0 AND d.deptype IN ('e', 'i'))"
     );
@@ -115,9 +119,10 @@ pub struct Contents {
 
 impl Contents {
     /// Takes out what came with the template: a database that is made from it has the same objects with the same
-    /// numbers.
+    /// numbers. Default privileges count nevertheless: they would change the rights of whatever is restored.
     pub fn without(mut self, template: &Self) -> Self {
-        for (kind, _) in self.first.intersection(&template.first) {
+        let counts = |kind: usize| CATALOGUES.get(kind).is_some_and(|catalogue| catalogue.name == DEFAULT_PRIVILEGES);
+        for (kind, _) in self.first.intersection(&template.first).filter(|(kind, _)| !counts(*kind)) {
             self.count = self.count.saturating_sub(1);
             if let Some(count) = self.kinds.get_mut(kind) {
                 *count = count.saturating_sub(1);
@@ -153,6 +158,10 @@ mod tests {
         let own = read(database).without(&read(template));
         assert_eq!((own.count(), own.described().as_str()), (2, "tables, views and sequences (2)"));
         assert_eq!(read(database).without(&read(database)).count(), 0);
+        let privileges = CATALOGUES.iter().position(|catalogue| catalogue.name == DEFAULT_PRIVILEGES).unwrap();
+        let privileges =
+            read(&format!(r#"{{"count": 1, "kinds": {{"{privileges}": 1}}, "first": [[{privileges}, 16384]]}}"#));
+        assert_eq!(privileges.clone().without(&privileges).described(), "default privileges (1)");
         assert!(
             !contents_query(90_600).contains("pg_publication") && contents_query(150_000).contains("pg_publication")
         );

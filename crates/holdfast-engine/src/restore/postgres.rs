@@ -18,7 +18,7 @@ use crate::error::{EngineError, Result, classify};
 use crate::plan::{RestorePlan, RestoreReport};
 use crate::postgres::contents::Contents;
 use crate::postgres::describe_dump;
-use crate::postgres::globals::sql::{create_database_sql, finish_database_sql};
+use crate::postgres::globals::sql::{create_database_sql, finish_database_sql, finish_existing_sql};
 use crate::postgres::globals::{DatabaseFacts, Name};
 use crate::postgres::quoting::{identifier, text};
 use crate::remote::{self, Script, ended};
@@ -61,7 +61,8 @@ impl Engine {
     ) -> Result<RestoreReport> {
         let session = Session { engine: self, connection, plan, login, context };
         let there = ask_database(connection, name, login, &self.settings.remote, context).await?;
-        let contents = match there {
+        let contents = match &there {
+            Some(there) if !there.allows_connections => return Err(is_closed(&there.name)),
             Some(_) => session.contents(name).await?,
             None => Contents::default(),
         };
@@ -102,7 +103,11 @@ impl Engine {
         }
         if there.is_some() && !plan.overwrite {
             // An empty database that somebody made for this: one transaction fills it or leaves it as it is.
-            return session.fill(name).await;
+            let report = session.fill(name).await?;
+            if let (Some(model), Some(there)) = (&facts, &there) {
+                session.finish_existing(model, there, &target).await;
+            }
+            return Ok(report);
         }
         // Without a word about the original, the one that is replaced says how a database is made here.
         let model = facts.or_else(|| there.clone());
@@ -132,6 +137,15 @@ impl Engine {
 
 pub(super) fn name_of(name: &str) -> Result<Name> {
     Name::try_from(name.to_owned()).map_err(|text| EngineError::new(FailureCode::DatabaseMissing, text))
+}
+
+fn is_closed(name: &Name) -> EngineError {
+    let open = format!("ALTER DATABASE {} ALLOW_CONNECTIONS true;", identifier(name));
+    let message = format!(
+        "The database {name} accepts no connections, so nobody can tell what is in it; nothing was changed. To open it: \
+         {open}"
+    );
+    EngineError::new(FailureCode::RemoteFailed, message)
 }
 
 /// For errors that come before any database has changed.
@@ -292,6 +306,36 @@ impl Session<'_> {
     /// Owner, rights, settings and limits of the original.
     pub(super) async fn finish(&self, model: &DatabaseFacts, fresh: &Name) -> Result<()> {
         self.run("postgres", &finish_database_sql(model, fresh, !self.plan.options.no_owner)).await
+    }
+
+    /// As [`Self::finish`], for a database that somebody made before: what this login may not set is a warning, and so
+    /// is what stays as it was made. Its contents are in it by now.
+    async fn finish_existing(&self, model: &DatabaseFacts, there: &DatabaseFacts, name: &Name) {
+        let with_roles = !self.plan.options.no_owner;
+        let log = &self.context.log;
+        if with_roles && model.owner != there.owner {
+            log.warn(format!(
+                "The database {name} keeps its owner {}; it was {} in the backup.",
+                there.owner, model.owner
+            ));
+        }
+        if with_roles && model.acl.is_none() && there.acl.is_some() {
+            log.warn(format!("The database {name} keeps its own rights; there were none in the backup."));
+        }
+        let how_made = |facts: &DatabaseFacts| {
+            let locale = facts.locale.as_ref().map(|locale| format!(", {}", locale.as_str())).unwrap_or_default();
+            format!("{}, {}, {}{locale}", facts.encoding, facts.collate.as_str(), facts.ctype.as_str())
+        };
+        let (own, other) = (how_made(there), how_made(model));
+        if own != other {
+            log.warn(format!("The database {name} keeps its encoding and locale ({own}); in the backup: {other}."));
+        }
+        if let Err(error) = self.run("postgres", &finish_existing_sql(model, name, with_roles)).await {
+            log.warn(format!(
+                "Settings, rights and the comment of the database {name} were not restored: {}",
+                error.message
+            ));
+        }
     }
 
     /// Takes away what this restore made itself.

@@ -86,7 +86,12 @@ pub fn settings_sql(globals: &Globals) -> Vec<String> {
 /// Runs a statement that sets something; when the server refuses it, it warns and goes on. A locale or a setting that
 /// it does not have must not keep anybody from their data.
 fn leniently(statement: &str, setting: &str) -> String {
-    let refused = text(&format!("A setting was refused by this server: {} ", shown(statement, setting)));
+    or_warn(statement, &format!("A setting was refused by this server: {} ", shown(statement, setting)))
+}
+
+/// Runs a statement; when the server refuses it, it warns with `refused` and its own words, and goes on.
+fn or_warn(statement: &str, refused: &str) -> String {
+    let refused = text(refused);
     let body = format!(
         "BEGIN EXECUTE {}; EXCEPTION WHEN OTHERS THEN RAISE WARNING USING MESSAGE = {refused} || SQLERRM; END",
         text(statement)
@@ -181,7 +186,7 @@ pub fn finish_database_sql(facts: &DatabaseFacts, name: &Name, with_roles: bool)
     let settings = facts.settings.iter().filter(|setting| with_roles || setting.role.is_none());
     sql.extend(settings.map(|setting| leniently(&database_setting_sql(setting, name), &setting.name)));
     if with_roles {
-        sql.push(format!("ALTER DATABASE {database} OWNER TO {};", identifier(&facts.owner)));
+        sql.push(owner_sql(facts, name));
         if let Some(acl) = &facts.acl {
             sql.extend(acl_sql(acl, &database, &facts.owner));
         }
@@ -196,6 +201,22 @@ pub fn finish_database_sql(facts: &DatabaseFacts, name: &Name, with_roles: bool)
         sql.push(format!("ALTER DATABASE {database} ALLOW_CONNECTIONS false;"));
     }
     sql
+}
+
+/// As [`finish_database_sql`], for a database that was there before and stays its owner's. Each statement is tried by
+/// itself: whoever may fill a database need not be its owner.
+pub fn finish_existing_sql(facts: &DatabaseFacts, name: &Name, with_roles: bool) -> Vec<String> {
+    let owner = owner_sql(facts, name);
+    let statements = finish_database_sql(facts, name, with_roles).into_iter().filter(|sql| *sql != owner);
+    let one = |sql: String| match sql.starts_with("DO ") {
+        true => sql,
+        false => or_warn(&sql, &format!("{} ", shown(&format!("This was not restored: {sql}"), ""))),
+    };
+    statements.map(one).collect()
+}
+
+fn owner_sql(facts: &DatabaseFacts, name: &Name) -> String {
+    format!("ALTER DATABASE {} OWNER TO {};", identifier(name), identifier(&facts.owner))
 }
 
 /// Takes what a new database grants, then gives what was granted.

@@ -311,6 +311,15 @@ fn a_database_is_made_as_it_was() {
             "ALTER DATABASE \"n\" ALLOW_CONNECTIONS false;",
         ]
     );
+    // A database that was there stays its owner's, and what cannot be set is named.
+    let existing = finish_existing_sql(&facts(), &name("n"), true);
+    assert_eq!(existing.len(), finish.len() - 1);
+    assert!(existing.iter().all(|sql| sql.starts_with("DO ") && !sql.contains("OWNER TO")), "{existing:?}");
+    assert!(
+        existing
+            .iter()
+            .any(|sql| sql.contains("''This was not restored: REVOKE ALL ON DATABASE \"n\" FROM PUBLIC; ''"))
+    );
     let without = finish_database_sql(&facts(), &name("n"), false);
     assert!(without.iter().all(|sql| !sql.contains("app") && !sql.contains("GRANT")), "{without:?}");
 }
