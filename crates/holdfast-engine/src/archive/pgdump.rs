@@ -23,6 +23,8 @@ const ITEMS: usize = 2_000_000;
 /// are built by everybody.
 const NAMES: usize = 100_000;
 const NAME_BYTES: usize = 255;
+/// How many rights and comments are told.
+const SAID: usize = 100;
 
 /// What a dump's head and table of contents say. A dump of an unknown, newer version says nothing but its version.
 ///
@@ -52,6 +54,8 @@ pub struct DumpFacts {
     pub tables_with_data: u64,
     /// Whether anything is in it that a new database does not have.
     pub has_objects: bool,
+    /// Rights, labels and comments of objects, such as `ACL SCHEMA public`; not more than can be named to a person.
+    pub said_of_objects: BTreeSet<String>,
 }
 
 pub(super) fn inspect(reader: &mut dyn Read) -> io::Result<Inspected> {
@@ -134,6 +138,13 @@ impl Item {
     fn is_about_database(&self) -> bool {
         let is_said_of_it = matches!(self.kind.as_str(), "COMMENT" | "ACL" | "SECURITY LABEL");
         self.kind.starts_with("DATABASE") || (is_said_of_it && self.tag.starts_with(b"DATABASE "))
+    }
+
+    /// What it says of which object, unless every database starts with that.
+    fn said(&self) -> Option<String> {
+        let is_said = matches!(self.kind.as_str(), "ACL" | "COMMENT" | "SECURITY LABEL") && !self.is_about_database();
+        let is_given = self.kind == "COMMENT" && self.tag == b"EXTENSION plpgsql";
+        (is_said && !is_given).then(|| format!("{} {}", self.kind, String::from_utf8_lossy(&self.tag)))
     }
 
     /// The table that it makes.
@@ -285,6 +296,9 @@ impl Dump<'_> {
         let facts = &mut self.facts;
         facts.tables_with_data += u64::from(has_data && item.kind == "TABLE DATA");
         facts.has_objects |= item.is_object();
+        if facts.said_of_objects.len() < SAID {
+            facts.said_of_objects.extend(item.said());
+        }
         if item.kind == "ENCODING" {
             facts.encoding = item.encoding();
         }

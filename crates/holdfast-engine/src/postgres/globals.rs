@@ -3,6 +3,7 @@
 //! document; [`parse`] and [`parse_database`] accept nothing that the grammar does not allow; [`sql`] writes statements
 //! from what was understood. No text of a server reaches another one in any other way.
 
+mod powers;
 mod query;
 pub mod sql;
 mod withheld;
@@ -11,6 +12,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::powers::{RoleThere, roles_query};
 pub use self::query::{CAN_READ_PASSWORDS, database_query, globals_query};
 pub(super) use self::withheld::withheld as withheld_text;
 pub use self::withheld::{Whose, why_right_withheld, why_withheld};

@@ -1,6 +1,7 @@
 //! Whole PostgreSQL servers back onto a server: roles from data, each database into a fresh one, and all names swapped
 //! at once. Dumps in SQL, as the first release stored them, go through `psql` after they were checked whole.
 
+use holdfast_core::backup::name_text;
 use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 use std::collections::BTreeSet;
@@ -16,7 +17,7 @@ use crate::error::{EngineError, Result, classify};
 use crate::plan::{RestorePlan, RestoreReport, StoredBackup};
 use crate::postgres::DumpFacts;
 use crate::postgres::cluster_dump::{self, CheckError, ClusterDump, Filter, FilterOptions};
-use crate::postgres::globals::{DatabaseFacts, Globals, Role, sql};
+use crate::postgres::globals::{CAN_READ_PASSWORDS, DatabaseFacts, Globals, Name, Role, RoleThere, roles_query, sql};
 use crate::postgres::quoting::identifier;
 use crate::source::database::{self, Login, PSQL, pg_name, postgres};
 use crate::ssh::Connection;
@@ -46,6 +47,10 @@ impl Engine {
         let withheld = globals.withhold();
         session.tell(&globals, &wanted, &there, &roles);
         withheld.into_iter().for_each(|text| context.log.warn(text));
+        session.tell_gains(&globals).await?;
+        for (index, facts) in dumps.iter().filter(|(index, _)| !wanted.contains(index)) {
+            session.tell_kept(&globals.databases[*index].name, facts);
+        }
         let open = "SELECT coalesce(json_agg(datname), '[]') FROM pg_database WHERE datallowconn";
         let open = session.names(open).await?;
         for (index, facts) in dumps.iter().filter(|(index, _)| wanted.contains(index)) {
@@ -185,7 +190,7 @@ const KNOWN_TIMEOUTS: &str = "SELECT coalesce(json_agg(name), '[]') FROM pg_cata
     'statement_timeout', 'transaction_timeout')";
 
 fn spared(role: &str) -> String {
-    let role = holdfast_core::backup::name_text(role.as_bytes());
+    let role = name_text(role.as_bytes());
     format!("The role {role}, as which this restore is connected, keeps its attributes, its password and its settings.")
 }
 
@@ -229,6 +234,32 @@ impl Session<'_> {
         }
         for warning in globals.warnings() {
             self.context.log.warn(warning);
+        }
+    }
+
+    /// Names the roles that may do more after the restore, and those whose password changes: a backup has them as its
+    /// server gave them.
+    async fn tell_gains(&self, globals: &Globals) -> Result<()> {
+        if self.plan.options.no_owner {
+            return Ok(());
+        }
+        let may_read = self.query("postgres", CAN_READ_PASSWORDS).await?;
+        let told = self.query("postgres", &roles_query(may_read == "t")).await?;
+        let there: Vec<RoleThere> = serde_json::from_str(&told).map_err(EngineError::internal)?;
+        let gains = globals.gains(&there, self.plan.options.dry_run);
+        gains.into_iter().for_each(|text| self.context.log.warn(text));
+        Ok(())
+    }
+
+    /// Names what is lost of a database that every server has and that is not restored.
+    fn tell_kept(&self, name: &Name, dump: &DumpFacts) {
+        if !dump.said_of_objects.is_empty() {
+            let said: Vec<String> = dump.said_of_objects.iter().map(|one| name_text(one.as_bytes())).collect();
+            self.context.log.warn(format!(
+                "The database {name} held no objects of its own and stays as it is on the server; these rights and \
+                 comments in it are not restored: {}.",
+                said.join(", ")
+            ));
         }
     }
 

@@ -107,7 +107,11 @@ fn a_dump_of_an_empty_database_has_no_objects() {
         ("COMMENT", "EXTENSION plpgsql", "", "", "COMMENT ON EXTENSION plpgsql IS '';", None),
     ];
     let facts = describe(&mut Writer::write(14, &lines).as_slice()).unwrap();
-    assert!(!facts.has_objects);
+    assert!(!facts.has_objects && facts.said_of_objects.is_empty());
+    let right: Line<'_> = ("ACL", "SCHEMA public", "", "maker", "REVOKE ALL ON SCHEMA public FROM PUBLIC;", None);
+    let about: Line<'_> = ("ACL", "DATABASE x", "", "maker", "REVOKE ALL ON DATABASE x FROM PUBLIC;", None);
+    let told = describe(&mut Writer::write(14, &[ENCODING, right, about]).as_slice()).unwrap();
+    assert!(!told.has_objects && told.said_of_objects == BTreeSet::from(["ACL SCHEMA public".to_owned()]));
     assert_eq!(facts.owners, BTreeSet::from(["maker".to_owned()]));
     let schema: Line<'_> = ("SCHEMA", "app", "", "postgres", "CREATE SCHEMA app;", None);
     assert!(describe(&mut Writer::write(14, &[ENCODING, schema]).as_slice()).unwrap().has_objects);

@@ -282,6 +282,49 @@ fn the_role_that_is_connected_keeps_its_settings() {
 }
 
 #[test]
+fn whoever_gains_rights_is_named() {
+    let read = |text: &str| serde_json::from_str::<Vec<RoleThere>>(text).unwrap();
+    let there = read(
+        r#"[{"name": "app", "is_superuser": false, "creates_roles": false, "creates_databases": true, "replicates": false,
+            "bypasses_row_security": false, "member_of": ["pg_monitor"], "password": "md5x"}]"#,
+    );
+    let hash = Password(format!("md5{}", "0".repeat(32)));
+    let all = |name: &str| Role {
+        is_superuser: true,
+        creates_roles: true,
+        creates_databases: true,
+        replicates: true,
+        bypasses_row_security: true,
+        password: Some(hash.clone()),
+        ..role(name)
+    };
+    let member = |role: &str| Membership {
+        role: name(role),
+        member: name("app"),
+        is_admin: false,
+        inherits: None,
+        can_set: None,
+    };
+    let mut globals = empty();
+    globals.roles = vec![all("app"), all("a\"b"), role("harmless")];
+    globals.memberships =
+        vec![member("pg_monitor"), member("pg_execute_server_program"), member("a\"b"), member("harmless")];
+    assert_eq!(
+        globals.gains(&there, false),
+        [
+            "The role \"app\" will gain SUPERUSER, REPLICATION, CREATEROLE, BYPASSRLS.",
+            "The password of the role \"app\" will be the one of the backup.",
+            "The new role \"a\"\"b\" will gain SUPERUSER, REPLICATION, CREATEROLE, CREATEDB, BYPASSRLS.",
+            "The role \"app\" will gain what \"pg_execute_server_program\" may do.",
+            "The role \"app\" will gain what \"a\"\"b\" may do.",
+        ]
+    );
+    globals.roles = vec![Role { creates_databases: true, ..role("app") }];
+    globals.memberships.clear();
+    assert_eq!(globals.gains(&there, true), Vec::<String>::new());
+}
+
+#[test]
 fn a_database_is_made_as_it_was() {
     let new = name("copy \"1\"");
     assert_eq!(
