@@ -26,6 +26,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Read};
 
 use self::scanner::Scanner;
+use super::globals::Guarded;
 
 /// How much is read, checked and passed on at a time.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -80,7 +81,12 @@ pub enum CheckError {
 /// Reads a whole dump in bounded memory. A dump that was cut short between two statements passes, with `is_complete`
 /// false.
 pub fn check(reader: &mut dyn Read) -> Result<ClusterDump, CheckError> {
-    let mut scanner = Scanner::new(FilterOptions::default());
+    check_for(reader, Guarded::default())
+}
+
+/// As [`check`], for a server that has told which settings it guards.
+pub fn check_for(reader: &mut dyn Read, guarded: Guarded) -> Result<ClusterDump, CheckError> {
+    let mut scanner = Scanner::new(FilterOptions { guarded, ..FilterOptions::default() });
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut passed = Vec::new();
     loop {
@@ -105,6 +111,8 @@ pub struct FilterOptions {
     pub turned_off: BTreeSet<String>,
     /// The server's `psql` is older than `\restrict` and would take it for an error.
     pub without_restrict: bool,
+    /// Settings of extensions that the server guards: they are never restored.
+    pub guarded: Guarded,
 }
 
 /// Passes a dump on to `psql`: checked once more, without comments, without what the options leave out, and with the

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use self::powers::{RoleThere, roles_query};
 pub use self::query::{CAN_READ_PASSWORDS, database_query, globals_query};
 pub(super) use self::withheld::withheld as withheld_text;
-pub use self::withheld::{Whose, why_right_withheld, why_withheld};
+pub use self::withheld::{Guarded, Whose, why_right_withheld, why_withheld};
 
 /// Documents of a server with 10,000 roles have some megabytes.
 const DOCUMENT_BYTES: usize = 64 * 1024 * 1024;

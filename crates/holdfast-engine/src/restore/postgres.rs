@@ -19,7 +19,7 @@ use crate::plan::{RestorePlan, RestoreReport};
 use crate::postgres::contents::Contents;
 use crate::postgres::describe_dump;
 use crate::postgres::globals::sql::{create_database_sql, finish_database_sql, finish_existing_sql};
-use crate::postgres::globals::{DatabaseFacts, Name};
+use crate::postgres::globals::{DatabaseFacts, Guarded, Name};
 use crate::postgres::quoting::{identifier, text};
 use crate::remote::{self, Script, ended};
 use crate::source::database::{self, Login, PSQL, pg_name, postgres};
@@ -81,7 +81,7 @@ impl Engine {
         if let Some(facts) = &mut facts {
             let own = session.own_roles().await?;
             facts.spare(&own).iter().for_each(|role| context.log.line(spared_settings(role)));
-            facts.withhold(&target).into_iter().for_each(|text| context.log.warn(text));
+            facts.withhold(&target, &session.guarded().await?).into_iter().for_each(|text| context.log.warn(text));
         }
         let dump = self.read_as(&plan.backup, context, describe_dump).await?;
         session.tell_tablespaces(&dump);
@@ -207,6 +207,11 @@ impl Session<'_> {
     /// Whom this restore is connected as, and acts as.
     pub(super) async fn own_roles(&self) -> Result<BTreeSet<String>> {
         self.names("SELECT json_build_array(session_user, current_user)").await
+    }
+
+    /// Settings of extensions that not everybody may change on this server.
+    pub(super) async fn guarded(&self) -> Result<Guarded> {
+        self.names(Guarded::QUERY).await.map(Guarded::new)
     }
 
     pub(super) async fn version(&self) -> Result<u32> {

@@ -17,7 +17,9 @@ use crate::error::{EngineError, Result, classify};
 use crate::plan::{RestorePlan, RestoreReport, StoredBackup};
 use crate::postgres::DumpFacts;
 use crate::postgres::cluster_dump::{self, CheckError, ClusterDump, Filter, FilterOptions};
-use crate::postgres::globals::{CAN_READ_PASSWORDS, DatabaseFacts, Globals, Name, Role, RoleThere, roles_query, sql};
+use crate::postgres::globals::{
+    CAN_READ_PASSWORDS, DatabaseFacts, Globals, Guarded, Name, Role, RoleThere, roles_query, sql,
+};
 use crate::postgres::quoting::identifier;
 use crate::source::database::{self, Login, PSQL, pg_name, postgres};
 use crate::ssh::Connection;
@@ -44,7 +46,7 @@ impl Engine {
         let wanted: Vec<usize> =
             dumps.iter().filter(|(index, facts)| is_wanted(*index, facts)).map(|(index, _)| *index).collect();
         session.spare_own_role(&mut globals).await?;
-        let withheld = globals.withhold();
+        let withheld = globals.withhold(&session.guarded().await?);
         session.tell(&globals, &wanted, &there, &roles);
         withheld.into_iter().for_each(|text| context.log.warn(text));
         session.tell_gains(&globals).await?;
@@ -117,7 +119,8 @@ impl Engine {
     ) -> Result<RestoreReport> {
         let session = Session { engine: self, connection, plan, login, context };
         context.log.line("Reading and checking the whole dump before anything is changed.");
-        let dump = self.check_cluster_dump(&plan.backup, context).await?;
+        let guarded = session.guarded().await?;
+        let dump = self.check_cluster_dump(&plan.backup, guarded.clone(), context).await?;
         let there = session.names("SELECT coalesce(json_agg(datname), '[]') FROM pg_database").await?;
         let roles = session.names("SELECT coalesce(json_agg(rolname), '[]') FROM pg_roles").await?;
         for name in &dump.dropped_databases {
@@ -146,6 +149,7 @@ impl Engine {
             own_roles: own,
             turned_off: session.names(KNOWN_TIMEOUTS).await?,
             without_restrict: !knows_restrict,
+            guarded,
         };
         let fed = self
             .feed(connection, feeding, whole, &plan.backup, context, move |plain, out| {
@@ -160,14 +164,19 @@ impl Engine {
         Ok(RestoreReport { plain_bytes: fed.plain_bytes, ..RestoreReport::default() })
     }
 
-    async fn check_cluster_dump(&self, backup: &StoredBackup, context: &Context) -> Result<ClusterDump> {
+    async fn check_cluster_dump(
+        &self,
+        backup: &StoredBackup,
+        guarded: Guarded,
+        context: &Context,
+    ) -> Result<ClusterDump> {
         const BY_HAND: &str = "If you trust the server that this backup came from, restore it by hand: download it, \
             decompress it with zstd, and feed it to psql.";
         let quiet = Context { progress: std::sync::Arc::default(), ..context.clone() };
         let mut whole = self.open_whole(backup, &quiet).await?;
         let backup = backup.clone();
         let dump = on_thread(move || {
-            let checked = cluster_dump::check(&mut whole.plain).map_err(|error| match error {
+            let checked = cluster_dump::check_for(&mut whole.plain, guarded).map_err(|error| match error {
                 CheckError::Refused(refused) => {
                     EngineError::new(FailureCode::HostileArchive, format!("{refused} {BY_HAND}"))
                 }

@@ -220,6 +220,7 @@ pub fn run_cluster(input: &[u8]) -> bool {
         own_roles: ["app".to_owned()].into(),
         turned_off: ["idle_session_timeout".to_owned()].into(),
         without_restrict: input.len().is_multiple_of(2),
+        ..FilterOptions::default()
     };
     for options in [FilterOptions::default(), options] {
         let mut passed = Vec::new();

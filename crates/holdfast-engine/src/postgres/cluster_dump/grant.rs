@@ -2,7 +2,7 @@
 //! right to a setting that is not seen.
 
 use super::statement::{Kind, is_role_keyword, strip};
-use crate::postgres::globals::why_right_withheld;
+use crate::postgres::globals::Guarded;
 use crate::postgres::quoting;
 
 const RIGHTS: &[&str] = &[
@@ -43,7 +43,7 @@ const THINGS: &[&str] = &[
 ];
 
 /// What follows `GRANT `: a membership, or a right, which may be one to a setting that is never given.
-pub(super) fn granted(text: &[u8]) -> Option<Kind> {
+pub(super) fn granted(text: &[u8], guarded: &Guarded) -> Option<Kind> {
     if is_membership(text).is_some() {
         return Some(Kind::Other);
     }
@@ -53,7 +53,7 @@ pub(super) fn granted(text: &[u8]) -> Option<Kind> {
     }
     let Some(setting) = setting else { return Some(Kind::Other) };
     let setting = String::from_utf8(setting).ok()?;
-    Some(why_right_withheld(&setting).map_or(Kind::Other, |why| {
+    Some(guarded.why_right_withheld(&setting).map_or(Kind::Other, |why| {
         let statement = String::from_utf8_lossy(text);
         let is_shown = statement.len() <= 300 && !statement.chars().any(char::is_control);
         let by_hand = if is_shown { format!(" To give it by hand: GRANT {statement}") } else { String::new() };

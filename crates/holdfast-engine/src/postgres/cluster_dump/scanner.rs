@@ -574,7 +574,7 @@ impl Scanner {
         }
         statement.held.push(byte);
         if statement.held.len() >= HELD_BYTES {
-            statement::classify(&statement.held, false)?;
+            statement::classify(&statement.held, false, &self.options.guarded)?;
             statement.is_passed_on = true;
             let held = std::mem::take(&mut statement.held);
             self.pin(out);
@@ -603,7 +603,7 @@ impl Scanner {
         }
         let held = std::mem::take(&mut self.statement.held);
         let mut is_left_out = false;
-        match statement::classify(&held, true)? {
+        match statement::classify(&held, true, &self.options.guarded)? {
             Kind::Encoding(name) => self.session.encoding = Some(name),
             Kind::StandardStrings => self.session.has_standard_strings = true,
             Kind::Rows => {

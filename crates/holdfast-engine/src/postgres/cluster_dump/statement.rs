@@ -3,7 +3,7 @@
 //! and rights, must have one exact form.
 
 use super::grant::{granted, revoked};
-use crate::postgres::globals::{Whose, why_withheld, withheld_text};
+use crate::postgres::globals::{Guarded, Whose, withheld_text};
 use crate::postgres::quoting;
 
 /// What a statement means for the rest of the dump, or for who restores it.
@@ -151,8 +151,8 @@ const OBJECTS: &[&str] = &[
     "VIEW",
 ];
 
-/// What `text` is; without its end when it is not `is_whole`.
-pub(super) fn classify(text: &[u8], is_whole: bool) -> Result<Kind, String> {
+/// What `text` is; without its end when it is not `is_whole`. `guarded` is what the server says of settings.
+pub(super) fn classify(text: &[u8], is_whole: bool, guarded: &Guarded) -> Result<Kind, String> {
     let (first, rest) = word(text);
     let (second, _) = word(rest);
     let has_object = |rest: &[u8]| {
@@ -165,11 +165,11 @@ pub(super) fn classify(text: &[u8], is_whole: bool) -> Result<Kind, String> {
         b"BEGIN" | b"COMMIT" | b"RESET" | b"SELECT" | b"UPDATE" if is_whole => fixed(),
         b"CREATE" if has_object(rest.strip_prefix(b"OR REPLACE ").unwrap_or(rest)) => created(rest, is_whole),
         b"DROP" if has_object(rest) => dropped(rest, is_whole),
-        b"ALTER" if has_object(rest) => altered(rest, is_whole),
+        b"ALTER" if has_object(rest) => altered(rest, is_whole, guarded),
         b"COMMENT" if second == b"ON" => Some(Kind::Other),
         b"SECURITY" if second == b"LABEL" => Some(Kind::Other),
         b"REFRESH" if second == b"MATERIALIZED" => Some(Kind::Other),
-        b"GRANT" if is_whole => granted(rest),
+        b"GRANT" if is_whole => granted(rest, guarded),
         b"REVOKE" if is_whole => revoked(rest),
         _ => None,
     };
@@ -298,7 +298,7 @@ fn are_role_options(text: &[u8]) -> bool {
 }
 
 /// Of roles and databases, only what `pg_dumpall` writes: any other form might be a setting that is not seen.
-fn altered(text: &[u8], is_whole: bool) -> Option<Kind> {
+fn altered(text: &[u8], is_whole: bool, guarded: &Guarded) -> Option<Kind> {
     let (object, rest) = word(text);
     let (name, rest) = match object {
         b"ROLE" | b"DATABASE" if is_whole => quoting::read_identifier(rest)?,
@@ -323,7 +323,7 @@ fn altered(text: &[u8], is_whole: bool) -> Option<Kind> {
             let (setting, after) = quoting::read_identifier(rest)?;
             after.strip_prefix(b" TO ")?;
             let setting = String::from_utf8(setting).ok()?;
-            if let Some(why) = why_withheld(&setting, Whose::One) {
+            if let Some(why) = guarded.why_withheld(&setting, Whose::One) {
                 let statement = format!("ALTER {}", String::from_utf8_lossy(text));
                 return Some(Kind::Withheld(withheld_text(&setting, &whose, why, &statement)));
             }
@@ -386,7 +386,7 @@ mod tests {
     use super::*;
 
     fn kind(text: &str) -> Result<Kind, String> {
-        classify(text.as_bytes(), true)
+        classify(text.as_bytes(), true, &Guarded::default())
     }
 
     #[test]
@@ -456,6 +456,13 @@ mod tests {
         }
         let Ok(Kind::Withheld(said)) = kind("ALTER ROLE app SET \"plperl.on_init\" TO 'secret';") else { panic!() };
         assert!(said.ends_with(" To set it by hand: ALTER ROLE app SET \"plperl.on_init\" TO …;"), "{said}");
+        // What the server that is restored to has loaded.
+        let guarded = Guarded::new(["ext.path".to_owned()].into());
+        for text in ["ALTER ROLE app SET \"Ext.path\" TO '/';", "GRANT SET ON PARAMETER \"ext.path\" TO app;"] {
+            let of_it = classify(text.as_bytes(), true, &guarded);
+            assert!(matches!(of_it, Ok(Kind::Withheld(said)) if said.contains("extension of this server")), "{text}");
+            assert!(!matches!(kind(text), Ok(Kind::Withheld(_))), "{text}");
+        }
         let own = [
             "ALTER ROLE app SET search_path TO 'a', 'B c';",
             "ALTER ROLE app SET default_transaction_read_only TO 'on';",
@@ -541,7 +548,7 @@ mod tests {
         for text in refused {
             assert!(kind(text).is_err(), "{text}");
         }
-        assert!(classify(b"ALTER ROLE app SET work_mem TO '", false).is_err());
+        assert!(classify(b"ALTER ROLE app SET work_mem TO '", false, &Guarded::default()).is_err());
     }
 
     #[test]

@@ -178,7 +178,7 @@ fn settings_that_could_take_over_a_server_are_withheld() {
     globals.databases[0].settings.push(setting(Some("app"), "local_preload_libraries", "x"));
     globals.parameter_grants =
         vec![parameter_grant("shared_preload_libraries", None), parameter_grant("work_mem", None)];
-    let said: Vec<String> = globals.withhold().into_iter().collect();
+    let said: Vec<String> = globals.withhold(&Guarded::default()).into_iter().collect();
     let code = "was not restored: it decides which code the server loads or runs. To";
     assert_eq!(
         said,
@@ -207,7 +207,7 @@ fn settings_that_could_take_over_a_server_are_withheld() {
     assert_eq!(globals.settings, [setting(Some("app"), "default_transaction_read_only", "on")]);
     assert_eq!(globals.databases, [facts()]);
     assert_eq!(globals.parameter_grants, [parameter_grant("work_mem", None)]);
-    assert!(globals.withhold().is_empty());
+    assert!(globals.withhold(&Guarded::default()).is_empty());
 }
 
 #[test]
@@ -234,6 +234,11 @@ fn only_settings_that_are_known_to_be_harmless_are_restored() {
         ("plperl.on_init", "which code"),
         ("pljava.libjvm_location", "which code"),
         ("PGAudit.log", "an extension"),
+        ("postgis.gdal_enabled_drivers", "an extension"),
+        ("duckdb.x", "an extension"),
+        ("extwlist.extensions", "an extension"),
+        ("client_encoding", "how quotes"),
+        ("standard_conforming_strings", "how quotes"),
         ("exit_on_error", "not known to be harmless"),
         ("setting_of_a_later_version", "not known to be harmless"),
     ];
@@ -255,11 +260,26 @@ fn only_settings_that_are_known_to_be_harmless_are_restored() {
 }
 
 #[test]
+fn settings_that_the_server_guards_are_withheld() {
+    let guarded = Guarded::new(["ext.path".to_owned()].into());
+    let mut globals = empty();
+    globals.settings = vec![setting(Some("app"), "Ext.Path", "/"), setting(Some("app"), "ext.own", "x")];
+    globals.databases = vec![facts()];
+    globals.databases[0].settings.push(setting(None, "ext.path", "/"));
+    globals.parameter_grants = vec![parameter_grant("ext.path", None)];
+    let said = globals.withhold(&guarded);
+    assert_eq!(said.len(), 3);
+    assert!(said.iter().all(|text| text.contains("extension of this server, and not everybody may change it")));
+    assert_eq!((globals.settings.len(), globals.parameter_grants.len()), (1, 0));
+    assert_eq!(globals.databases, [facts()]);
+}
+
+#[test]
 fn statements_for_people_show_no_value_that_may_be_a_secret() {
     let said = |name: &str, value: &str| {
         let mut globals = empty();
         globals.settings = vec![setting(None, name, value)];
-        globals.withhold().pop_first().unwrap()
+        globals.withhold(&Guarded::default()).pop_first().unwrap()
     };
     assert!(said("work_mem", "8MB").ends_with(" by hand: ALTER ROLE ALL SET \"work_mem\" TO '8MB';"));
     assert!(said("app.jwt_secret", "hunter2").ends_with(" by hand: ALTER ROLE ALL SET \"app.jwt_secret\" TO …;"));

@@ -1,7 +1,8 @@
 //! Which settings a restore sets, and which rights to settings it gives. Only settings on a list are restored: every
-//! version of PostgreSQL and every extension adds some, and one that is wrong, or was put there by somebody else, can
-//! run code in the server, damage its data or lock everybody out. What is left out is named, with the statement that
-//! sets it by hand.
+//! version of PostgreSQL adds some, and one that is wrong, or was put there by somebody else, can run code in the server,
+//! damage its data or lock everybody out. Names with a dot are those of applications, of which nobody has a list, and of
+//! extensions: they are restored unless their prefix is on a list, or the server knows them as settings that not
+//! everybody may change. What is left out is named, with the statement that sets it by hand.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,6 @@ const SESSION: &[&str] = &[
     "bytea_output",
     "check_function_bodies",
     "client_connection_check_interval",
-    "client_encoding",
     "client_min_messages",
     "commit_siblings",
     "constraint_exclusion",
@@ -85,7 +85,6 @@ const SESSION: &[&str] = &[
     "row_security",
     "search_path",
     "seq_page_cost",
-    "standard_conforming_strings",
     "statement_timeout",
     "stats_fetch_consistency",
     "synchronize_seqscans",
@@ -192,8 +191,11 @@ const DATA: &[&str] = &[
     "zero_damaged_pages",
 ];
 
-/// They widen what a role may do, or how statements of others are read.
-const RIGHTS: &[&str] = &["backslash_quote", "createrole_self_grant", "lo_compat_privileges"];
+/// They widen what a role may do.
+const RIGHTS: &[&str] = &["createrole_self_grant", "lo_compat_privileges"];
+
+/// They change where texts in statements end, so that an application's escaping may no longer hold.
+const ESCAPING: &[&str] = &["backslash_quote", "client_encoding", "standard_conforming_strings"];
 
 /// Prefixes of languages whose settings are code, or say which code to run.
 const LANGUAGES: &[&str] = &[
@@ -213,7 +215,8 @@ const LANGUAGES: &[&str] = &[
     "plv8",
 ];
 
-/// Prefixes of extensions whose settings decide what is logged, who may do what, or what runs in the background.
+/// Prefixes of extensions whose settings decide what is logged, who may do what, what is read from elsewhere, or what
+/// runs in the background. Others are told by the server that is restored to, while it has them loaded.
 const EXTENSIONS: &[&str] = &[
     "anon",
     "auth_delay",
@@ -222,6 +225,8 @@ const EXTENSIONS: &[&str] = &[
     "citus",
     "credcheck",
     "cron",
+    "duckdb",
+    "extwlist",
     "http",
     "passwordcheck",
     "pg_prewarm",
@@ -229,6 +234,7 @@ const EXTENSIONS: &[&str] = &[
     "pgaudit",
     "pgsodium",
     "pgtle",
+    "postgis",
     "sepgsql",
     "set_user",
     "supautils",
@@ -257,7 +263,7 @@ fn is_logging(setting: &str) -> bool {
 fn why_custom_withheld(prefix: &str) -> Option<&'static str> {
     match prefix {
         prefix if has(LANGUAGES, prefix) => Some("it decides which code the server loads or runs"),
-        prefix if has(EXTENSIONS, prefix) => Some("it belongs to an extension that watches over the server"),
+        prefix if has(EXTENSIONS, prefix) => Some("it belongs to an extension and is not known to be harmless"),
         _ => None,
     }
 }
@@ -279,6 +285,7 @@ pub fn why_withheld(setting: &str, whose: Whose) -> Option<&'static str> {
         (ENTRANCE, "it decides who can connect"),
         (DATA, "it can hide, spread or cause damage to data"),
         (RIGHTS, "it widens what roles may do"),
+        (ESCAPING, "it changes how quotes in statements are read"),
     ];
     let cause = lists.into_iter().find(|(list, _)| has(list, setting)).map(|(_, why)| why);
     let cause = cause.or_else(|| setting.split_once('.').and_then(|(prefix, _)| why_custom_withheld(prefix)));
@@ -293,6 +300,35 @@ pub fn why_withheld(setting: &str, whose: Whose) -> Option<&'static str> {
 /// logs are restored, too.
 pub fn why_right_withheld(setting: &str) -> Option<&'static str> {
     if is_logging(setting) { None } else { why_withheld(setting, Whose::One) }
+}
+
+/// Names of settings of extensions that not everybody may change, in small letters, as a server has told them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Guarded(BTreeSet<String>);
+
+impl Guarded {
+    /// Asks a server for them, as a list in JSON.
+    pub const QUERY: &str = "SELECT coalesce(pg_catalog.json_agg(pg_catalog.lower(name)), '[]') FROM \
+        pg_catalog.pg_settings WHERE pg_catalog.strpos(name, '.') > 0 AND context <> 'user'";
+
+    pub fn new(names: BTreeSet<String>) -> Self {
+        Self(names)
+    }
+
+    fn why(&self, setting: &str) -> Option<&'static str> {
+        let is_guarded = self.0.contains(&setting.to_ascii_lowercase());
+        is_guarded.then_some("it belongs to an extension of this server, and not everybody may change it")
+    }
+
+    /// As [`why_withheld`], for this server.
+    pub fn why_withheld(&self, setting: &str, whose: Whose) -> Option<&'static str> {
+        why_withheld(setting, whose).or_else(|| self.why(setting))
+    }
+
+    /// As [`why_right_withheld`], for this server.
+    pub fn why_right_withheld(&self, setting: &str) -> Option<&'static str> {
+        why_right_withheld(setting).or_else(|| self.why(setting))
+    }
 }
 
 /// Longer statements are not shown whole.
@@ -315,17 +351,18 @@ pub fn shown(statement: &str, setting: &str) -> String {
 
 impl Globals {
     /// Takes out what is not restored, also of databases. Says, for a person, what that was.
-    pub fn withhold(&mut self) -> BTreeSet<String> {
+    pub fn withhold(&mut self, guarded: &Guarded) -> BTreeSet<String> {
         let mut said = BTreeSet::new();
         self.settings.retain(|setting| {
             let (whose, scope) = match &setting.role {
                 Some(role) => (format!("role {}", named(role)), Whose::One),
                 None => ("all roles".to_owned(), Whose::AllRoles),
             };
-            is_kept(setting, scope, &whose, &sql::setting_sql(setting), &mut said)
+            let why = guarded.why_withheld(&setting.name, scope);
+            is_kept(setting, why, &whose, &sql::setting_sql(setting), &mut said)
         });
         self.parameter_grants.retain(|grant| {
-            let Some(why) = why_right_withheld(&grant.parameter.0) else { return true };
+            let Some(why) = guarded.why_right_withheld(&grant.parameter.0) else { return true };
             let privilege = match grant.privilege {
                 ParameterPrivilege::Set => "SET",
                 ParameterPrivilege::AlterSystem => "ALTER SYSTEM",
@@ -341,7 +378,7 @@ impl Globals {
         });
         for facts in &mut self.databases {
             let name = facts.name.clone();
-            said.append(&mut facts.withhold(&name));
+            said.append(&mut facts.withhold(&name, guarded));
         }
         said
     }
@@ -367,14 +404,15 @@ impl Globals {
 
 impl DatabaseFacts {
     /// As [`Globals::withhold`], for a database that gets the name `target`.
-    pub fn withhold(&mut self, target: &Name) -> BTreeSet<String> {
+    pub fn withhold(&mut self, target: &Name, guarded: &Guarded) -> BTreeSet<String> {
         let (name, mut said) = (named(&self.name), BTreeSet::new());
         self.settings.retain(|setting| {
             let whose = match &setting.role {
                 Some(role) => format!("role {} in database {name}", named(role)),
                 None => format!("database {name}"),
             };
-            is_kept(setting, Whose::One, &whose, &sql::database_setting_sql(setting, target), &mut said)
+            let why = guarded.why_withheld(&setting.name, Whose::One);
+            is_kept(setting, why, &whose, &sql::database_setting_sql(setting, target), &mut said)
         });
         said
     }
@@ -398,8 +436,8 @@ fn named(name: &Name) -> String {
     quoting::shown(name.as_str().as_bytes())
 }
 
-fn is_kept(setting: &Setting, scope: Whose, whose: &str, statement: &str, said: &mut BTreeSet<String>) -> bool {
-    let Some(why) = why_withheld(&setting.name, scope) else { return true };
+fn is_kept(setting: &Setting, why: Option<&str>, whose: &str, statement: &str, said: &mut BTreeSet<String>) -> bool {
+    let Some(why) = why else { return true };
     said.insert(withheld(&setting.name, whose, why, statement));
     false
 }
