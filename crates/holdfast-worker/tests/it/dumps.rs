@@ -219,6 +219,99 @@ async fn tables_in_a_tablespace_of_their_own_come_back_without_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_was_there_becomes_what_the_original_was() {
+    let postgres = PostgresServer::start(false);
+    let bench = postgres_bench(&postgres).await;
+    psql(&postgres, "postgres", "CREATE ROLE app; CREATE ROLE reader; CREATE ROLE filler LOGIN");
+    psql(&postgres, "postgres", "CREATE DATABASE shop OWNER app CONNECTION LIMIT 9");
+    psql(&postgres, "postgres", "ALTER DATABASE shop SET work_mem TO '77MB'; COMMENT ON DATABASE shop IS 'the shop'");
+    psql(&postgres, "postgres", "ALTER ROLE reader IN DATABASE shop SET search_path TO own");
+    psql(&postgres, "postgres", "REVOKE ALL ON DATABASE shop FROM PUBLIC; GRANT CONNECT ON DATABASE shop TO reader");
+    psql(&postgres, "shop", "CREATE TABLE t AS SELECT 1 a");
+    let options = json!({"database_name": "shop", "database_engine": "postgresql"});
+    let backup = bench.back_up(task(&bench, options).await).await;
+
+    psql(&postgres, "postgres", "CREATE DATABASE prepared");
+    let run = bench.restore(&backup, json!({"database_name": "prepared"})).await;
+    assert_successful(&run);
+    let facts = |name: &str| {
+        format!(
+            "SELECT row(datconnlimit, shobj_description(oid, 'pg_database'), (SELECT string_agg(setconfig::text, ',' ORDER \
+             BY 1) FROM pg_db_role_setting WHERE setdatabase = d.oid), has_database_privilege('public', oid, 'CONNECT'), \
+             has_database_privilege('reader', oid, 'CONNECT'), pg_get_userbyid(datdba)) FROM pg_database d WHERE datname = \
+             '{name}'"
+        )
+    };
+    let expected = "(9,\"the shop\",\"{search_path=own},{work_mem=77MB}\",f,t,holdfast)";
+    assert_eq!(psql(&postgres, "postgres", &facts("prepared")), expected);
+    let said = "The database prepared keeps its owner holdfast; it was app in the backup.";
+    assert!(output(&run).contains(said), "{}", output(&run));
+
+    // Default privileges would change the rights of what is restored, wherever they came from.
+    psql(&postgres, "template1", "ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO PUBLIC");
+    psql(&postgres, "postgres", "CREATE DATABASE widened");
+    let run = bench.restore(&backup, json!({"database_name": "widened"})).await;
+    assert_failed(&run, "target_not_empty");
+    assert!(output(&run).contains("The database widened holds default privileges (1)."), "{}", output(&run));
+
+    psql(&postgres, "postgres", "ALTER DATABASE widened ALLOW_CONNECTIONS false");
+    let run = bench.restore(&backup, json!({"database_name": "widened", "overwrite": true})).await;
+    assert_failed(&run, "remote_failed");
+    let said = "To open it: ALTER DATABASE \"widened\" ALLOW_CONNECTIONS true;";
+    assert!(output(&run).contains(said), "{}", output(&run));
+
+    // Whoever may fill a database need not be allowed to change it.
+    psql(&postgres, "postgres", "CREATE DATABASE others TEMPLATE template0");
+    psql(&postgres, "others", "GRANT ALL ON DATABASE others TO filler; GRANT ALL ON SCHEMA public TO filler");
+    let path = format!("/api/remote-servers/{}", bench.server);
+    bench.user.client.put(&path, json!({"database_username": "filler"})).await.expect(200);
+    let run = bench.restore(&backup, json!({"database_name": "others", "no_owner": true})).await;
+    assert_successful(&run);
+    assert!(output(&run).contains("This was not restored: COMMENT ON DATABASE"), "{}", output(&run));
+    assert_eq!(psql(&postgres, "others", "SELECT a FROM t"), "1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn roles_that_gain_rights_and_rights_that_are_left_out_are_named() {
+    let postgres = PostgresServer::start(false);
+    let bench = postgres_bench(&postgres).await;
+    psql(&postgres, "postgres", "CREATE ROLE evil SUPERUSER LOGIN PASSWORD 'known'");
+    psql(&postgres, "postgres", "CREATE ROLE app CREATEROLE REPLICATION LOGIN PASSWORD 'known'");
+    psql(&postgres, "postgres", "GRANT pg_execute_server_program TO app");
+    psql(&postgres, "postgres", "REVOKE EXECUTE ON FUNCTION pg_catalog.pg_sleep(double precision) FROM PUBLIC");
+    psql(&postgres, "template1", "GRANT CREATE ON SCHEMA public TO app");
+    let backup = bench.back_up(task(&bench, json!({"database_engine": "postgresql"})).await).await;
+
+    let second = PostgresServer::start(false);
+    psql(&second, "postgres", "CREATE ROLE app CREATEDB LOGIN PASSWORD 'own'");
+    let (_ssh, server) = second_server(&bench, &second).await;
+    for (is_dry, will) in [(true, "would"), (false, "will")] {
+        let body = json!({"remote_server_id": server, "overwrite": true, "dry_run": is_dry});
+        let run = bench.restore(&backup, body).await;
+        assert_successful(&run);
+        let named = [
+            format!("The new role \"evil\" {will} gain SUPERUSER."),
+            format!("The role \"app\" {will} gain REPLICATION, CREATEROLE."),
+            format!("The password of the role \"app\" {will} be the one of the backup."),
+            format!("The role \"app\" {will} gain what \"pg_execute_server_program\" may do."),
+            "The database template1 held no objects of its own and stays as it is".to_owned(),
+            "comments in it are not restored: ACL SCHEMA public.".to_owned(),
+            "ACL FUNCTION pg_sleep(double precision)".to_owned(),
+        ];
+        for text in named {
+            assert!(output(&run).contains(&text), "{text}: {}", output(&run));
+        }
+    }
+    // Nothing changes a second time, and without roles nobody gains anything.
+    for no_owner in [false, true] {
+        let body = json!({"remote_server_id": server, "overwrite": true, "dry_run": true, "no_owner": no_owner});
+        let run = bench.restore(&backup, body).await;
+        assert_successful(&run);
+        assert!(!output(&run).contains(" gain ") && !output(&run).contains("The password"), "{}", output(&run));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_somebody_made_in_a_postgresql_database_counts() {
     let postgres = PostgresServer::start(false);
     let bench = postgres_bench(&postgres).await;
@@ -242,6 +335,7 @@ async fn whatever_somebody_made_in_a_postgresql_database_counts() {
         ("text search configurations (1)", "CREATE TEXT SEARCH CONFIGURATION c (COPY = simple)"),
         ("text search dictionaries (1)", "CREATE TEXT SEARCH DICTIONARY d (TEMPLATE = simple)"),
         ("large objects (1)", "SELECT lo_create(0)"),
+        ("large objects (1)", "SELECT lo_create(5)"),
         ("default privileges (1)", "ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO PUBLIC"),
         (
             "subscriptions (1)",
