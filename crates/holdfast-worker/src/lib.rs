@@ -94,8 +94,11 @@ pub struct Worker {
 /// What a worker does beside its runs.
 #[derive(Default)]
 struct Chores {
-    clearing: JoinSet<()>,
+    removals: JoinSet<()>,
+    uploads: JoinSet<()>,
     catalogues: JoinSet<()>,
+    /// Summaries of weeks, and counts of days.
+    counts: JoinSet<()>,
 }
 
 /// What a worker has under way.
@@ -195,7 +198,7 @@ impl Worker {
                     }
                 }
                 _ = tidy.tick() => {
-                    self.start_tally(&mut chores.clearing);
+                    self.start_tally(&mut chores.counts);
                     self.in_time(Box::pin(self.tidy())).await;
                 }
                 _ = flush.tick() => drop(self.in_time(Box::pin(self.app().flush_token_use())).await),
@@ -235,8 +238,7 @@ impl Worker {
     /// Does what is due; true when that was something, and more of it may be.
     async fn look(&self, chores: &mut Chores) -> Result<bool> {
         let (waiting, queued) = self.do_chores().await?;
-        self.start_clearing(&mut chores.clearing, waiting);
-        self.start_catalogues(&mut chores.catalogues, waiting);
+        self.start_chores(chores, waiting);
         Ok(queued > 0)
     }
 
@@ -351,60 +353,59 @@ impl Worker {
         Ok(watch.look(&running, self.executor.settings.lease, app.now()))
     }
 
-    /// Removes what is not wanted any more, sums up weeks and writes catalogues. Destinations may be slow to answer, and weeks long, so
-    /// nothing else waits for this.
+    /// Removes what is not wanted any more, sums up weeks and writes catalogues, one after the other.
     async fn clear_away(executor: &Executor, waiting: queue::Waiting) -> Result<()> {
         if waiting.has_summary {
             weekly::write_due(executor).await?;
         }
         if waiting.has_removal {
-            removal::remove_deleted(&executor.app, &executor.engine, &executor.planner).await?;
+            removal::remove_deleted(executor).await?;
         }
         if waiting.has_catalogue {
             catalogue::write_due(&executor.app, &executor.engine, &executor.planner).await?;
         }
         if waiting.has_upload {
-            let Executor { app, engine, planner, settings, .. } = executor;
-            removal::clear_uploads(app, engine, planner, settings).await?;
+            removal::clear_uploads(executor).await?;
         }
         Ok(())
     }
 
-    /// Starts to clear away, unless that is under way.
-    fn start_clearing(&self, clearing: &mut JoinSet<()>, waiting: queue::Waiting) {
-        while clearing.try_join_next().is_some() {}
-        let waiting = queue::Waiting { has_catalogue: false, ..waiting };
-        let has_work = waiting.has_removal || waiting.has_upload || waiting.has_summary;
-        if clearing.is_empty() && has_work {
-            let executor = self.executor.clone();
-            clearing.spawn(async move {
-                if let Err(error) = Self::clear_away(&executor, waiting).await {
-                    tracing::error!(?error, "clearing away goes on later");
-                }
-            });
+    /// Starts what there is to do beside runs, each kind by itself: destinations may be slow to answer, and weeks long, and
+    /// nothing else waits for them.
+    fn start_chores(&self, chores: &mut Chores, waiting: queue::Waiting) {
+        let none = queue::Waiting {
+            has_removal: false,
+            has_upload: false,
+            has_summary: false,
+            has_catalogue: false,
+            ..waiting
+        };
+        let kinds = [
+            (&mut chores.counts, queue::Waiting { has_summary: waiting.has_summary, ..none }),
+            (&mut chores.removals, queue::Waiting { has_removal: waiting.has_removal, ..none }),
+            (&mut chores.catalogues, queue::Waiting { has_catalogue: waiting.has_catalogue, ..none }),
+            (&mut chores.uploads, queue::Waiting { has_upload: waiting.has_upload, ..none }),
+        ];
+        for (under_way, waiting) in kinds {
+            while under_way.try_join_next().is_some() {}
+            let queue::Waiting { has_summary, has_removal, has_catalogue, has_upload, .. } = waiting;
+            if under_way.is_empty() && (has_summary || has_removal || has_catalogue || has_upload) {
+                let executor = self.executor.clone();
+                under_way.spawn(async move {
+                    if let Err(error) = Self::clear_away(&executor, waiting).await {
+                        tracing::error!(?error, "clearing away goes on later");
+                    }
+                });
+            }
         }
     }
 
-    /// Starts to write catalogues, unless that is under way. Destinations may be slow, and nothing else waits for them.
-    fn start_catalogues(&self, writing: &mut JoinSet<()>, waiting: queue::Waiting) {
-        while writing.try_join_next().is_some() {}
-        if writing.is_empty() && waiting.has_catalogue {
-            let executor = self.executor.clone();
-            writing.spawn(async move {
-                let Executor { app, engine, planner, .. } = &executor;
-                if let Err(error) = catalogue::write_due(app, engine, planner).await {
-                    tracing::error!(?error, "catalogues are written later");
-                }
-            });
-        }
-    }
-
-    /// Starts to count days, unless something is being cleared away: nothing waits for either.
-    fn start_tally(&self, clearing: &mut JoinSet<()>) {
-        while clearing.try_join_next().is_some() {}
-        if clearing.is_empty() {
+    /// Starts to count days, unless that or a summary is under way: nothing waits for either.
+    fn start_tally(&self, counts: &mut JoinSet<()>) {
+        while counts.try_join_next().is_some() {}
+        if counts.is_empty() {
             let app = self.app().clone();
-            clearing.spawn(async move {
+            counts.spawn(async move {
                 if let Err(error) = tally::write(&app).await {
                     tracing::error!(?error, "days are counted later");
                 }

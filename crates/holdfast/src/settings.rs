@@ -389,6 +389,7 @@ fn work(given: &Given<'_>) -> Result<holdfast_worker::Settings, Failure> {
         keep_logs_days: days("HOLDFAST_KEEP_LOGS_DAYS")?,
         verify_days: days("HOLDFAST_VERIFY_DAYS")?,
         shutdown: seconds("HOLDFAST_SHUTDOWN_SECS", 0, 3600)?,
+        ..holdfast_worker::Settings::default()
     })
 }
 

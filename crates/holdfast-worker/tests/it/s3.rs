@@ -491,3 +491,49 @@ async fn look_into_a_silent_bucket(engine: Engine) {
     s3.clear_hook();
     assert_eq!(bench.user.client.get(&format!("{path}/download")).await.status, 200);
 }
+
+/// What is deleted at one bucket is not removed there for ever, and nobody else's waits for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bucket_that_does_not_answer_holds_up_no_removal_elsewhere() {
+    for engine in [Engine::Sqlite, Engine::Postgres] {
+        let done = tokio::time::timeout(Duration::from_secs(120), remove_from_a_silent_bucket(engine)).await;
+        done.expect("it is waited for for ever");
+    }
+}
+
+async fn remove_from_a_silent_bucket(engine: Engine) {
+    let mut settings = Settings::default();
+    settings.work.removal_limit = Duration::from_secs(1);
+    let (mut bench, s3) = bench(TestApp::start_with(engine, settings).await, true).await;
+    let other = S3Server::start(&[BUCKET]).await.unwrap();
+    std::fs::write(bench.source().join("file"), "content").unwrap();
+    let task = bench.task(json!({})).await;
+    let mut made = Vec::new();
+    for _ in 0..3 {
+        made.push(bench.back_up(task).await);
+        bench.app.clock.advance_secs(60);
+    }
+    bench.destination = destination(&bench, &other.endpoint(), true, json!({"label": "other"})).await;
+    made.push(bench.back_up(bench.task(json!({})).await).await);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    s3.set_hook(move |method, path, _| {
+        let is_removal = method == http::Method::DELETE && !path.contains("holdfast-catalogue");
+        count.fetch_add(usize::from(is_removal), Ordering::SeqCst);
+        is_removal.then_some(Fault::DelayThenApply)
+    });
+    for backup in &made {
+        bench.user.client.delete(&format!("/api/backups/{}", backup["id"])).await.expect(200);
+        bench.app.clock.advance_secs(1);
+    }
+    bench.app.run_until_idle().await;
+    assert_eq!(objects(&other), [""; 0]);
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "it is not asked for each");
+    assert!(objects(&s3).len() >= 2);
+    s3.clear_hook();
+    bench.app.run_until_idle().await;
+    assert!(objects(&s3).len() >= 2, "not before its time");
+    bench.app.clock.advance_secs(3600);
+    bench.app.run_until_idle().await;
+    assert_eq!(objects(&s3), [""; 0]);
+}
