@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::feed::Feeding;
 use super::postgres::CLEANING_UP;
-use super::rewriting::{Rewriting, names_database};
+use super::rewriting::{Definers, Rewriting, names_database};
 use crate::Engine;
 use crate::archive::MysqlFacts;
 use crate::context::Context;
@@ -24,6 +24,9 @@ use crate::ssh::{Connection, Exit};
 /// is in it can neither run a program nor take a file of the SSH user along.
 pub(super) const CLIENT: &str = "--defaults-file=/dev/fd/3 --binary-mode --local-infile=0 --default-character-set=utf8mb4 \
     --max-allowed-packet=1G --init-command='SET SESSION foreign_key_checks=0 /*M!100200 , check_constraint_checks=0 */'";
+
+/// How the client begins to say that a view reads from another one that its definer may not read, or that is broken.
+const LACKS_RIGHTS: &str = "ERROR 1356 ";
 
 /// One restore into a server: how to reach it, and as whom.
 pub(super) struct Session<'a> {
@@ -49,7 +52,7 @@ impl Engine {
             context.log.line("The tables in the dump would be replaced, users and privileges among them; tables and databases that are not in it would stay.");
             return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
         }
-        session.load(None, false).await.map_err(|error| {
+        session.load(None, false, None).await.map_err(|error| {
             let message = format!("{} What comes before it in the dump was restored already.", error.message);
             EngineError::new(error.code, message)
         })
@@ -77,7 +80,7 @@ impl Engine {
         match tables {
             None => {
                 session.create(name, facts.as_ref()).await?;
-                let loaded = session.load(Some(name), false).await;
+                let loaded = session.load(Some(name), false, None).await;
                 if loaded.is_err() {
                     session.drop_own(name).await;
                 }
@@ -87,7 +90,7 @@ impl Engine {
                 let before = session.set_up_of(name).await?;
                 let loaded = async {
                     session.set_up_as(name, facts.as_ref()).await?;
-                    session.load(Some(name), false).await
+                    session.load(Some(name), false, None).await
                 };
                 let loaded = loaded.await;
                 if loaded.is_err() {
@@ -224,7 +227,7 @@ impl Session<'_> {
         let beside = name_beside(name);
         self.create(&beside, facts).await?;
         self.context.log.line(format!("Loading the dump into {beside} before {name} is touched."));
-        if let Err(error) = self.load(Some(&beside), true).await {
+        if let Err(error) = self.load_beside(name, &beside, facts).await {
             self.drop_own(&beside).await;
             let message = format!("{} The database {name} was not changed.", error.message);
             return Err(EngineError::new(error.code, message));
@@ -240,7 +243,7 @@ impl Session<'_> {
         }
         let replaced = async {
             self.make_anew(name, facts).await?;
-            self.load(Some(name), false).await
+            self.load(Some(name), false, None).await
         };
         match replaced.await {
             Ok(report) => {
@@ -252,6 +255,50 @@ impl Session<'_> {
                 Err(EngineError::new(error.code, message))
             }
         }
+    }
+
+    /// Loads the dump into a copy of a database. A view that reads from another one is made only where its definer may read,
+    /// and rights belong to the name of a database: whoever has them to the database may have none to the copy. Then views
+    /// of the copy run as nobody else, when their definers are known to have rights where they will be in the end.
+    async fn load_beside(&self, name: &str, beside: &str, facts: Option<&MysqlFacts>) -> Result<()> {
+        let refused = match self.load(Some(beside), true, None).await {
+            Err(error) if error.message.contains(LACKS_RIGHTS) && !self.plan.options.no_owner => error,
+            loaded => return loaded.map(drop),
+        };
+        self.context
+            .log
+            .line("A view runs as a user without rights to the copy. Loading it again with views that do not.");
+        let definers = Definers::default();
+        self.make_anew(beside, facts).await?;
+        self.load(Some(beside), true, Some(definers.clone())).await?;
+        for definer in definers.all() {
+            self.try_views(name, &definer).await.map_err(|error| {
+                let is_theirs = error.message.contains("ERROR ");
+                if is_theirs { EngineError::new(refused.code, refused.message.clone()) } else { error }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Makes views of views in a database for a moment. The third is made only when the second may read the first.
+    async fn try_views(&self, database: &str, definer: &str) -> Result<()> {
+        let probe = name_beside("probe");
+        let [first, second, third] = [1, 2, 3].map(|number| format!("{}.`{probe}_{number}`", quoted(database)));
+        let sql =
+            [(&first, "1 AS a".to_owned()), (&second, format!("a FROM {first}")), (&third, format!("a FROM {second}"))]
+                .map(|(view, what)| format!("CREATE DEFINER={definer} VIEW {view} AS SELECT {what}"));
+        let sql = sql.join("; ");
+        let made = self.query(&sql).await.map(drop);
+        // Also when somebody stopped the run.
+        let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
+        let session = Session { context: &context, ..*self };
+        let sql = format!("DROP VIEW IF EXISTS {first}, {second}, {third}");
+        let dropping = session.query(&sql);
+        if !matches!(tokio::time::timeout(CLEANING_UP, dropping).await, Ok(Ok(_))) {
+            let shown = name_text(database.as_bytes());
+            context.log.warn(format!("Views called {probe}_… may have been left behind in the database {shown}."));
+        }
+        made
     }
 
     /// Names the tables of a database that its restored copy lacks: they go with it.
@@ -273,8 +320,9 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// `is_copy` says that it only stands beside the real one for a while.
-    async fn load(&self, name: Option<&str>, is_copy: bool) -> Result<RestoreReport> {
+    /// `is_copy` says that it only stands beside the real one for a while. With `view_definers`, views run as nobody else,
+    /// and whom they ran as is noted there.
+    async fn load(&self, name: Option<&str>, is_copy: bool, view_definers: Option<Definers>) -> Result<RestoreReport> {
         let Self { engine, connection, plan, login, context } = *self;
         let script = match name {
             Some(name) => mysql(MYSQL_CLIENT, &format!("{CLIENT} --database=\"$1\""), "3", &[name]),
@@ -291,6 +339,7 @@ impl Session<'_> {
         let old_name = manifest.map(|manifest| manifest.source).filter(|old| name.is_some_and(|name| name != old));
         let rewriting = Rewriting {
             without_definers: plan.options.no_owner,
+            view_definers,
             without_events: is_copy,
             old_name: old_name.clone(),
             new_name: name.map(str::to_owned),
@@ -325,6 +374,12 @@ impl Session<'_> {
             error.message.push_str(
                 " Something in the backup runs as a user that is not here, or that this one may not act for: restore \
                  without owners, or as a user with the privilege SET USER (SUPER, SET_USER_ID).",
+            );
+        }
+        if lines.iter().any(|line| line.starts_with(LACKS_RIGHTS)) {
+            error.message.push_str(
+                " A view reads from another one as a user who may not do so in the database that is loaded; a database that \
+                 is replaced is loaded beside it first. Restore without owners, or give that user the rights to it.",
             );
         }
         if lines.iter().any(|line| line.contains("gone away") || line.contains("max_allowed_packet")) {

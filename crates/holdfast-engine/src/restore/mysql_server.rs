@@ -141,7 +141,7 @@ impl Session<'_> {
         let without_definers = self.plan.options.no_owner;
         let transform = move |name: &str, dump: &mut dyn io::Read, out: &mut dyn io::Write| {
             let old_name = are_copies.then(|| name.to_owned());
-            Rewriting { without_definers, without_events: are_copies, old_name, new_name: None }.copy(dump, out)
+            Rewriting { without_definers, without_events: are_copies, old_name, ..Rewriting::default() }.copy(dump, out)
         };
         let dumps = dumps_of(facts, is_wanted);
         self.engine.read_dumps(self.plan, self.context, VIEWS, dumps, transform).await

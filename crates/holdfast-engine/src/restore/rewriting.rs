@@ -1,14 +1,35 @@
 //! What is changed in a dump of MySQL or MariaDB on its way back: definers, events of copies, and the database that it names.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::mysql::{account_length, closing_quote, quoted};
+
+/// Users and roles as statements name them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Definers(Arc<Mutex<BTreeSet<String>>>);
+
+impl Definers {
+    fn note(&self, line: &[u8]) {
+        let account = &line[VIEW_DEFINER.len()..];
+        let Some(length) = account_length(account) else { return };
+        let name = String::from_utf8_lossy(&account[..length]).into_owned();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
+    }
+
+    pub(super) fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+}
 
 /// What is changed in a dump on its way.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rewriting {
     /// Leave out every `DEFINER`, so that what is made belongs to whoever loads it.
     pub without_definers: bool,
+    /// Leave out the `DEFINER` of views alone, and note them here.
+    pub view_definers: Option<Definers>,
     /// Make events so that they do not run.
     pub without_events: bool,
     /// The database that was dumped, when it is loaded under another name: views, triggers and defaults may name it.
@@ -19,6 +40,8 @@ pub(super) struct Rewriting {
 
 /// How the tools begin the line with a view's definition.
 const VIEW: &[u8] = b"/*!50001 VIEW ";
+/// How they begin the line before it.
+const VIEW_DEFINER: &[u8] = b"/*!50013 DEFINER=";
 /// How `SHOW CREATE TABLE` begins the line of a column.
 const COLUMN: &[u8] = b"  `";
 /// How they begin what makes a trigger. The rest is what its author wrote, in lines of any number.
@@ -28,7 +51,7 @@ const EVENT: &[u8] = b"/*!50106 CREATE*/ ";
 
 impl Rewriting {
     fn is_needed(&self) -> bool {
-        self.without_definers || self.without_events || self.old_name.is_some()
+        self.without_definers || self.view_definers.is_some() || self.without_events || self.old_name.is_some()
     }
 
     /// The tools write definers and views at the beginning of a line, and line breaks in values as `\n`, so no value is
@@ -65,7 +88,12 @@ impl Rewriting {
 
     fn line(&self, line: &[u8], within: Within) -> Vec<u8> {
         let is_event = within == Within::RoutineBody && line.starts_with(EVENT);
-        let line = match (self.without_definers, within) {
+        let of_view =
+            self.view_definers.as_ref().filter(|_| within == Within::Statements && line.starts_with(VIEW_DEFINER));
+        if let Some(definers) = of_view {
+            definers.note(line);
+        }
+        let line = match (self.without_definers || of_view.is_some(), within) {
             (true, Within::Statements | Within::RoutineBegin) => without_definer(line),
             (true, Within::RoutineBody) if is_event => without_definer(line),
             _ => line.to_vec(),
@@ -403,6 +431,23 @@ mod tests {
         let mut out = Vec::new();
         rewriting.copy(&mut long.as_bytes(), &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), long.replace("DEFINER=`a`@`b`", ""));
+    }
+
+    #[test]
+    fn definers_of_views_are_noted_and_left_out_alone() {
+        let dump = |definer: &str, role: &str| {
+            format!(
+                "/*!50001 CREATE ALGORITHM=UNDEFINED */\n/*!50013 {definer} SQL SECURITY DEFINER */\n/*!50001 VIEW `v` AS \
+                 select 1 */;\n/*!50013 {role} SQL SECURITY INVOKER */\nDELIMITER ;;\nCREATE DEFINER=`c`@`%` PROCEDURE p() \
+                 BEGIN\n/*!50013 DEFINER=`x`@`h` SQL SECURITY DEFINER */\nEND ;;\nDELIMITER ;\n"
+            )
+        };
+        let definers = Definers::default();
+        let rewriting = Rewriting { view_definers: Some(definers.clone()), ..Rewriting::default() };
+        let mut out = Vec::new();
+        rewriting.copy(&mut dump("DEFINER=`a``b`@`%`", "DEFINER=`r`").as_bytes(), &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), dump("", ""));
+        assert_eq!(definers.all(), ["`a``b`@`%`", "`r`"]);
     }
 
     #[test]

@@ -1161,6 +1161,30 @@ async fn a_mysql_database_under_another_name_leaves_the_first_one_alone() {
         assert_eq!(mariadb.sql("prod", "SELECT COUNT(*) FROM joins NATURAL JOIN same").trim(), "1");
         mariadb.sql("prod", "ALTER TABLE o ALTER id DROP DEFAULT; DROP SEQUENCE sq");
     }
+
+    // A view of a view, as a user with rights to this database alone. Without them what is there stays, and the way out is
+    // named.
+    mariadb
+        .sql("other", "CREATE USER app; GRANT ALL ON other.* TO app; CREATE DEFINER=app VIEW a AS SELECT a FROM audit");
+    mariadb.sql("other", "CREATE DEFINER=app VIEW b AS SELECT a FROM a");
+    let other = json!({"database_name": "other", "database_engine": "mysql"});
+    let other = bench.back_up(task(&bench, other).await).await;
+    mariadb.sql("other", "DELETE FROM audit");
+    assert_successful(&bench.restore(&other, json!({"database_name": "other", "overwrite": true})).await);
+    assert_eq!(mariadb.sql("other", "SELECT a FROM b").trim(), "1");
+    let definers = "SELECT GROUP_CONCAT(table_schema, '.', table_name, ' ', definer ORDER BY table_name) FROM \
+        information_schema.views WHERE definer LIKE 'app@%' OR table_name LIKE 'probe%'";
+    assert_eq!(mariadb.sql("", definers).trim(), "other.a app@%,other.b app@%");
+    mariadb.sql("other", "REVOKE ALL ON other.* FROM app; DELETE FROM audit");
+    let run = bench.restore(&other, json!({"database_name": "other", "overwrite": true})).await;
+    assert_eq!(run["status"], "failed", "{}", output(&run));
+    let said = "Restore without owners, or give that user the rights to it. The database other was not changed.";
+    assert!(output(&run).contains(said), "{}", output(&run));
+    assert_eq!(mariadb.sql("", definers).trim(), "other.a app@%,other.b app@%");
+    assert_eq!(mariadb.sql("other", "SELECT COUNT(*) FROM audit").trim(), "0");
+    let run = bench.restore(&other, json!({"database_name": "other", "overwrite": true, "no_owner": true})).await;
+    assert_successful(&run);
+    assert_eq!(mariadb.sql("other", "SELECT a FROM b").trim(), "1");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
