@@ -22,7 +22,7 @@ mod grant;
 mod scanner;
 mod statement;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 
 use self::scanner::Scanner;
@@ -42,6 +42,10 @@ pub struct ClusterDump {
     pub dropped_databases: BTreeSet<String>,
     /// Roles that are created.
     pub roles: BTreeSet<String>,
+    /// What roles may do, in the words of `ALTER ROLE`.
+    pub powers: BTreeMap<String, BTreeSet<&'static str>>,
+    /// Roles that get a password.
+    pub with_password: BTreeSet<String>,
     /// Tablespaces that are created; their folders must exist on the server.
     pub tablespaces: BTreeSet<String>,
     /// What [`Filter`] leaves out of every dump because it is never restored, for a person.

@@ -18,7 +18,8 @@ use crate::plan::{RestorePlan, RestoreReport, StoredBackup};
 use crate::postgres::DumpFacts;
 use crate::postgres::cluster_dump::{self, CheckError, ClusterDump, Filter, FilterOptions};
 use crate::postgres::globals::{
-    CAN_READ_PASSWORDS, DatabaseFacts, Globals, Guarded, Name, Role, RoleThere, roles_query, sql,
+    CAN_READ_PASSWORDS, DatabaseFacts, Globals, Guarded, Name, Role, RoleThere, by_name, gain, new_password,
+    roles_query, sql,
 };
 use crate::postgres::quoting::identifier;
 use crate::source::database::{self, Login, PSQL, pg_name, postgres};
@@ -133,6 +134,7 @@ impl Engine {
         dump.withheld.iter().for_each(|text| context.log.warn(text));
         let own = session.own_roles().await?;
         own.intersection(&dump.roles).for_each(|name| context.log.line(spared(name)));
+        session.tell_dump_gains(&dump, &own).await?;
         session.check_bound(&dump.dropped_databases.intersection(&there).cloned().collect()).await?;
         if plan.options.dry_run {
             return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
@@ -252,11 +254,29 @@ impl Session<'_> {
         if self.plan.options.no_owner {
             return Ok(());
         }
+        let gains = globals.gains(&self.roles_there().await?, self.plan.options.dry_run);
+        gains.into_iter().for_each(|text| self.context.log.warn(text));
+        Ok(())
+    }
+
+    async fn roles_there(&self) -> Result<Vec<RoleThere>> {
         let may_read = self.query("postgres", CAN_READ_PASSWORDS).await?;
         let told = self.query("postgres", &roles_query(may_read == "t")).await?;
-        let there: Vec<RoleThere> = serde_json::from_str(&told).map_err(EngineError::internal)?;
-        let gains = globals.gains(&there, self.plan.options.dry_run);
-        gains.into_iter().for_each(|text| self.context.log.warn(text));
+        serde_json::from_str(&told).map_err(EngineError::internal)
+    }
+
+    /// As [`Self::tell_gains`], of a dump in SQL.
+    async fn tell_dump_gains(&self, dump: &ClusterDump, own: &BTreeSet<String>) -> Result<()> {
+        let (there, is_dry) = (self.roles_there().await?, self.plan.options.dry_run);
+        let there = by_name(&there);
+        for (name, powers) in dump.powers.iter().filter(|(name, _)| !own.contains(*name)) {
+            let before = there.get(name.as_str());
+            let had = |power: &str| before.is_some_and(|before| before.may(power));
+            let gained: Vec<&str> = powers.iter().copied().filter(|power| !had(power)).collect();
+            let password = before.is_some() && dump.with_password.contains(name);
+            let said = gain(name, &gained, before.is_none(), is_dry).into_iter();
+            said.chain(password.then(|| new_password(name, is_dry))).for_each(|text| self.context.log.warn(text));
+        }
         Ok(())
     }
 

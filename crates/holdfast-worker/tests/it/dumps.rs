@@ -280,11 +280,21 @@ async fn roles_that_gain_rights_and_rights_that_are_left_out_are_named() {
     psql(&postgres, "postgres", "GRANT pg_execute_server_program TO app");
     psql(&postgres, "postgres", "REVOKE EXECUTE ON FUNCTION pg_catalog.pg_sleep(double precision) FROM PUBLIC");
     psql(&postgres, "template1", "GRANT CREATE ON SCHEMA public TO app");
-    let backup = bench.back_up(task(&bench, json!({"database_engine": "postgresql"})).await).await;
+    let task = task(&bench, json!({"database_engine": "postgresql"})).await;
+    let backup = bench.back_up(task).await;
+    let older = store_as_before(&bench, task, Content::PostgresCluster, &dump_all(&postgres)).await;
 
     let second = PostgresServer::start(false);
     psql(&second, "postgres", "CREATE ROLE app CREATEDB LOGIN PASSWORD 'own'");
     let (_ssh, server) = second_server(&bench, &second).await;
+    let run = bench.restore(&older, json!({"remote_server_id": server, "overwrite": true, "dry_run": true})).await;
+    assert_successful(&run);
+    let named = [
+        "The new role \"evil\" would gain SUPERUSER.",
+        "The role \"app\" would gain CREATEROLE, REPLICATION.",
+        "The password of the role \"app\" would be",
+    ];
+    named.iter().for_each(|text| assert!(output(&run).contains(text), "{text}: {}", output(&run)));
     for (is_dry, will) in [(true, "would"), (false, "will")] {
         let body = json!({"remote_server_id": server, "overwrite": true, "dry_run": is_dry});
         let run = bench.restore(&backup, body).await;

@@ -622,6 +622,16 @@ impl Scanner {
                 is_left_out = self.options.existing_roles.contains(&name);
                 note(&mut self.found.roles, name)?;
             }
+            Kind::RoleOptions(name, powers, has_password) => {
+                is_left_out = self.options.own_roles.contains(&name);
+                if has_password {
+                    note(&mut self.found.with_password, name.clone())?;
+                }
+                self.found.powers.entry(name).or_default().extend(powers);
+                if self.found.powers.len() > NAMES {
+                    return Err("more names than can be".to_owned());
+                }
+            }
             Kind::AlterRole(name) => is_left_out = self.options.own_roles.contains(&name),
             Kind::Withheld(text) => {
                 is_left_out = true;

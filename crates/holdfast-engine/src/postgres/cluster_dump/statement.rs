@@ -15,8 +15,10 @@ pub(super) enum Kind {
     Rows,
     CreateRole(String),
     DropRole(String),
-    /// What it is, or one of its settings.
+    /// One of its settings.
     AlterRole(String),
+    /// What it is, and whether it has a password.
+    RoleOptions(String, Vec<&'static str>, bool),
     CreateDatabase(String),
     DropDatabase(String),
     CreateTablespace(String),
@@ -282,19 +284,29 @@ fn are_database_options(text: &[u8]) -> bool {
     rest == b";"
 }
 
-/// What a role is: words, then its limit, its password and until when that is valid, where it has them.
-fn are_role_options(text: &[u8]) -> bool {
+/// What a role is: words, then its limit, its password and until when that is valid, where it has them. Gives what it
+/// may do, and whether it has a password.
+fn role_options(text: &[u8]) -> Option<(Vec<&'static str>, bool)> {
     const FLAGS: &[&str] = &["SUPERUSER", "INHERIT", "CREATEROLE", "CREATEDB", "LOGIN", "REPLICATION", "BYPASSRLS"];
-    let flag = |rest| FLAGS.iter().find_map(|flag| strip(strip(rest, "NO").unwrap_or(rest), flag));
-    let mut rest = flag(text);
-    while let Some(after) = rest.and_then(|rest| flag(strip(rest, " ")?)) {
-        rest = Some(after);
+    let flag = |rest| FLAGS.iter().find_map(|flag| strip(rest, flag).map(|rest| (*flag, rest)));
+    let (mut rest, mut powers) = (text, Vec::new());
+    loop {
+        let (is_set, word) = strip(rest, "NO").map_or((true, rest), |word| (false, word));
+        let (power, after) = flag(word)?;
+        if is_set && !matches!(power, "INHERIT" | "LOGIN") {
+            powers.push(power);
+        }
+        rest = after;
+        match strip(rest, " ").filter(|next| flag(strip(next, "NO").unwrap_or(next)).is_some()) {
+            Some(next) => rest = next,
+            None => break,
+        }
     }
-    let Some(mut rest) = rest else { return false };
     rest = strip(rest, " CONNECTION LIMIT ").and_then(number).unwrap_or(rest);
-    rest = strip(rest, " PASSWORD ").and_then(quoting::read_text).unwrap_or(rest);
+    let password = strip(rest, " PASSWORD ").and_then(quoting::read_text);
+    rest = password.unwrap_or(rest);
     rest = strip(rest, " VALID UNTIL ").and_then(quoting::read_text).unwrap_or(rest);
-    rest == b";"
+    (rest == b";").then_some((powers, password.is_some()))
 }
 
 /// Of roles and databases, only what `pg_dumpall` writes: any other form might be a setting that is not seen.
@@ -329,7 +341,10 @@ fn altered(text: &[u8], is_whole: bool, guarded: &Guarded) -> Option<Kind> {
             }
             if is_role { String::from_utf8(name).ok().map(Kind::AlterRole) } else { Some(Kind::Other) }
         }
-        b"WITH" if is_role && are_role_options(rest) => String::from_utf8(name).ok().map(Kind::AlterRole),
+        b"WITH" if is_role => {
+            let (powers, has_password) = role_options(rest)?;
+            Some(Kind::RoleOptions(String::from_utf8(name).ok()?, powers, has_password))
+        }
         b"OWNER" | b"CONNECTION" | b"IS" | b"ALLOW" if !is_role => {
             DATABASE.iter().any(|form| fits(statement, form)).then_some(Kind::Other)
         }
@@ -395,10 +410,17 @@ mod tests {
         assert_eq!(kind("SET standard_conforming_strings = on;"), Ok(Kind::StandardStrings));
         assert_eq!(kind("DROP ROLE IF EXISTS \"a\"\"b\";"), Ok(Kind::DropRole("a\"b".to_owned())));
         assert_eq!(kind("CREATE ROLE app;"), Ok(Kind::CreateRole("app".to_owned())));
-        assert_eq!(kind("ALTER ROLE app WITH LOGIN;"), Ok(Kind::AlterRole("app".to_owned())));
+        let role = |powers: &[&'static str], has_password| {
+            Ok(Kind::RoleOptions("app".to_owned(), powers.to_vec(), has_password))
+        };
+        assert_eq!(kind("ALTER ROLE app WITH LOGIN;"), role(&[], false));
+        assert_eq!(
+            kind("ALTER ROLE app WITH SUPERUSER NOCREATEDB BYPASSRLS;"),
+            role(&["SUPERUSER", "BYPASSRLS"], false)
+        );
         let whole = "ALTER ROLE app WITH NOSUPERUSER INHERIT NOCREATEROLE NOCREATEDB LOGIN NOREPLICATION NOBYPASSRLS \
             CONNECTION LIMIT 7 PASSWORD 'md5' VALID UNTIL '2030-01-01 00:00:00+00';";
-        assert_eq!(kind(whole), Ok(Kind::AlterRole("app".to_owned())));
+        assert_eq!(kind(whole), role(&[], true));
         let made = [
             "CREATE DATABASE x WITH TEMPLATE = template0 ENCODING = 'UTF8' LOCALE_PROVIDER = icu LOCALE = 'C' ICU_LOCALE = \
              'de' TABLESPACE = fast CONNECTION LIMIT = 3;",

@@ -91,6 +91,8 @@ COMMIT;
     assert_eq!(found.dropped_databases, BTreeSet::from(["my-app".to_owned()]));
     assert_eq!(found.roles, BTreeSet::from(["app".to_owned()]));
     assert_eq!((found.tables, found.rows), (1, 3));
+    assert_eq!(found.with_password, BTreeSet::from(["app".to_owned()]));
+    assert!(found.powers["app"].is_empty());
 }
 
 #[test]

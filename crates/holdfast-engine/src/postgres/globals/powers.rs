@@ -23,6 +23,38 @@ pub struct RoleThere {
     password: Option<String>,
 }
 
+impl RoleThere {
+    /// Whether it has what this word of `ALTER ROLE` gives.
+    pub fn may(&self, power: &str) -> bool {
+        match power {
+            "SUPERUSER" => self.is_superuser,
+            "REPLICATION" => self.replicates,
+            "CREATEROLE" => self.creates_roles,
+            "CREATEDB" => self.creates_databases,
+            "BYPASSRLS" => self.bypasses_row_security,
+            _ => false,
+        }
+    }
+}
+
+/// What a role gains, for a person.
+pub fn gain(name: &str, gained: &[&str], is_new: bool, is_dry: bool) -> Option<String> {
+    let (which, will) = (if is_new { "new role" } else { "role" }, if is_dry { "would" } else { "will" });
+    let name = quoting::shown(name.as_bytes());
+    (!gained.is_empty()).then(|| format!("The {which} {name} {will} gain {}.", gained.join(", ")))
+}
+
+/// That a role gets another password, for a person.
+pub fn new_password(name: &str, is_dry: bool) -> String {
+    let will = if is_dry { "would" } else { "will" };
+    format!("The password of the role {} {will} be the one of the backup.", quoting::shown(name.as_bytes()))
+}
+
+/// What a server lets its roles do.
+pub fn by_name(there: &[RoleThere]) -> BTreeMap<&str, &RoleThere> {
+    there.iter().map(|role| (role.name.as_str(), role)).collect()
+}
+
 /// Asks for what [`RoleThere`] reads. Without `with_passwords`, everybody may ask.
 pub fn roles_query(with_passwords: bool) -> String {
     let (table, password) = match with_passwords {
@@ -41,21 +73,16 @@ pub fn roles_query(with_passwords: bool) -> String {
 impl Globals {
     /// What roles gain by being restored, and whose password changes, for a person.
     pub fn gains(&self, there: &[RoleThere], is_dry: bool) -> Vec<String> {
-        let there: BTreeMap<&str, &RoleThere> = there.iter().map(|role| (role.name.as_str(), role)).collect();
+        let there = by_name(there);
         let will = if is_dry { "would" } else { "will" };
         let mut said = Vec::new();
         for role in &self.roles {
-            let (before, name) =
-                (there.get(role.name.as_str()).copied(), quoting::shown(role.name.as_str().as_bytes()));
-            let gained = gained(role, before);
-            if !gained.is_empty() {
-                let which = if before.is_some() { "role" } else { "new role" };
-                said.push(format!("The {which} {name} {will} gain {}.", gained.join(", ")));
-            }
+            let (name, before) = (role.name.as_str(), there.get(role.name.as_str()).copied());
+            said.extend(gain(name, &gained(role, before), before.is_none(), is_dry));
             if let (Some(before), Some(hash)) = (before, role.password.as_ref().and_then(|password| password.hash()))
                 && before.password.as_deref() != Some(hash)
             {
-                said.push(format!("The password of the role {name} {will} be the one of the backup."));
+                said.push(new_password(name, is_dry));
             }
         }
         said.extend(self.memberships.iter().filter_map(|one| {
@@ -78,13 +105,13 @@ impl Globals {
 
 /// The words for what `role` may do and may not now.
 fn gained(role: &Role, before: Option<&RoleThere>) -> Vec<&'static str> {
-    let has = |has: fn(&RoleThere) -> bool| before.is_some_and(has);
     let powers = [
-        (role.is_superuser, has(|role| role.is_superuser), "SUPERUSER"),
-        (role.replicates, has(|role| role.replicates), "REPLICATION"),
-        (role.creates_roles, has(|role| role.creates_roles), "CREATEROLE"),
-        (role.creates_databases, has(|role| role.creates_databases), "CREATEDB"),
-        (role.bypasses_row_security, has(|role| role.bypasses_row_security), "BYPASSRLS"),
+        (role.is_superuser, "SUPERUSER"),
+        (role.replicates, "REPLICATION"),
+        (role.creates_roles, "CREATEROLE"),
+        (role.creates_databases, "CREATEDB"),
+        (role.bypasses_row_security, "BYPASSRLS"),
     ];
-    powers.into_iter().filter(|(after, before, _)| *after && !*before).map(|(_, _, word)| word).collect()
+    let had = |power: &str| before.is_some_and(|before| before.may(power));
+    powers.into_iter().filter(|(is_set, power)| *is_set && !had(power)).map(|(_, power)| power).collect()
 }
