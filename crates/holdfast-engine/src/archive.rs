@@ -24,7 +24,7 @@ pub use index::{Entry, EntryKind, Manifest, MysqlFacts};
 pub(crate) use inspect::inspect;
 pub use reader::Archive;
 pub(crate) use reader::{Bounded, plain};
-pub(crate) use sealed::KeyTurn;
+pub(crate) use sealed::{KeyTurn, Written};
 pub use selection::Counted;
 pub(crate) use selection::{Choice, Existing, Left, Longest, Occupant, Options, Selection, ancestors};
 pub(crate) use unpack::{Content, Facts, Target, shown, shown_short, unpack};

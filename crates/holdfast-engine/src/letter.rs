@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use holdfast_core::Secret;
 use holdfast_core::run::FailureCode;
 
-use crate::archive::KeyTurn;
+use crate::archive::{KeyTurn, Written};
 use crate::error::{EngineError, Result};
 
 /// A document is held in memory; none of ours comes near this.
@@ -74,7 +74,7 @@ pub fn seal(packed: &[u8], password: &Secret) -> Result<Vec<u8>> {
 /// What was packed and sealed. A wrong password is told apart from a damaged file.
 pub fn open(sealed: &[u8], password: &Secret) -> Result<Vec<u8>> {
     let mut packed = Vec::new();
-    let reader = KeyTurn::default().open(sealed, password)?;
+    let reader = KeyTurn::default().open(sealed, password, Written::ByAnybody)?;
     reader.take(LIMIT).read_to_end(&mut packed).map_err(|error| damaged(&error))?;
     expand(&packed)
 }

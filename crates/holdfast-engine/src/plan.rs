@@ -69,6 +69,8 @@ pub struct StoredBackup {
     pub sha256: String,
     pub plain_bytes: u64,
     pub plain_sha256: String,
+    /// Files, folders, links; tables of a dump.
+    pub entries: u64,
     pub is_encrypted: bool,
     pub password: Option<Secret>,
     /// For what reads it more than once: what the first reading found good is what every later one gets.

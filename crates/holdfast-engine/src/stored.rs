@@ -285,7 +285,7 @@ impl Whole {
         let stored = Arc::new(Mutex::new(Taken { blocks, ..Taken::default() }));
         let stop = context.cancel.clone();
         let counted = Counting { reader, taken: stored.clone(), context };
-        let plain = plain(counted, backup.is_encrypted, backup.password.as_ref(), turn)?;
+        let plain = plain(counted, backup.is_encrypted, backup.password.as_ref(), turn, &stop)?;
         let plain: Box<dyn Read + Send> = Box::new(Bounded::new(plain, backup.plain_bytes, stop));
         Ok(Self { plain: Hashing { reader: plain, hash: Sha256::new(), bytes: 0 }, stored })
     }

@@ -98,6 +98,7 @@ impl Planner {
             sha256: backup.sha256.clone(),
             plain_bytes: u64::try_from(backup.plain_bytes).unwrap_or(0),
             plain_sha256: backup.plain_sha256.clone(),
+            entries: u64::try_from(backup.entries).unwrap_or(0),
             is_encrypted: backup.is_encrypted,
             password: backups::open_password(&mut tx, backup).await?,
             proven: None,

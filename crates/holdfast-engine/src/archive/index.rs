@@ -4,6 +4,7 @@ use std::io::{self, BufRead, BufReader, Read, Write as _};
 
 use holdfast_core::backup::name_text;
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 
 use super::FRAME_BYTES;
 use super::tar::{Kind, Member, Place};
@@ -17,8 +18,15 @@ pub(super) const FOOTER_BYTES: usize = 16;
 const FOOTER_MAGIC: &[u8; 8] = b"HFINDEX1";
 /// Beyond this the index is left out and listings read the whole archive: about two million files.
 const INDEX_BYTES: usize = 24 * 1024 * 1024;
-/// One line of it; the table of frames of a 40 TB archive fits.
+/// The longest line of all; the table of frames of a 5 TB archive fits, and no destination takes a larger one.
 const LINE_BYTES: u64 = 64 * 1024 * 1024;
+/// All lines; a hostile index may not unpack without end.
+const LINES_BYTES: u64 = 2 * 1024 * 1024 * 1024;
+/// The first line: whatever a database says about itself fits many times.
+const MANIFEST_BYTES: u64 = 16 * 1024 * 1024;
+/// The last line without its table, and each number of that.
+const ENDING_BYTES: u64 = 64 * 1024;
+const FRAME_SIZE_BYTES: u64 = 11;
 /// A line about one entry; the longest path and link fit, however much of them has to be escaped.
 const ENTRY_BYTES: u64 = 1024 * 1024;
 const ENTRY_START: &[u8] = b"{\"entry\"";
@@ -209,9 +217,32 @@ pub(super) fn index_length(footer: &[u8]) -> Option<u64> {
     (magic == FOOTER_MAGIC && length <= 2 * INDEX_BYTES as u64).then_some(length)
 }
 
+/// What is on record of an archive; its index is no list of more than that.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Recorded {
+    /// `None` where nobody counted entries that an index lists.
+    pub entries: Option<u64>,
+    pub plain_bytes: u64,
+}
+
+impl Recorded {
+    pub(super) const NOTHING: Self = Self { entries: None, plain_bytes: u64::MAX };
+
+    fn frames(self) -> u64 {
+        self.plain_bytes / FRAME_BYTES as u64 + 1
+    }
+
+    fn last_line_bytes(self) -> u64 {
+        self.frames().saturating_mul(FRAME_SIZE_BYTES).saturating_add(ENDING_BYTES).min(LINE_BYTES)
+    }
+}
+
 /// Reads an index line by line, so that a list of millions is never in memory as a whole.
 pub(crate) struct IndexReader<R: Read> {
     lines: BufReader<io::Take<zstd::stream::read::Decoder<'static, BufReader<R>>>>,
+    recorded: Recorded,
+    stop: CancellationToken,
+    entries: u64,
     pub manifest: Manifest,
     /// The entries are not listed here.
     pub is_unlisted: bool,
@@ -219,17 +250,16 @@ pub(crate) struct IndexReader<R: Read> {
 }
 
 impl<R: Read> IndexReader<R> {
-    pub(super) fn new(reader: R) -> Result<Self> {
-        // A hostile index may not unpack without end.
+    pub(super) fn new(reader: R, recorded: Recorded, stop: CancellationToken) -> Result<Self> {
         let decoder = zstd::stream::read::Decoder::new(reader).map_err(damaged)?;
-        let mut lines = BufReader::new(decoder.take(LINE_BYTES * 32));
-        let Some(Line::Manifest(manifest)) = read_line(&mut lines)? else {
+        let mut lines = BufReader::new(decoder.take(LINES_BYTES));
+        let Some(Line::Manifest(manifest)) = read_line(&mut lines, MANIFEST_BYTES)? else {
             return Err(EngineError::corrupt("The index of this backup does not begin with its manifest."));
         };
         if manifest.holdfast != 1 || manifest.frame_bytes != FRAME_BYTES as u64 {
             return Err(EngineError::corrupt("This backup was written in a form that this version does not know."));
         }
-        Ok(Self { lines, manifest, is_unlisted: false, ending: None })
+        Ok(Self { lines, recorded, stop, entries: 0, manifest, is_unlisted: false, ending: None })
     }
 
     pub(crate) fn next(&mut self) -> Result<Option<Entry>> {
@@ -237,9 +267,25 @@ impl<R: Read> IndexReader<R> {
             return Ok(None);
         }
         loop {
-            match read_line(&mut self.lines)? {
-                Some(Line::Entry(entry)) => return Ok(Some(entry)),
-                Some(Line::Unlisted) => self.is_unlisted = true,
+            // A line may be short, and there may be very many of them.
+            if self.stop.is_cancelled() {
+                return Err(EngineError::cancelled());
+            }
+            match read_line(&mut self.lines, self.recorded.last_line_bytes())? {
+                Some(Line::Entry(entry)) if !self.is_unlisted => {
+                    self.entries += 1;
+                    if self.recorded.entries.is_some_and(|recorded| self.entries > recorded) {
+                        return Err(EngineError::corrupt("The index of this backup lists more than was backed up."));
+                    }
+                    return Ok(Some(entry));
+                }
+                Some(Line::Unlisted) if !self.is_unlisted => self.is_unlisted = true,
+                Some(Line::Entry(_) | Line::Unlisted) => {
+                    return Err(EngineError::corrupt("The index of this backup goes on after its list."));
+                }
+                Some(Line::End(ending)) if ending.frames.len() as u64 > self.recorded.frames() => {
+                    return Err(EngineError::corrupt("The index of this backup names more frames than there are."));
+                }
                 Some(Line::End(ending)) => {
                     self.ending = Some(ending);
                     return Ok(None);
@@ -252,7 +298,8 @@ impl<R: Read> IndexReader<R> {
     }
 }
 
-fn read_line(lines: &mut impl BufRead) -> Result<Option<Line>> {
+/// One that is not about an entry may have up to `most` bytes.
+fn read_line(lines: &mut impl BufRead, most: u64) -> Result<Option<Line>> {
     let mut text = Vec::new();
     lines.take(ENTRY_BYTES).read_until(b'\n', &mut text).map_err(damaged)?;
     if text.is_empty() {
@@ -262,7 +309,10 @@ fn read_line(lines: &mut impl BufRead) -> Result<Option<Line>> {
         if text.starts_with(ENTRY_START) {
             return Err(EngineError::corrupt("The index of this backup has an entry that is too long."));
         }
-        lines.take(LINE_BYTES - ENTRY_BYTES).read_until(b'\n', &mut text).map_err(damaged)?;
+        lines.take(most.saturating_sub(ENTRY_BYTES)).read_until(b'\n', &mut text).map_err(damaged)?;
+        if !text.ends_with(b"\n") && text.len() as u64 >= most {
+            return Err(EngineError::corrupt("The index of this backup has a line that is too long."));
+        }
     }
     serde_json::from_slice(&text).map(Some).map_err(|error| damaged(error.into()))
 }
@@ -290,11 +340,63 @@ mod tests {
             Ending { entries: 1, plain_bytes: 0, plain_sha256: String::new(), frames: vec![u32::MAX; 200_000] };
         let text = [line(&Line::Entry(longest.clone())), line(&Line::End(ending.clone()))].concat();
         let mut lines = text.as_slice();
-        assert!(matches!(read_line(&mut lines).unwrap(), Some(Line::Entry(read)) if read == longest));
-        assert!(matches!(read_line(&mut lines).unwrap(), Some(Line::End(read)) if read == ending));
-        assert!(read_line(&mut lines).unwrap().is_none());
+        assert!(matches!(read_line(&mut lines, LINE_BYTES).unwrap(), Some(Line::Entry(read)) if read == longest));
+        assert!(matches!(read_line(&mut lines, LINE_BYTES).unwrap(), Some(Line::End(read)) if read == ending));
+        assert!(read_line(&mut lines, LINE_BYTES).unwrap().is_none());
         let hostile = line(&Line::Entry(entry(&vec![b'n'; 2_000_000], b"")));
-        let Err(error) = read_line(&mut hostile.as_slice()) else { panic!("it was read") };
+        let Err(error) = read_line(&mut hostile.as_slice(), LINE_BYTES) else { panic!("it was read") };
         assert!(error.message.contains("too long"), "{}", error.message);
+    }
+    fn index(lines: &[Line]) -> Vec<u8> {
+        let manifest = Manifest {
+            holdfast: 1,
+            content: "files".to_owned(),
+            created_at: String::new(),
+            label: String::new(),
+            source: String::new(),
+            frame_bytes: FRAME_BYTES as u64,
+            mysql: None,
+            postgres: None,
+        };
+        let mut writer = IndexWriter::new(&manifest).unwrap();
+        for line in lines {
+            writer.line(line).unwrap();
+        }
+        writer.lines.finish().unwrap()
+    }
+
+    fn ending(frames: usize) -> Line {
+        Line::End(Ending { entries: 2, plain_bytes: 0, plain_sha256: String::new(), frames: vec![1; frames] })
+    }
+
+    fn read(index: &[u8], recorded: Recorded, stop: &CancellationToken) -> Result<u64> {
+        let mut reader = IndexReader::new(index, recorded, stop.clone())?;
+        while reader.next()?.is_some() {}
+        Ok(reader.entries)
+    }
+
+    #[test]
+    fn an_index_says_no_more_than_is_on_record() {
+        let recorded = Recorded { entries: Some(2), plain_bytes: 3 * FRAME_BYTES as u64 };
+        let (go_on, listed) = (CancellationToken::new(), || Line::Entry(entry(b"a", b"b")));
+        let good = index(&[listed(), listed(), ending(4)]);
+        assert_eq!(read(&good, recorded, &go_on).unwrap(), 2);
+        assert_eq!(read(&index(&[listed(), Line::Unlisted, ending(4)]), recorded, &go_on).unwrap(), 1);
+        let hostile = [
+            ("lists more", index(&[listed(), listed(), listed(), ending(1)])),
+            ("goes on", index(&[Line::Unlisted, Line::Unlisted, ending(1)])),
+            ("goes on", index(&[Line::Unlisted, listed(), ending(1)])),
+            ("more frames", index(&[listed(), listed(), ending(5)])),
+            ("too long", index(&[ending(1_000_000)])),
+        ];
+        for (told, index) in hostile {
+            let error = read(&index, recorded, &go_on).unwrap_err();
+            assert!(error.message.contains(told), "{}", error.message);
+        }
+        // Without a record, as of a file that somebody has, it is taken as it is.
+        assert_eq!(read(&index(&[listed(), ending(1_000_000)]), Recorded::NOTHING, &go_on).unwrap(), 1);
+        go_on.cancel();
+        let stopped = read(&index(&[Line::Unlisted, ending(1)]), recorded, &go_on).unwrap_err();
+        assert_eq!(stopped.code, holdfast_core::run::FailureCode::Cancelled);
     }
 }

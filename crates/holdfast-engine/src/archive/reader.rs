@@ -4,12 +4,13 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 
 use age::stream::StreamReader;
 use holdfast_core::Secret;
+use holdfast_core::backup::Content;
 use holdfast_core::run::FailureCode;
 use tokio_util::sync::CancellationToken;
 
-use super::index::{Ending, Entry, FOOTER_BYTES, IndexReader, Manifest, index_length};
+use super::index::{Ending, Entry, FOOTER_BYTES, IndexReader, Manifest, Recorded, index_length};
 use super::tar::Reader;
-use super::{FRAME_BYTES, KeyTurn};
+use super::{FRAME_BYTES, KeyTurn, Written};
 use crate::error::{EngineError, Result, classify};
 use crate::plan::StoredBackup;
 
@@ -41,10 +42,16 @@ impl<S: Read + Seek> Seek for Stream<S> {
 }
 
 impl<S: Read> Stream<S> {
-    fn open(source: S, is_encrypted: bool, password: Option<&Secret>, turn: &KeyTurn) -> Result<Self> {
+    fn open(
+        source: S,
+        is_encrypted: bool,
+        password: Option<&Secret>,
+        turn: &KeyTurn,
+        written: Written<'_>,
+    ) -> Result<Self> {
         match (is_encrypted, password) {
             (false, _) => Ok(Self::Plain(source)),
-            (true, Some(password)) => turn.open(source, password).map(Self::Sealed),
+            (true, Some(password)) => turn.open(source, password, written).map(Self::Sealed),
             (true, None) => {
                 Err(EngineError::new(FailureCode::WrongPassword, "This backup is encrypted; it needs its password."))
             }
@@ -62,8 +69,9 @@ pub(crate) fn plain<S: Read>(
     is_encrypted: bool,
     password: Option<&Secret>,
     turn: &KeyTurn,
+    stop: &CancellationToken,
 ) -> Result<impl Read + use<S>> {
-    let stream = Stream::open(source, is_encrypted, password, turn)?;
+    let stream = Stream::open(source, is_encrypted, password, turn, Written::ByUs(stop))?;
     let decoder = zstd::stream::read::Decoder::with_buffer(BufReader::with_capacity(BUFFER_BYTES, stream));
     Ok(ToTheEnd { decoder: decoder.map_err(|error| damaged(&error))? })
 }
@@ -112,8 +120,7 @@ impl<R: Read> Read for Bounded<R> {
 /// An archive that can be read anywhere: a file, or an object by ranges.
 pub struct Archive<S> {
     stream: Stream<S>,
-    /// What it unpacks to, where that is on record.
-    plain_bytes: u64,
+    recorded: Recorded,
     stop: CancellationToken,
 }
 
@@ -121,17 +128,9 @@ impl<S: Read + Seek> Archive<S> {
     /// Opens it as whoever asks says that it is: with a password it must be encrypted, and what is not is damaged or was
     /// exchanged. A wrong password is told here, before anything is written.
     pub fn open(source: S, password: Option<&Secret>) -> Result<Self> {
-        Self::open_in_turn(source, password.is_some(), password, &KeyTurn::default())
-    }
-
-    pub(crate) fn open_in_turn(
-        source: S,
-        is_encrypted: bool,
-        password: Option<&Secret>,
-        turn: &KeyTurn,
-    ) -> Result<Self> {
-        let stream = Stream::open(source, is_encrypted, password, turn)?;
-        Ok(Self { stream, plain_bytes: u64::MAX, stop: CancellationToken::new() })
+        let (turn, written) = (KeyTurn::default(), Written::ByAnybody);
+        let stream = Stream::open(source, password.is_some(), password, &turn, written)?;
+        Ok(Self { stream, recorded: Recorded::NOTHING, stop: CancellationToken::new() })
     }
 
     /// The same of a backup that is on record, read until somebody says stop.
@@ -141,8 +140,12 @@ impl<S: Read + Seek> Archive<S> {
         turn: &KeyTurn,
         stop: &CancellationToken,
     ) -> Result<Self> {
-        let archive = Self::open_in_turn(source, backup.is_encrypted, backup.password.as_ref(), turn)?;
-        Ok(Self { plain_bytes: backup.plain_bytes, stop: stop.clone(), ..archive })
+        let (is_encrypted, password) = (backup.is_encrypted, backup.password.as_ref());
+        let stream = Stream::open(source, is_encrypted, password, turn, Written::ByUs(stop))?;
+        // Of a dump its tables are counted, which no index lists.
+        let entries = (backup.content == Content::Files).then_some(backup.entries);
+        let recorded = Recorded { entries, plain_bytes: backup.plain_bytes };
+        Ok(Self { stream, recorded, stop: stop.clone() })
     }
 
     /// All of it, in order.
@@ -154,7 +157,7 @@ impl<S: Read + Seek> Archive<S> {
         self.stream.seek(SeekFrom::Start(offset)).map_err(|error| damaged(&error))?;
         let buffered = BufReader::with_capacity(BUFFER_BYTES, &mut self.stream);
         let decoder = zstd::stream::read::Decoder::with_buffer(buffered).map_err(|error| damaged(&error))?;
-        Ok(Bounded::new(decoder, self.plain_bytes, self.stop.clone()))
+        Ok(Bounded::new(decoder, self.recorded.plain_bytes, self.stop.clone()))
     }
 
     /// The index; `None` when there is none at the end, as in files that other tools made.
@@ -172,7 +175,10 @@ impl<S: Read + Seek> Archive<S> {
             Ok(start)
         };
         match read_index().map_err(|error| damaged(&error))? {
-            Some((_, length)) => IndexReader::new((&mut self.stream).take(length)).map(Some),
+            Some((_, length)) => {
+                let index = (&mut self.stream).take(length);
+                IndexReader::new(index, self.recorded, self.stop.clone()).map(Some)
+            }
             None => Ok(None),
         }
     }
@@ -189,35 +195,47 @@ impl<S: Read + Seek> Archive<S> {
     }
 
     pub(crate) fn visit_entries(&mut self, visitor: &mut dyn FnMut(&Entry) -> Result<bool>) -> Result<Option<Ending>> {
-        let (mut ending, mut is_unlisted, mut last) = (None, true, 0);
-        let stop = self.stop.clone();
+        let (mut ending, mut is_unlisted, mut last, mut count) = (None, true, 0, 0);
         if let Some(mut index) = self.index()? {
             while let Some(entry) = index.next()? {
-                if stop.is_cancelled() {
-                    return Err(EngineError::cancelled());
-                }
                 if !visitor(&entry)? {
                     return Ok(None);
                 }
-                last = entry.end;
+                (last, count) = (entry.end, count + 1);
             }
             (ending, is_unlisted) = (index.ending.take(), index.is_unlisted);
         }
         if is_unlisted {
-            self.scan(last, visitor)?;
+            match self.scan(last, visitor)? {
+                Some(found) => count += found,
+                None => return Ok(ending),
+            }
+        }
+        // A list that leaves something out must not pass for all there is.
+        if let Some(recorded) = self.recorded.entries.filter(|recorded| *recorded != count) {
+            return Err(EngineError::corrupt(format!(
+                "The index of this backup is damaged: it lists {count} entries of {recorded}. All of it can still be \
+                 restored or downloaded if the rest is whole; a verification tells."
+            )));
         }
         Ok(ending)
     }
 
-    /// Entries that begin at `from` or later, by reading the archive itself.
-    fn scan(&mut self, from: u64, visitor: &mut dyn FnMut(&Entry) -> Result<bool>) -> Result<()> {
+    /// Entries that begin at `from` or later, by reading the archive itself. Gives how many there are, if it was read to its
+    /// end.
+    fn scan(&mut self, from: u64, visitor: &mut dyn FnMut(&Entry) -> Result<bool>) -> Result<Option<u64>> {
+        let mut count = 0;
         let mut reader = Reader::new(self.plain()?);
         while let Some((member, place)) = reader.next().map_err(|error| damaged(&error))? {
-            if place.start >= from && !visitor(&Entry::of(&member, place))? {
-                return Ok(());
+            if place.start < from {
+                continue;
             }
+            if !visitor(&Entry::of(&member, place))? {
+                return Ok(None);
+            }
+            count += 1;
         }
-        Ok(())
+        Ok(Some(count))
     }
 
     /// A stretch of the plain stream, read from the frame it begins in.

@@ -8,6 +8,7 @@ use age::stream::{StreamReader, StreamWriter};
 use age::{DecryptError, Decryptor, Encryptor, scrypt};
 use holdfast_core::Secret;
 use holdfast_core::run::FailureCode;
+use tokio_util::sync::CancellationToken;
 
 use crate::error::{EngineError, Result, carried};
 
@@ -16,6 +17,28 @@ use crate::error::{EngineError, Result, carried};
 const WORK_FACTOR: u8 = 15;
 /// What we are willing to spend on a file that somebody else wrote with `age`.
 const MAX_WORK_FACTOR: u8 = 18;
+
+/// Whose header is read, which says how much work its key takes.
+#[derive(Clone, Copy)]
+pub(crate) enum Written<'a> {
+    /// Whoever opens it by hand brought it.
+    ByAnybody,
+    /// A backup on record: no version has asked for more than ours. Nothing is derived once somebody said stop.
+    ByUs(&'a CancellationToken),
+}
+
+impl Written<'_> {
+    fn most_work(self) -> u8 {
+        match self {
+            Self::ByAnybody => MAX_WORK_FACTOR,
+            Self::ByUs(_) => WORK_FACTOR,
+        }
+    }
+
+    fn is_stopped(self) -> bool {
+        matches!(self, Self::ByUs(stop) if stop.is_cancelled())
+    }
+}
 
 /// Keys are derived one at a time in the whole process, since each takes that memory.
 #[derive(Clone, Default)]
@@ -37,11 +60,17 @@ impl KeyTurn {
     }
 
     /// Reads the header; what is read from here on is authentic or an error.
-    pub(crate) fn open<R: Read>(&self, input: R, password: &Secret) -> Result<StreamReader<R>> {
+    pub(crate) fn open<R: Read>(&self, input: R, password: &Secret, written: Written<'_>) -> Result<StreamReader<R>> {
         let mut identity = scrypt::Identity::new(SecretString::from(password.reveal().to_owned()));
-        identity.set_max_work_factor(MAX_WORK_FACTOR);
-        let opened = Decryptor::new(input)
-            .and_then(|decryptor| self.take(|| decryptor.decrypt(std::iter::once(&identity as &dyn age::Identity))));
+        identity.set_max_work_factor(written.most_work());
+        let opened = Decryptor::new(input).and_then(|decryptor| {
+            self.take(|| {
+                if written.is_stopped() {
+                    return Err(DecryptError::Io(EngineError::cancelled().into()));
+                }
+                decryptor.decrypt(std::iter::once(&identity as &dyn age::Identity))
+            })
+        });
         opened.map_err(|error| match error {
             DecryptError::DecryptionFailed | DecryptError::NoMatchingKeys | DecryptError::KeyDecryptionFailed => {
                 EngineError::new(FailureCode::WrongPassword, "The password does not open this backup.")
@@ -49,7 +78,36 @@ impl KeyTurn {
             DecryptError::Io(error) => {
                 carried(&error).unwrap_or_else(|| EngineError::corrupt(format!("The header cannot be read: {error}")))
             }
+            DecryptError::ExcessiveWork { .. } => {
+                EngineError::corrupt("The encryption's header asks for more work than a backup of ours takes.")
+            }
             error => EngineError::corrupt(format!("The encryption's header is damaged: {error}")),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sealed(work_factor: u8, password: &Secret) -> Vec<u8> {
+        let mut recipient = scrypt::Recipient::new(SecretString::from(password.reveal().to_owned()));
+        recipient.set_work_factor(work_factor);
+        let encryptor = Encryptor::with_recipients(std::iter::once(&recipient as &dyn age::Recipient)).unwrap();
+        let mut writer = encryptor.wrap_output(Vec::new()).unwrap();
+        writer.write_all(b"text").unwrap();
+        writer.finish().unwrap()
+    }
+
+    #[test]
+    fn a_stored_backup_asks_for_no_more_work_than_ours_do() {
+        let (turn, password, stop) = (KeyTurn::default(), Secret::new("password".to_owned()), CancellationToken::new());
+        let code = |bytes: &[u8], written| turn.open(bytes, &password, written).err().map(|error| error.code);
+        let (ours, hard) = (sealed(WORK_FACTOR, &password), sealed(WORK_FACTOR + 1, &password));
+        assert_eq!(code(&ours, Written::ByUs(&stop)), None);
+        assert_eq!(code(&hard, Written::ByAnybody), None);
+        assert_eq!(code(&hard, Written::ByUs(&stop)), Some(FailureCode::Corrupt));
+        stop.cancel();
+        assert_eq!(code(&ours, Written::ByUs(&stop)), Some(FailureCode::Cancelled));
     }
 }

@@ -235,15 +235,10 @@ async fn a_page_that_takes_too_many_readings_is_refused_with_what_to_do() {
     }
 }
 
-/// The visitor waits at the first entry until nobody waits for it any more; it must not see a second one.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_list_is_read_no_further_than_somebody_waits_for_it() {
-    let bench = Bench::new(TestApp::start(Engine::Sqlite).await).await;
-    let (backup, _) = many_files(&bench, 100).await;
+/// A backup as it was recorded.
+fn stored(bench: &Bench, backup: &serde_json::Value) -> StoredBackup {
     let text = |key: &str| backup[key].as_str().unwrap().to_owned();
-    let hold: Arc<dyn std::any::Any + Send + Sync> = Arc::new(());
-    let held = Arc::downgrade(&hold);
-    let stored = StoredBackup {
+    StoredBackup {
         destination: DestinationSpec::Local { folder: bench.stored_folder(), marker: None },
         key: text("key"),
         content: holdfast_core::backup::Content::Files,
@@ -251,11 +246,36 @@ async fn a_list_is_read_no_further_than_somebody_waits_for_it() {
         sha256: text("sha256"),
         plain_bytes: u64::MAX,
         plain_sha256: String::new(),
+        entries: backup["entries"].as_u64().unwrap(),
         is_encrypted: false,
         password: None,
         proven: None,
-        hold: Some(hold),
-    };
+        hold: None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_that_is_not_all_there_is_counts_as_damaged() {
+    let bench = Bench::new(TestApp::start(Engine::Sqlite).await).await;
+    let (backup, _) = many_files(&bench, 3).await;
+    let stored = stored(&bench, &backup);
+    let engine = holdfast_engine::Engine::new(holdfast_engine::Settings::default()).unwrap();
+    for (entries, is_good) in [(stored.entries, true), (stored.entries + 1, false), (stored.entries - 1, false)] {
+        let stored = StoredBackup { entries, ..stored.clone() };
+        let visited = engine.visit(&stored, (), |(), _| ControlFlow::Continue(())).await;
+        let code = visited.err().map(|error| error.code.as_str());
+        assert_eq!(code, (!is_good).then_some("corrupt"), "{entries}");
+    }
+}
+
+/// The visitor waits at the first entry until nobody waits for it any more; it must not see a second one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_is_read_no_further_than_somebody_waits_for_it() {
+    let bench = Bench::new(TestApp::start(Engine::Sqlite).await).await;
+    let (backup, _) = many_files(&bench, 100).await;
+    let hold: Arc<dyn std::any::Any + Send + Sync> = Arc::new(());
+    let held = Arc::downgrade(&hold);
+    let stored = StoredBackup { hold: Some(hold), ..stored(&bench, &backup) };
     let engine = holdfast_engine::Engine::new(holdfast_engine::Settings::default()).unwrap();
     let (seen, go_on) = (Arc::new(AtomicUsize::new(0)), Arc::new(Barrier::new(2)));
     let (begun, mut beginning) = tokio::sync::mpsc::unbounded_channel();
