@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::folder_page::{FolderPage, WINDOW, Window};
 use crate::plans::Planner;
-use crate::reading_time::ReadingTime;
+use crate::reading_time::{Look, ReadingTime};
 
 /// Backups read for requests at once; each takes a few megabytes and a thread.
 const READERS: usize = 16;
@@ -82,6 +82,19 @@ impl Drop for Turn {
     }
 }
 
+/// What a request has until the last thread that reads for it has ended, whether somebody still waits for that or not.
+struct Hold {
+    _turn: Turn,
+    look: Mutex<Option<Look>>,
+}
+
+impl Hold {
+    /// What was looked for is found; sending it is no look.
+    fn end_look(&self) {
+        self.look.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+    }
+}
+
 /// What reading for one request may take.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadingLimits {
@@ -92,11 +105,13 @@ pub struct ReadingLimits {
     pub readings: usize,
     /// A listing, a search, or the look for what is to be downloaded.
     pub time: Duration,
+    /// What a download may read without anything to send, such as all that comes before a folder.
+    pub silence: Duration,
 }
 
 impl Default for ReadingLimits {
     fn default() -> Self {
-        Self { window: WINDOW, readings: 10, time: Duration::from_secs(120) }
+        Self { window: WINDOW, readings: 10, time: Duration::from_secs(120), silence: Duration::from_secs(30 * 60) }
     }
 }
 
@@ -104,6 +119,9 @@ const TOO_FAR: &str = "This page is too far into a folder with that many entries
     earlier page or for a folder below it, search for a name, or download or restore the folder.";
 const TOO_LONG: &str =
     "Looking through this backup takes too long. Try again later, restore what you need, or download all of it.";
+
+const TOO_SILENT: &str =
+    "There was nothing to send for too long. Restore what you need, or download all of the backup.";
 
 impl StoredArchives {
     /// `folder` is where local destinations are.
@@ -113,29 +131,41 @@ impl StoredArchives {
     }
 
     /// A backup that is read in turn: whatever reads it keeps the turn until it has ended.
-    async fn stored(&self, backup: &BackupRow) -> Result<StoredBackup> {
+    async fn held(&self, backup: &BackupRow, look: Option<Look>) -> Result<(StoredBackup, Arc<Hold>)> {
         let turn = self.readers.take_turn(backup.user_id)?;
         let stored = self.planner.stored(&self.store, backup).await?;
-        Ok(StoredBackup { hold: Some(Arc::new(turn)), ..stored })
+        let hold = Arc::new(Hold { _turn: turn, look: Mutex::new(look) });
+        Ok((StoredBackup { hold: Some(hold.clone()), ..stored }, hold))
     }
 
-    async fn stored_files(&self, backup: &BackupRow) -> Result<StoredBackup> {
-        let stored = self.stored(backup).await?;
+    /// One that is looked through, which counts for its user for as long as something reads it.
+    async fn looked_at(&self, backup: &BackupRow) -> Result<(StoredBackup, Arc<Hold>)> {
+        let look = self.reading_time.begin(backup.user_id, Instant::now())?;
+        self.held(backup, Some(look)).await
+    }
+
+    async fn looked_at_files(&self, backup: &BackupRow) -> Result<(StoredBackup, Arc<Hold>)> {
+        let (stored, hold) = self.looked_at(backup).await?;
         if stored.content == Content::Files {
-            return Ok(stored);
+            return Ok((stored, hold));
         }
         Err(AppError::Conflict("This backup is a dump of a database; it has no files to list.".to_owned()))
     }
 
     /// Ends a look that takes too long: dropping it stops whatever reads.
-    async fn in_time<T>(&self, user: i64, look: BoxFuture<'_, Result<T>>) -> Result<T> {
-        let _look = self.reading_time.begin(user, Instant::now())?;
+    async fn in_time<T>(&self, look: BoxFuture<'_, Result<T>>) -> Result<T> {
         let done = tokio::time::timeout(self.limits.time, look).await;
         done.unwrap_or_else(|_| Err(AppError::Conflict(TOO_LONG.to_owned())))
     }
 
+    /// What was found goes to the client; what is read meanwhile without anything to send counts.
+    fn send_found(&self, pieces: holdfast_engine::Download, user: i64, hold: &Hold) -> Pieces {
+        hold.end_look();
+        forwarded(pieces, Some(Silence { time: self.reading_time.clone(), user, limit: self.limits.silence }))
+    }
+
     async fn page(&self, backup: &BackupRow, path: &str, skip: usize, count: usize) -> Result<(Vec<EntryItem>, u64)> {
-        let stored = self.stored_files(backup).await?;
+        let (stored, _hold) = self.looked_at_files(backup).await?;
         let mut page = FolderPage::new(skip, count, self.limits.window);
         for _ in 0..self.limits.readings {
             let start = (path.to_owned(), path.is_empty(), page);
@@ -160,7 +190,7 @@ impl StoredArchives {
     }
 
     async fn find(&self, backup: &BackupRow, text: &str, limit: usize) -> Result<Vec<EntryItem>> {
-        let stored = self.stored_files(backup).await?;
+        let (stored, _hold) = self.looked_at_files(backup).await?;
         let wanted = text.to_lowercase();
         let visited = self.engine.visit(&stored, Vec::new(), move |found: &mut Vec<EntryItem>, entry| {
             let name = entry.path.rsplit('/').next().unwrap_or(&entry.path);
@@ -175,15 +205,17 @@ impl StoredArchives {
     }
 
     async fn download_one(&self, backup: &BackupRow, path: &str) -> Result<Download> {
-        let stored = self.stored(backup).await?;
+        let (stored, hold) = self.looked_at(backup).await?;
         let (entry, pieces) = self.engine.download_entry(&stored, path).await.map_err(refused)?;
-        Ok(Download { file_name: last_part(path).to_owned(), size: Some(entry.size), pieces: forwarded(pieces) })
+        let pieces = self.send_found(pieces, backup.user_id, &hold);
+        Ok(Download { file_name: last_part(path).to_owned(), size: Some(entry.size), pieces })
     }
 
     async fn download_below(&self, backup: &BackupRow, path: &str) -> Result<Download> {
-        let stored = self.stored_files(backup).await?;
+        let (stored, hold) = self.looked_at_files(backup).await?;
         let pieces = self.engine.download_folder(&stored, path).await.map_err(refused)?;
-        Ok(Download { file_name: format!("{}.tar", last_part(path)), size: None, pieces: forwarded(pieces) })
+        let pieces = self.send_found(pieces, backup.user_id, &hold);
+        Ok(Download { file_name: format!("{}.tar", last_part(path)), size: None, pieces })
     }
 }
 
@@ -213,40 +245,55 @@ impl Archives for StoredArchives {
         skip: usize,
         count: usize,
     ) -> Result<(Vec<EntryItem>, u64)> {
-        self.in_time(backup.user_id, self.page(backup, path, skip, count).boxed()).await
+        self.in_time(self.page(backup, path, skip, count).boxed()).await
     }
 
     async fn download(&self, backup: &BackupRow, entry: Option<&str>) -> Result<Download> {
         if let Some(path) = entry {
-            return self.in_time(backup.user_id, self.download_one(backup, path).boxed()).await;
+            return self.in_time(self.download_one(backup, path).boxed()).await;
         }
-        let stored = self.stored(backup).await?;
+        let (stored, _) = self.held(backup, None).await?;
         let (size, pieces) = self.engine.download(&stored).await.map_err(refused)?;
-        Ok(Download { file_name: last_part(&stored.key).to_owned(), size: Some(size), pieces: forwarded(pieces) })
+        let pieces = forwarded(pieces, None);
+        Ok(Download { file_name: last_part(&stored.key).to_owned(), size: Some(size), pieces })
     }
 
     async fn download_folder(&self, backup: &BackupRow, path: &str) -> Result<Download> {
-        self.in_time(backup.user_id, self.download_below(backup, path.trim_matches('/')).boxed()).await
+        self.in_time(self.download_below(backup, path.trim_matches('/')).boxed()).await
     }
 
     async fn search(&self, backup: &BackupRow, text: &str, limit: usize) -> Result<Vec<EntryItem>> {
-        self.in_time(backup.user_id, self.find(backup, text, limit).boxed()).await
+        self.in_time(self.find(backup, text, limit).boxed()).await
     }
+}
+
+type Pieces = mpsc::Receiver<std::io::Result<Bytes>>;
+
+/// What becomes of the time in which a download has nothing to send.
+struct Silence {
+    time: ReadingTime,
+    user: i64,
+    limit: Duration,
 }
 
 /// Passes pieces on until the last one, or until the client is gone, which ends the reading. How slowly a client may take
 /// them is for its connection to say, which sees every byte.
-fn forwarded(mut source: holdfast_engine::Download) -> mpsc::Receiver<std::io::Result<Bytes>> {
+fn forwarded(mut source: holdfast_engine::Download, silence: Option<Silence>) -> Pieces {
     let (sender, pieces) = mpsc::channel(1);
     tokio::spawn(async move {
         loop {
             // A destination that is silent must not keep the turn of a client that has left.
+            let wait = silence.as_ref().map(|silence| silence.time.wait(silence.user));
+            let limit = silence.as_ref().map_or(Duration::MAX, |silence| silence.limit);
             let piece = tokio::select! {
                 piece = source.recv() => piece,
                 () = sender.closed() => break,
+                () = tokio::time::sleep(limit) => Some(Err(std::io::Error::other(TOO_SILENT))),
             };
+            drop(wait);
             let Some(piece) = piece else { break };
-            if sender.send(piece).await.is_err() {
+            let is_last = piece.is_err();
+            if sender.send(piece).await.is_err() || is_last {
                 break;
             }
         }
@@ -293,5 +340,26 @@ mod tests {
         drop(taken);
         assert!(readers.locked().is_empty());
         assert!(readers.take_turn(7).is_ok());
+    }
+
+    #[test]
+    fn a_look_counts_until_the_last_thread_that_reads_has_ended() {
+        let (readers, time) = (Readers::default(), ReadingTime::default());
+        let begin = || -> Result<Arc<Hold>> {
+            let look = Mutex::new(Some(time.begin(7, Instant::now())?));
+            Ok(Arc::new(Hold { _turn: readers.take_turn(7)?, look }))
+        };
+        let mut threads = Vec::new();
+        while let Ok(hold) = begin() {
+            let thread: Arc<dyn std::any::Any + Send + Sync> = hold.clone();
+            threads.push((thread, Arc::downgrade(&hold)));
+        }
+        assert_eq!(threads.len(), 3, "all have hung up, and what they asked for is still being read");
+        // One has found what is sent from now on, one has ended.
+        threads[0].1.upgrade().unwrap().end_look();
+        drop(threads.pop());
+        let again = [begin().unwrap(), begin().unwrap()];
+        assert!(begin().is_err());
+        drop(again);
     }
 }

@@ -16,6 +16,8 @@ const FREE: Duration = Duration::from_secs(1);
 const MOST: Duration = Duration::from_secs(300);
 /// So many seconds have to pass for one to come back.
 const RETURNS_IN: u32 = 4;
+/// What silent downloads add to at most: whoever takes a small folder out of a very large backup is not locked out for hours.
+const MOST_SILENT: Duration = Duration::from_secs(600);
 /// When somebody who looks at too much at once may try again.
 const RETRY_AFTER_SECS: u64 = 5;
 /// Users before those with nothing to remember are forgotten.
@@ -72,12 +74,41 @@ impl ReadingTime {
         Ok(Look { time: self.clone(), user, begun: now })
     }
 
+    /// Counts what a download has read without anything to send.
+    pub(crate) fn wait(&self, user: i64) -> Wait {
+        Wait { time: self.clone(), user, begun: Instant::now() }
+    }
+
+    fn end_wait(&self, user: i64, begun: Instant, now: Instant) {
+        let waited = now.saturating_duration_since(begun).saturating_sub(FREE);
+        if waited.is_zero() {
+            return;
+        }
+        let mut users = self.locked();
+        let spent = users.entry(user).or_insert(Spent { under_way: 0, time: Duration::ZERO, as_of: now });
+        spent.settle(now);
+        spent.time = spent.time.max((spent.time + waited).min(MOST_SILENT));
+    }
+
     fn end(&self, user: i64, begun: Instant, now: Instant) {
         if let Some(spent) = self.locked().get_mut(&user) {
             spent.settle(now);
             spent.under_way = spent.under_way.saturating_sub(1);
             spent.time += now.saturating_duration_since(begun).saturating_sub(FREE);
         }
+    }
+}
+
+/// The wait for one piece of a download, until it is dropped.
+pub(crate) struct Wait {
+    time: ReadingTime,
+    user: i64,
+    begun: Instant,
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        self.time.end_wait(self.user, self.begun, Instant::now());
     }
 }
 
@@ -116,5 +147,23 @@ mod tests {
         begin(2, now).unwrap();
         assert!(begin(1, now + retry_after_secs - 2).is_err());
         begin(1, now + retry_after_secs).unwrap();
+    }
+
+    #[test]
+    fn downloads_count_while_they_send_nothing() {
+        let (time, start) = (ReadingTime::default(), Instant::now());
+        let at = |secs: u64| start + Duration::from_secs(secs);
+        for piece in 0..1000 {
+            time.end_wait(1, at(piece), at(piece + 1));
+        }
+        time.begin(1, at(1000)).map(std::mem::forget).unwrap();
+        time.end_wait(1, at(1000), at(1302));
+        assert!(time.begin(1, at(1302)).is_err());
+        time.begin(1, at(1310)).map(std::mem::forget).unwrap();
+        time.end_wait(1, at(1310), at(9310));
+        let Some(AppError::TooManyRequests { retry_after_secs, .. }) = time.begin(1, at(9310)).err() else {
+            panic!("it goes on")
+        };
+        assert!(retry_after_secs < 1300, "{retry_after_secs}");
     }
 }

@@ -537,3 +537,42 @@ async fn remove_from_a_silent_bucket(engine: Engine) {
     bench.app.run_until_idle().await;
     assert_eq!(objects(&s3), [""; 0]);
 }
+
+/// The bucket falls silent in the middle of a download: the client is not kept waiting for as long as the bucket may be.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_download_that_has_nothing_to_send_for_too_long_is_ended() {
+    for engine in [Engine::Sqlite, Engine::Postgres] {
+        let done = tokio::time::timeout(Duration::from_secs(120), download_from_a_silent_bucket(engine)).await;
+        done.expect("it is waited for for ever");
+    }
+}
+
+async fn download_from_a_silent_bucket(engine: Engine) {
+    let mut settings = Settings::default();
+    settings.reading.silence = Duration::from_secs(2);
+    let (bench, s3) = bench(TestApp::start_with(engine, settings).await, true).await;
+    std::fs::create_dir(bench.source().join("docs")).unwrap();
+    std::fs::write(bench.source().join("docs/large"), holdfast_testkit::random(3, 40 * 1024 * 1024)).unwrap();
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let (caller, id) = (caller(&bench).await, BackupId(backup["id"].as_i64().unwrap()));
+    for is_folder in [true, false] {
+        let begin = async || match is_folder {
+            true => backups::download_folder(&bench.app.app, &caller, id, "docs").await.unwrap(),
+            false => backups::download(&bench.app.app, &caller, id, Some("docs/large")).await.unwrap(),
+        };
+        let mut download = begin().await;
+        s3.set_hook(|method, _, _| (method == http::Method::GET).then_some(Fault::DelayThenApply));
+        let mut last = None;
+        while let Some(piece) = download.pieces.recv().await {
+            last = Some(piece);
+        }
+        let error = last.unwrap().unwrap_err();
+        assert!(error.to_string().contains("nothing to send"), "{error}");
+        s3.clear_hook();
+        let (mut download, mut bytes) = (begin().await, 0);
+        while let Some(piece) = download.pieces.recv().await {
+            bytes += piece.unwrap().len();
+        }
+        assert!(bytes >= 40 * 1024 * 1024, "{bytes}");
+    }
+}
