@@ -94,7 +94,7 @@ impl IntoResponse for ApiError {
             AppError::NotFound(_) | AppError::Missing(_) => self::error(StatusCode::NOT_FOUND, message),
             AppError::Invalid(errors) => invalid(message, &errors),
             AppError::Conflict(_) => self::error(StatusCode::CONFLICT, message),
-            AppError::Unavailable(reason) => {
+            AppError::Unavailable(reason) | AppError::DestinationAway(reason) => {
                 tracing::warn!(reason, "unavailable");
                 with_retry(self::error(StatusCode::SERVICE_UNAVAILABLE, message), UNAVAILABLE_RETRY_SECS)
             }

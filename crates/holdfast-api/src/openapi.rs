@@ -356,7 +356,7 @@ fn responses(route: &Route) -> BTreeMap<String, Value> {
         add(422, "Invalid input, field by field", reference("ValidationBody"));
     }
     add(429, "Too many requests; `Retry-After` says when to come back", error());
-    add(503, "The service is busy or its database is away", error());
+    add(503, "The service is busy, or its database or a destination is away", error());
     responses
 }
 

@@ -31,6 +31,9 @@ pub enum AppError {
     /// Passes by itself; the text is for the log.
     #[error("The service is busy or its database is away. Try again in a moment.")]
     Unavailable(String),
+    /// A destination, not the service; the text is for the log.
+    #[error("The destination does not answer, or not as it should. Check it, and try again later.")]
+    DestinationAway(String),
     /// Our own mistake; the text is for the log.
     #[error("Something went wrong on our side. It has been logged.")]
     Internal(String),
@@ -40,7 +43,7 @@ impl AppError {
     /// What happened, for logs and for whoever runs the service: also what users are not told.
     pub fn reason(&self) -> String {
         match self {
-            Self::Unavailable(reason) | Self::Internal(reason) => reason.clone(),
+            Self::Unavailable(reason) | Self::DestinationAway(reason) | Self::Internal(reason) => reason.clone(),
             error => error.to_string(),
         }
     }

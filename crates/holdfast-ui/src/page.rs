@@ -84,6 +84,10 @@ impl IntoResponse for PageError {
                     tracing::warn!(reason, "unavailable");
                     (StatusCode::SERVICE_UNAVAILABLE, "problem-unavailable")
                 }
+                AppError::DestinationAway(reason) => {
+                    tracing::warn!(reason, "a destination does not answer");
+                    (StatusCode::SERVICE_UNAVAILABLE, "problem-destination-away")
+                }
                 AppError::Internal(reason) => {
                     tracing::error!(reason, "internal error");
                     (StatusCode::INTERNAL_SERVER_ERROR, "problem-internal")

@@ -202,6 +202,7 @@ const RULES: &[(&str, &str)] = &[
     ("There is no such entry in this backup.", "rule-no-entry"),
     ("This page is too far into a folder with that many entries or with names that long. *", "rule-too-far"),
     ("Looking through this backup takes too long. *", "rule-too-long-a-look"),
+    ("The destination does not answer, or not as it should. *", "rule-destination-away"),
     ("This run has ended; there is nothing to cancel.", "rule-run-ended"),
     ("Something is running for this account. Cancel it or wait for its end.", "rule-account-busy"),
     ("This account is linked to somebody else here.", "rule-linked-elsewhere"),

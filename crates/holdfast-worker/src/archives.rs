@@ -232,7 +232,9 @@ fn refused(error: EngineError) -> AppError {
         | FailureCode::WrongPassword
         | FailureCode::DestinationUnmounted => AppError::Conflict(error.message),
         FailureCode::Internal => AppError::Internal(error.message),
-        _ => AppError::Unavailable(error.message),
+        FailureCode::Cancelled => AppError::Unavailable(error.message),
+        // Reading reaches nothing else.
+        _ => AppError::DestinationAway(error.message),
     }
 }
 

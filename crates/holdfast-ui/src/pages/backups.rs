@@ -179,7 +179,12 @@ async fn folder(ui: &Ui, person: &SignedIn, row: &BackupRow) -> Result<Folder, P
             shown.entries = items.into_iter().map(|item| entry(person, row.id, item, is_found)).collect();
         }
         // The page is there to say what is known of the backup, also when it cannot be read just now.
-        Err(error @ (AppError::Conflict(_) | AppError::Unavailable(_) | AppError::Missing(_))) => {
+        Err(
+            error @ (AppError::Conflict(_)
+            | AppError::Unavailable(_)
+            | AppError::DestinationAway(_)
+            | AppError::Missing(_)),
+        ) => {
             tracing::warn!(?error, backup = row.id, "a backup cannot be listed");
             shown.problem = Some(match error {
                 AppError::Unavailable(_) => person.t().say("problem-unavailable-text"),

@@ -426,8 +426,13 @@ async fn read_a_dripping_bucket(engine: Engine) {
     let run = bench.restore(&backup, json!({"path": bench.target()})).await;
     assert_eq!(run["error_code"], "stalled", "{run}");
     let path = format!("/api/backups/{}", backup["id"]);
-    bench.user.client.get(&format!("{path}/entries?path=docs")).await.expect(503);
-    bench.user.client.get(&format!("{path}/download?entry=docs/file")).await.expect(503);
+    for (method, fault) in [(http::Method::GET, Fault::Drip), (http::Method::HEAD, Fault::DelayThenApply)] {
+        s3.set_hook(move |asked, _, _| (*asked == method).then_some(fault));
+        for look in ["entries?path=docs", "download?entry=docs/file"] {
+            let told = bench.user.client.get(&format!("{path}/{look}")).await.expect(503);
+            assert!(told["message"].as_str().unwrap().contains("destination does not answer"), "{told}");
+        }
+    }
     s3.clear_hook();
     assert_eq!(bench.verify(&backup).await["status"], "successful");
     bench.user.client.get(&format!("{path}/entries?path=docs")).await.expect(200);
