@@ -111,12 +111,13 @@ pub struct Chooser {
     places: Places,
     servers: HashMap<ServerId, usize>,
     users: HashMap<UserId, usize>,
-    in_use: Vec<(ServerId, Access)>,
+    in_use: HashMap<ServerId, Vec<Access>>,
 }
 
 impl Chooser {
     pub fn new(limits: AtOnce, places: Places, running: impl IntoIterator<Item = Load>) -> Self {
-        let mut chooser = Self { limits, places, servers: HashMap::new(), users: HashMap::new(), in_use: Vec::new() };
+        let mut chooser =
+            Self { limits, places, servers: HashMap::new(), users: HashMap::new(), in_use: HashMap::new() };
         for load in running {
             chooser.count(load);
         }
@@ -151,7 +152,7 @@ impl Chooser {
 
     fn is_in_use(&self, load: &Load) -> bool {
         let (Some(server), Some(access)) = (load.server, &load.access) else { return false };
-        self.in_use.iter().any(|(other_server, other)| *other_server == server && other.excludes(access))
+        self.in_use.get(&server).is_some_and(|used| used.iter().any(|other| other.excludes(access)))
     }
 
     fn count(&mut self, load: Load) {
@@ -163,7 +164,12 @@ impl Chooser {
     }
 
     fn reserve(&mut self, load: Load) {
-        self.in_use.extend(load.server.zip(load.access));
+        let (Some(server), Some(access)) = (load.server, load.access) else { return };
+        let used = self.in_use.entry(server).or_default();
+        // Thousands may wait for the same place.
+        if !used.contains(&access) {
+            used.push(access);
+        }
     }
 }
 

@@ -105,7 +105,8 @@ impl FailureCode {
         )
     }
 
-    /// A restore that ends with it has changed nothing where it was to go.
+    /// A restore that ends with it has changed nothing where it was to go. Only what is found out before anything is
+    /// written, never later: a database or destination that refuses may have been there half-way.
     pub fn is_before_writing(self) -> bool {
         matches!(
             self,
@@ -114,19 +115,11 @@ impl FailureCode {
                 | Self::HostKeyChanged
                 | Self::Auth
                 | Self::ToolMissing
-                | Self::DatabaseAuth
-                | Self::DatabaseUnreachable
                 | Self::EngineUnclear
                 | Self::TargetNotEmpty
                 | Self::RolesMissing
-                | Self::DestinationDenied
-                | Self::BucketMissing
-                | Self::DestinationUnmounted
-                | Self::ForbiddenAddress
-                | Self::Missing
                 | Self::WrongPassword
                 | Self::EntryMissing
-                | Self::NotSupported
         )
     }
 

@@ -10,6 +10,7 @@ use holdfast_core::{Timestamp, lease};
 use sqlx::QueryBuilder;
 
 use crate::engine::push_ids;
+use crate::restores::target_extent;
 use crate::runs::{self, RunRow};
 use crate::{At, Result, StoreError, Tx};
 
@@ -35,10 +36,7 @@ impl LoadRow {
 
     fn access(&self) -> Option<Access> {
         if self.is_restore {
-            let extent = match &self.restore_path {
-                Some(path) => Extent::Files(path.clone()),
-                None => Extent::Database(self.restore_database.clone()),
-            };
+            let extent = target_extent(self.restore_path.clone(), self.restore_database.clone());
             return Some(Access { extent, writes: true });
         }
         let extent = source_extent(self.source_kind.as_deref()?, &self.source_path, &self.source_database)?;

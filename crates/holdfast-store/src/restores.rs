@@ -54,6 +54,14 @@ struct EndedRow {
     finished_at: i64,
 }
 
+/// Where a restore writes on its server.
+pub(crate) fn target_extent(path: Option<String>, database: Option<String>) -> Extent {
+    match path {
+        Some(path) => Extent::Files(path),
+        None => Extent::Database(database),
+    }
+}
+
 /// Ended restores that are looked at: more within the time that logs are kept are no accident.
 const MOST_ENDED: i64 = 500;
 
@@ -72,10 +80,7 @@ pub async fn find_unfinished(tx: &mut Tx, server: ServerId, extent: &Extent) -> 
         MOST_ENDED
     )?;
     for row in rows {
-        let place = match row.path {
-            Some(path) => Extent::Files(path),
-            None => Extent::Database(row.database_name),
-        };
+        let place = target_extent(row.path, row.database_name);
         let code = row.error_code.as_deref().and_then(FailureCode::parse);
         let is_harmless = row.status == "failed" && code.is_some_and(FailureCode::is_before_writing);
         if !place.overlaps(extent) || is_harmless {

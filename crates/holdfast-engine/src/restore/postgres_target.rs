@@ -98,7 +98,7 @@ impl Session<'_> {
                 reasons.push(format!(
                     "The database {database} has subscriptions; end each of them there with ALTER SUBSCRIPTION … DISABLE, \
                      ALTER SUBSCRIPTION … SET (slot_name = NONE) and DROP SUBSCRIPTION …, and drop its slot on the \
-                     publishing server when nobody goes on with it: {names}."
+                     publishing server if nothing else uses it: {names}."
                 ));
             }
         }

@@ -491,7 +491,7 @@ fn judge(source: &FilesSource, exit: &Exit, lines: &[String], is_gnu: bool, cont
     match exit.status {
         Some(0) => {
             for line in told {
-                // It was built without something, goes on without it, and counts that as a success.
+                // tar was built without this feature, leaves it out and still exits with 0.
                 if line.contains("support is not available") {
                     context.log.warn(line);
                 } else {
