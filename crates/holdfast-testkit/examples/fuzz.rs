@@ -17,7 +17,10 @@ use holdfast_testkit::fuzz::{TARGETS, Target};
 
 /// What one input may take. The largest honest need is a key of age's at its highest cost that is accepted, 256 MiB.
 const MEMORY_BYTES: u64 = 512 * 1024 * 1024;
+/// Of the processor, so that a busy machine is no finding.
 const LONGEST_INPUT: Duration = Duration::from_secs(2);
+/// By the clock, for an input that waits for something that never comes.
+const LONGEST_WAIT: Duration = Duration::from_secs(120);
 /// A target that fails more often is left alone: the first few say enough.
 const MOST_CRASHES: usize = 8;
 /// Before the first input there are samples to make.
@@ -117,7 +120,9 @@ fn follow(child: &mut Child, note: &File, told: &mut Told) -> Result<(), String>
     let reader = std::thread::spawn(move || {
         BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| sender.send(line).map_err(drop))
     });
-    let (before, mut at, mut since) = ((told.inputs, told.accepted), u64::MAX, Instant::now());
+    let id = child.id();
+    let (before, mut at) = ((told.inputs, told.accepted), u64::MAX);
+    let (mut since, mut used) = (Instant::now(), processor_time(id));
     let is_hung = loop {
         match lines.recv_timeout(Duration::from_millis(100)) {
             Ok(line) => match line.split_once(' ') {
@@ -136,8 +141,11 @@ fn follow(child: &mut Child, note: &File, told: &mut Told) -> Result<(), String>
         }
         let now = read_note(note);
         if now != at {
-            (at, since) = (now, Instant::now());
-        } else if since.elapsed() > if at == u64::MAX { LONGEST_START } else { LONGEST_INPUT } {
+            (at, since, used) = (now, Instant::now(), processor_time(id));
+            continue;
+        }
+        let longest = if at == u64::MAX { LONGEST_START } else { LONGEST_INPUT };
+        if processor_time(id).saturating_sub(used) > longest || since.elapsed() > LONGEST_WAIT {
             break true;
         }
     };
@@ -152,6 +160,16 @@ fn follow(child: &mut Child, note: &File, told: &mut Told) -> Result<(), String>
         (false, true) => Ok(()),
         (false, false) => Err(format!("ended the process ({status}), as too much memory would")),
     }
+}
+
+/// What a process has had of the processors until now.
+fn processor_time(process: u32) -> Duration {
+    const TICKS_PER_SECOND: u64 = 100;
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The name before it may hold blanks and brackets.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_ascii_whitespace();
+    let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
 }
 
 /// Which input is under way, for whoever watches.
