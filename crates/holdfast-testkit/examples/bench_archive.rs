@@ -163,14 +163,15 @@ impl Bench {
 
     /// What a script says last on its standard error, as bash's `time` does.
     fn timed(&self, script: &str) -> Cost {
-        self.median(|| {
+        let measure = |_| {
             let output = Command::new("bash").args(["-c", script]).output().expect("bash");
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             let text = String::from_utf8_lossy(&output.stderr).into_owned();
             let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
             let [wall, user, system] = numbers[numbers.len() - 3..] else { panic!("no times in {text}") };
             Cost { wall, cpu: user + system, peak_mib: 0.0 }
-        })
+        };
+        median((0..self.repeats).map(measure).collect())
     }
 
     /// The same pipeline backwards, on what it made.
@@ -196,12 +197,6 @@ impl Bench {
         )
     }
 
-    fn median(&self, mut measure: impl FnMut() -> Cost) -> Cost {
-        let mut costs: Vec<Cost> = (0..self.repeats).map(|_| measure()).collect();
-        costs.sort_by(|a, b| a.wall.total_cmp(&b.wall));
-        costs[costs.len() / 2]
-    }
-
     async fn task(&self, server: i64, destination: i64, what: &str, password: Option<&str>) -> i64 {
         let body = json!({"label": what, "type": "files", "remote_server_id": server, "encryption_password": password,
             "backup_destination_id": destination, "source_path": self.source(what), "frequency": "monthly",
@@ -219,10 +214,10 @@ impl Bench {
             costs.push(self.service.measure(&format!("{path}/latest-log")).await);
         }
         costs.remove(0);
-        costs.sort_by(|a, b| a.wall.total_cmp(&b.wall));
-        costs[costs.len() / 2]
+        median(costs)
     }
 
+    /// Into an empty folder, then over what is there, which reads the whole backup first; and that reading by itself.
     async fn restore(
         &self,
         report: &mut Report,
@@ -234,29 +229,45 @@ impl Bench {
     ) {
         let (backup, rival) = beside;
         let listed = self.service.client.get(&format!("/api/backups?backup_task_id={task}")).await.expect(200);
-        let mut costs = Vec::new();
-        for round in 0..self.repeats {
-            let target = self.folder.path().join(format!("restored-{round}"));
-            let body = json!({"remote_server_id": server, "path": target});
-            let path = format!("/api/backups/{}/restores", listed["data"][0]["id"]);
-            self.service.settle().await;
-            let run = self.service.client.post(&path, body).await.data(202);
-            costs.push(self.service.measure(&format!("/api/runs/{}", run["id"])).await);
-            std::fs::remove_dir_all(target).expect("the restored files");
+        let path = format!("/api/backups/{}", listed["data"][0]["id"]);
+        let target = self.folder.path().join("restored");
+        let (mut fresh, mut over, mut reading) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..self.repeats {
+            for (overwrite, costs) in [(false, &mut fresh), (true, &mut over)] {
+                let body = json!({"remote_server_id": server, "path": target, "overwrite": overwrite});
+                costs.push(self.post_run(&format!("{path}/restores"), body).await);
+            }
+            std::fs::remove_dir_all(&target).expect("the restored files");
+            reading.push(self.post_run(&format!("{path}/verify"), json!({})).await);
         }
-        costs.sort_by(|a, b| a.wall.total_cmp(&b.wall));
-        let cost = costs[costs.len() / 2];
+        let [fresh, over, reading] = [fresh, over, reading].map(median);
         report.line(&format!(
             "| restore of {what} | 0 ms | server | {} | {:.2} | {:.2} | {:.2}; {:.2} of its backup | {:.2} | {:.2} | {:.0} |",
             yes(encrypted),
-            cost.wall,
+            fresh.wall,
             rival.wall,
-            rival.wall / cost.wall,
-            cost.wall / backup.wall,
-            cost.cpu,
+            rival.wall / fresh.wall,
+            fresh.wall / backup.wall,
+            fresh.cpu,
             rival.cpu,
-            cost.peak_mib
+            fresh.peak_mib
         ));
+        for (name, cost) in [("the same over what is there", over), ("of which reading first", reading)] {
+            report.line(&format!(
+                "| {name} | 0 ms | server | {} | {:.2} | | {:.2} of the restore | {:.2} | | {:.0} |",
+                yes(encrypted),
+                cost.wall,
+                cost.wall / fresh.wall,
+                cost.cpu,
+                cost.peak_mib
+            ));
+        }
+    }
+
+    async fn post_run(&self, path: &str, body: Value) -> Cost {
+        self.service.settle().await;
+        let run = self.service.client.post(path, body).await.data(202);
+        self.service.measure(&format!("/api/runs/{}", run["id"])).await
     }
 
     async fn forget(&self, task: i64) {
@@ -323,6 +334,11 @@ impl Bench {
             self.forget(task).await;
         }
     }
+}
+
+fn median(mut costs: Vec<Cost>) -> Cost {
+    costs.sort_by(|a, b| a.wall.total_cmp(&b.wall));
+    costs[costs.len() / 2]
 }
 
 fn name(what: &str, rtt: u32, to: &str, encrypted: bool) -> String {
