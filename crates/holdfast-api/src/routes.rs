@@ -175,6 +175,7 @@ fn backup_tasks() -> Vec<Route> {
         post("/api/backup-tasks/{id}/release-retention", Scope::UpdateBackupTasks, tasks::release_retention)
             .says("Remove old backups of a backup task again, after a look at a suspicious one")
             .of(BackupTask)
+            .may_take::<tasks::ReleaseRetentionBody>()
             .shows::<TaskResource>(),
         // Whoever has the URL can run the task, so whoever makes it must be allowed to.
         post("/api/backup-tasks/{id}/trigger-url", RUN_AND_UPDATE, triggers::rotate_trigger)

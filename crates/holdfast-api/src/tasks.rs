@@ -4,9 +4,10 @@ use axum::http::StatusCode;
 use holdfast_app::tasks::{self, Task};
 use holdfast_app::{AppError, Resource};
 use holdfast_core::clock::{self, Zone, rfc3339};
-use holdfast_core::ids::TaskId;
+use holdfast_core::ids::{BackupId, TaskId};
 use holdfast_core::input::Errors;
 use holdfast_core::page::positive;
+use holdfast_core::rules;
 use holdfast_core::run::TaskStatus;
 use holdfast_core::schedule::Frequency;
 use holdfast_core::task::{FORMAT_ARCHIVE, TaskInput, TaskKind};
@@ -394,7 +395,25 @@ pub(crate) async fn resume_task(call: Call) -> Answer {
     answer(&call, StatusCode::OK, task)
 }
 
-pub(crate) async fn release_retention(call: Call) -> Answer {
-    let task = tasks::release_retention(&call.app, &call.caller, call.id(Resource::BackupTask)?).await?;
+/// Which backup was looked at.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes the body for the document")]
+pub(crate) struct ReleaseRetentionBody {
+    /// The backup that you looked at. When the task's newest backup is another one by now, the answer is 409. Without it
+    /// the newest backup counts as looked at.
+    #[schema(required = false, nullable = false, minimum = 1)]
+    backup_id: Option<i64>,
+}
+
+pub(crate) async fn release_retention(call: Call, body: Body) -> Answer {
+    let id: TaskId = call.id(Resource::BackupTask)?;
+    tasks::show(&call.app, &call.caller, id).await?;
+    let (mut errors, given) = (Errors::default(), body.optional_object()?.integer("backup_id"));
+    let seen = rules::integer(&mut errors, "backup_id", &given, 1..=i64::MAX, 0);
+    if !errors.is_empty() {
+        return Err(ApiError::from(errors));
+    }
+    let seen = (seen > 0).then_some(BackupId(seen));
+    let task = tasks::release_retention(&call.app, &call.caller, id, seen).await?;
     answer(&call, StatusCode::OK, task)
 }

@@ -1,7 +1,7 @@
 //! Backup tasks: their settings, and the runs that people ask for.
 
 use holdfast_core::backup::DeletedReason;
-use holdfast_core::ids::{TaskId, UserId};
+use holdfast_core::ids::{BackupId, TaskId, UserId};
 use holdfast_core::input::Errors;
 use holdfast_core::page::Page;
 use holdfast_core::run::{RunStatus, Trigger};
@@ -172,9 +172,15 @@ pub async fn resume(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
     reread(tx, id).await
 }
 
+pub async fn newest_backup(app: &App, caller: &Caller, id: TaskId) -> Result<Option<BackupId>> {
+    let mut tx = app.store.read().await?;
+    owned(caller, tasks::find(&mut tx, id).await?)?;
+    Ok(backups::find_newest(&mut tx, id).await?)
+}
+
 /// Lets old backups be removed again, from the next success on. The caller has looked at the newest backup: later ones
-/// are compared with it.
-pub async fn release_retention(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
+/// are compared with it. `seen` is the one that they looked at, if they say so.
+pub async fn release_retention(app: &App, caller: &Caller, id: TaskId, seen: Option<BackupId>) -> Result<Task> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
     if row.retention_held_at.is_none() {
@@ -182,8 +188,18 @@ pub async fn release_retention(app: &App, caller: &Caller, id: TaskId) -> Result
             "The removal of old backups is not on hold for this backup task; there is nothing to release.".into(),
         ));
     }
+    let newest = backups::find_newest(&mut tx, id).await?;
+    if seen.is_some() && seen != newest {
+        let newest = newest.map_or_else(
+            || "There is no backup of this task any more.".to_owned(),
+            |newest| format!("The newest backup of this task is another one by now: {newest}. Look at it first."),
+        );
+        return Err(AppError::Conflict(newest));
+    }
     tasks::end_hold(&mut tx, id).await?;
-    backups::confirm_newest(&mut tx, id).await?;
+    if let Some(newest) = newest {
+        backups::confirm(&mut tx, newest).await?;
+    }
     let detail = format!("{id} {}: {}", row.label, row.held_reason.unwrap_or_default());
     app.audit(&mut tx, caller, "backup_task.retention_released", &detail).await?;
     reread(tx, id).await

@@ -220,15 +220,15 @@ pub async fn find_confirmed_at(tx: &mut Tx, task: TaskId) -> Result<Option<Times
     Ok(found.map(holdfast_core::clock::from_micros))
 }
 
-/// Somebody has looked at the task's newest backup and found it right: later ones are compared with it, and no longer with
-/// those before it.
-pub async fn confirm_newest(tx: &mut Tx, task: TaskId) -> Result<()> {
-    execute!(
-        tx,
-        "UPDATE backups SET suspicion = NULL, is_confirmed = TRUE
-         WHERE id = (SELECT MAX(id) FROM backups WHERE task_id = $1 AND deleted_at IS NULL)",
-        task.0
-    )?;
+pub async fn find_newest(tx: &mut Tx, task: TaskId) -> Result<Option<BackupId>> {
+    let newest = "SELECT MAX(id) FROM backups WHERE task_id = $1 AND deleted_at IS NULL";
+    Ok(fetch_scalar!(tx, Option<i64>, newest, task.0)?.map(BackupId))
+}
+
+/// Somebody has looked at a backup and found it right: later ones are compared with it, and no longer with those before
+/// it.
+pub async fn confirm(tx: &mut Tx, id: BackupId) -> Result<()> {
+    execute!(tx, "UPDATE backups SET suspicion = NULL, is_confirmed = TRUE WHERE id = $1", id.0)?;
     Ok(())
 }
 
@@ -317,12 +317,13 @@ pub async fn list_to_remove(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<V
 }
 
 /// Takes the removal of an object upon oneself until `until`, so that two workers do not both try.
-pub async fn claim_removal(tx: &mut Tx, id: BackupId, now: Timestamp, until: Timestamp) -> Result<bool> {
+pub async fn claim_removal(tx: &mut Tx, id: BackupId, now: Timestamp, until: Timestamp, is_try: bool) -> Result<bool> {
     let claimed = execute!(
         tx,
-        "UPDATE backups SET remove_after = $1, remove_attempts = remove_attempts + 1
-         WHERE id = $2 AND removed_at IS NULL AND remove_after <= $3",
+        "UPDATE backups SET remove_after = $1, remove_attempts = remove_attempts + $2
+         WHERE id = $3 AND removed_at IS NULL AND remove_after <= $4",
         At(until),
+        i64::from(is_try),
         id.0,
         At(now)
     )?;

@@ -8,11 +8,13 @@ use holdfast_api::{Api, ContextSettings};
 use holdfast_app::tokens::{self, TokenRequest};
 use holdfast_app::{App, Limits, Origin, Ports, accounts};
 use holdfast_core::Secret;
+use holdfast_core::backup::Content;
 use holdfast_core::clock::SharedClock;
-use holdfast_core::ids::UserId;
+use holdfast_core::ids::{DestinationId, RunId, TaskId, UserId};
 use holdfast_core::rate::Quota;
 use holdfast_core::scope::{Scope, ScopeSet};
 use holdfast_core::user::UserDraft;
+use holdfast_store::backups::{self, NewBackup};
 use holdfast_store::master_key::MasterKeySource;
 use holdfast_store::{Migrations, Options, Store};
 use holdfast_ui::Ui;
@@ -216,6 +218,32 @@ impl TestUser {
 
     pub async fn tag(&self) -> i64 {
         self.client.post("/api/tags", json!({"label": "production"})).await.id(201)
+    }
+
+    /// A backup on record; nothing is stored of it.
+    pub async fn backup(&self, app: &TestApp, task: i64, run: i64) -> i64 {
+        let settings = self.client.get(&format!("/api/backup-tasks/{task}")).await.data(200);
+        let new = NewBackup {
+            task: TaskId(task),
+            destination: DestinationId(settings["backup_destination_id"].as_i64().expect("a destination")),
+            run: RunId(run),
+            task_label: "web files".into(),
+            source: "/var/www".into(),
+            source_server: "root@web.example.org:22".into(),
+            signs: Vec::new(),
+            content: Content::Files,
+            key: format!("task-{task}-{run}.tar.zst"),
+            size_bytes: 1,
+            sha256: String::new(),
+            plain_bytes: 1,
+            plain_sha256: String::new(),
+            entries: 1,
+            password: None,
+        };
+        let mut tx = app.app.store.begin().await.expect("the store");
+        let id = backups::insert(&mut tx, self.id, &new, app.app.now()).await.expect("a backup");
+        tx.commit().await.expect("the store");
+        id.0
     }
 
     /// The body of a daily task from a new server to a new destination.

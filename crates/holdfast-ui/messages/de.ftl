@@ -513,6 +513,7 @@ task-overdue = Ein Backup steht aus. Fällig war es
 task-held = Das Entfernen alter Backups ist angehalten: { $reason }
 task-release = Alte Backups wieder entfernen
 task-release-title = Alte Backups wieder entfernen lassen?
+task-release-look = Neuestes Backup öffnen
 task-release-means = Sehen Sie sich zuerst das neueste Backup und die Quelle selbst an. Mit der Freigabe gilt das neueste Backup als normal, und mit dem nächsten erfolgreichen Lauf werden alte Backups wieder entfernt, bis auf die Anzahl, die die Aufgabe behält.
 sign-empty = Das neueste Backup ist leer.
 sign-smaller = Das neueste Backup ist viel kleiner als ein normales.

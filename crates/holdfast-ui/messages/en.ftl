@@ -476,6 +476,7 @@ task-overdue = A backup has been due since
 task-held = Removal of old backups is on hold: { $reason }
 task-release = Remove old backups again
 task-release-title = Release the hold on old backups?
+task-release-look = Open the newest backup
 task-release-means = Look at the newest backup first, and at the source itself. If you release the hold, the newest backup counts as normal, and old backups will be removed with the next successful run, down to the number that the task keeps.
 sign-empty = The newest backup is empty.
 sign-smaller = The newest backup is much smaller than a normal one.

@@ -1,7 +1,8 @@
 //! Takes away what is not wanted any more: objects of deleted backups, and what lost or failed runs left behind. By
 //! exact key, only what is on record as ours, again and again until it is gone.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use holdfast_app::{App, AppError, Result};
@@ -20,8 +21,10 @@ use crate::scheduler::later;
 const BATCH: i64 = 50;
 /// And so often in one round, so that very many at a destination that is away are soon out of the way of all others.
 const BATCHES: usize = 100;
-/// Destinations that are asked at once.
+/// Users whose destinations are asked at once.
 const AT_ONCE: usize = 4;
+/// What the destinations of one user may take of a round, in times of what one object may take.
+const USER_SHARE: u32 = 3;
 /// The first wait after a removal that failed; it doubles up to a few hours.
 const FIRST_WAIT_SECS: i64 = 60;
 const LONGEST_WAIT_SECS: i64 = 4 * 3600;
@@ -52,28 +55,25 @@ enum Leftover {
     Upload(AbandonedRow),
 }
 
-/// Each destination by itself, and no longer than is fair: one that does not answer is not asked again in this round, so
-/// that it holds up nobody else's.
+/// Each user by themselves, and no longer than is fair, so that nobody's destinations hold up anybody else's. One that
+/// does not answer is not asked again in this round.
 async fn clear(executor: &Executor, kind: Kind) -> Result<()> {
-    let mut away: HashSet<i64> = HashSet::new();
+    let mut lanes: HashMap<i64, Lane> = HashMap::new();
     for _ in 0..BATCHES {
         let due = list(&executor.app, kind).await?;
         let is_last = (due.len() as i64) < BATCH;
-        let mut lanes: BTreeMap<i64, Vec<Leftover>> = BTreeMap::new();
+        let mut users: BTreeMap<i64, Vec<Leftover>> = BTreeMap::new();
         for leftover in due {
-            if away.contains(&leftover.destination()) {
-                leftover.claim(executor).await?;
-            } else {
-                lanes.entry(leftover.destination()).or_default().push(leftover);
-            }
+            users.entry(leftover.user()).or_default().push(leftover);
         }
-        let mut clearing = Vec::with_capacity(lanes.len());
-        for (destination, leftovers) in lanes {
-            clearing.push(clear_destination(executor, destination, leftovers));
+        let mut clearing = Vec::with_capacity(users.len());
+        for (user, leftovers) in users {
+            let lane = lanes.remove(&user).unwrap_or_default();
+            clearing.push(async move { Ok::<_, AppError>((user, lane.clear(executor, leftovers).await?)) });
         }
         let mut cleared = stream::iter(clearing).buffer_unordered(AT_ONCE);
-        while let Some(lane) = cleared.next().await {
-            away.extend(lane?);
+        while let Some(cleared) = cleared.next().await {
+            lanes.extend([cleared?]);
         }
         if is_last {
             break;
@@ -95,26 +95,41 @@ async fn list(app: &App, kind: Kind) -> Result<Vec<Leftover>> {
     Ok(due)
 }
 
-/// Gives the destination when it is better left alone for a while.
-async fn clear_destination(executor: &Executor, id: i64, leftovers: Vec<Leftover>) -> Result<Option<i64>> {
-    let (limit, begun, mut is_away) = (executor.settings.removal_limit, Instant::now(), false);
-    for leftover in leftovers {
-        // From here on it is somebody's turn later, whatever goes wrong now.
-        if !leftover.claim(executor).await? || is_away {
-            continue;
-        }
-        let silent = || AppError::Unavailable("It did not answer in time.".to_owned());
-        let removed = tokio::time::timeout(limit, leftover.remove(executor)).await.unwrap_or_else(|_| Err(silent()));
-        match &removed {
-            Ok(()) => leftover.note_removed(executor).await?,
-            Err(error) => {
-                let (key, reason) = (leftover.key(), error.reason());
-                tracing::warn!(destination = id, key, reason, "an object was not removed; trying again later");
+/// One user's part of a round.
+#[derive(Default)]
+struct Lane {
+    /// What their destinations have taken of the round.
+    spent: Duration,
+    /// Destinations that did not do what they were asked.
+    away: HashSet<i64>,
+}
+
+impl Lane {
+    async fn clear(mut self, executor: &Executor, leftovers: Vec<Leftover>) -> Result<Self> {
+        let limit = executor.settings.removal_limit;
+        for leftover in leftovers {
+            let (id, is_over) = (leftover.destination(), self.spent > limit * USER_SHARE);
+            // From here on it is somebody's turn later, whatever goes wrong now.
+            let is_claimed = leftover.claim(executor, !is_over).await?;
+            if !is_claimed || is_over || self.away.contains(&id) {
+                continue;
+            }
+            let begun = Instant::now();
+            let silent = || AppError::Unavailable("It did not answer in time.".to_owned());
+            let removing = tokio::time::timeout(limit, leftover.remove(executor));
+            let removed = removing.await.unwrap_or_else(|_| Err(silent()));
+            self.spent += begun.elapsed();
+            match removed {
+                Ok(()) => leftover.note_removed(executor).await?,
+                Err(error) => {
+                    self.away.insert(id);
+                    let (key, reason) = (leftover.key(), error.reason());
+                    tracing::warn!(destination = id, key, reason, "an object was not removed; trying again later");
+                }
             }
         }
-        is_away = removed.is_err() || begun.elapsed() > limit;
+        Ok(self)
     }
-    Ok(is_away.then_some(id))
 }
 
 fn lease_secs(settings: &Settings) -> i64 {
@@ -126,6 +141,13 @@ async fn destination(app: &App, planner: &Planner, id: i64) -> Result<Destinatio
 }
 
 impl Leftover {
+    fn user(&self) -> i64 {
+        match self {
+            Self::Object(backup) => backup.user_id,
+            Self::Upload(upload) => upload.user_id,
+        }
+    }
+
     fn destination(&self) -> i64 {
         match self {
             Self::Object(backup) => backup.destination_id,
@@ -140,15 +162,16 @@ impl Leftover {
         }
     }
 
-    /// Puts off the next try; false when somebody else has it.
-    async fn claim(&self, executor: &Executor) -> Result<bool> {
+    /// Puts off the next try; false when somebody else has it. The wait grows with what counts as a try.
+    async fn claim(&self, executor: &Executor, is_try: bool) -> Result<bool> {
         let app = &executor.app;
         let now = app.now();
         let mut tx = app.store.begin().await?;
         let is_claimed = match self {
             Self::Object(backup) => {
-                let wait = (FIRST_WAIT_SECS << backup.remove_attempts.clamp(0, 16)).min(LONGEST_WAIT_SECS);
-                backups::claim_removal(&mut tx, BackupId(backup.id), now, later(now, wait)).await?
+                let doubled = if is_try { backup.remove_attempts.clamp(0, 16) } else { 0 };
+                let wait = (FIRST_WAIT_SECS << doubled).min(LONGEST_WAIT_SECS);
+                backups::claim_removal(&mut tx, BackupId(backup.id), now, later(now, wait), is_try).await?
             }
             Self::Upload(upload) => {
                 let wait = UPLOAD_WAIT * lease_secs(&executor.settings);

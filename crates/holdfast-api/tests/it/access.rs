@@ -1,9 +1,6 @@
 use holdfast_api::{Access, routes};
 use holdfast_app::Resource;
-use holdfast_core::backup::Content;
-use holdfast_core::ids::{DestinationId, RunId, TaskId};
 use holdfast_core::scope::Scope;
-use holdfast_store::backups::{self, NewBackup};
 use holdfast_testkit::{Client, Reply, TestApp, TestUser, on_both_engines};
 use serde_json::json;
 
@@ -31,7 +28,7 @@ impl Owned {
         app.run_until_idle().await;
         let log = user.client.get(&format!("/api/backup-tasks/{task}/latest-log")).await.id(200);
         let told = user.client.get("/api/notices").await.expect(200);
-        let backup = stored_backup(app, user, task, log).await;
+        let backup = user.backup(app, task, log).await;
         let run = user.client.act(&format!("/api/backups/{backup}/verify")).await.id(202);
         Self {
             backup,
@@ -60,32 +57,6 @@ impl Owned {
             Resource::Administration => panic!("no route asks for it by id"),
         }
     }
-}
-
-/// A backup on record; what is stored of it does not matter here.
-async fn stored_backup(app: &TestApp, user: &TestUser, task: i64, run: i64) -> i64 {
-    let destination = user.client.get(&format!("/api/backup-tasks/{task}")).await.data(200);
-    let new = NewBackup {
-        task: TaskId(task),
-        destination: DestinationId(destination["backup_destination_id"].as_i64().unwrap()),
-        run: RunId(run),
-        task_label: "web files".into(),
-        source: "/var/www".into(),
-        source_server: "root@web.example.org:22".into(),
-        signs: Vec::new(),
-        content: Content::Files,
-        key: format!("task-{task}.tar.zst"),
-        size_bytes: 1,
-        sha256: String::new(),
-        plain_bytes: 1,
-        plain_sha256: String::new(),
-        entries: 1,
-        password: None,
-    };
-    let mut tx = app.app.store.begin().await.unwrap();
-    let id = backups::insert(&mut tx, user.id, &new, app.app.now()).await.unwrap();
-    tx.commit().await.unwrap();
-    id.0
 }
 
 /// A request to a route, with a body where it takes one.
@@ -169,7 +140,7 @@ on_both_engines! {
         let user = app.user("ada").await;
         let owned = Owned::create(&app, &user).await;
         let hostile = r#"{"label": {"a": 1}, "type": ["x"], "email": 5, "device_name": [], "password": false,
-            "weekly_summary_enabled": "yes", "fingerprint": 5}"#;
+            "weekly_summary_enabled": "yes", "fingerprint": 5, "backup_id": "x"}"#;
         for route in routes().iter().filter(|route| route.takes_body()) {
             let id = route.resource.map(|resource| owned.id(resource).to_string()).unwrap_or_default();
             for rubbish in ["", "{", "[]", "null", "5", "\"text\"", "\u{0}\u{1}", "{\"a\": 1e999999}"] {

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Redirect};
 use holdfast_app::tasks::{self, Task};
 use holdfast_app::{AppError, Resource, backups, destinations, logs, overview, servers, streams, tags};
 use holdfast_core::anomaly;
-use holdfast_core::ids::{DestinationId, ServerId, TaskId};
+use holdfast_core::ids::{BackupId, DestinationId, ServerId, TaskId};
 use holdfast_core::input::Errors;
 use holdfast_core::page::PageRequest;
 use holdfast_core::standing::Standing;
@@ -30,7 +30,7 @@ use crate::fields::Fields;
 use crate::fields::Values;
 use crate::form::Form;
 use crate::frame::{Frame, Place};
-use crate::human::{Markup, Reader};
+use crate::human::{Markup, Reader, escaped};
 use crate::page::{self, PageError, PageResult, done, render};
 use crate::session::SignedIn;
 use crate::view::{FormPage, Pager, advice, everything, listing, proof, standing};
@@ -325,7 +325,12 @@ pub(crate) async fn resume(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id)
 async fn release_page(ui: &Ui, person: &SignedIn, row: &TaskRow) -> Result<FormPage, PageError> {
     let t = person.t();
     let address = format!("/tasks/{}", row.id);
+    let newest = tasks::newest_backup(&ui.app, &person.caller, TaskId(row.id)).await?;
+    let look = |id| format!("<p><a href=\"/backups/{id}\">{}</a></p>", escaped(&t.say("task-release-look")));
+    let seen = |id| format!("<input type=\"hidden\" name=\"backup_id\" value=\"{id}\">");
     Ok(FormPage {
+        before: Markup(newest.map(look).unwrap_or_default()),
+        inside: Markup(newest.map(seen).unwrap_or_default()),
         title: t.say("task-release-title"),
         intro: format!("{} {}", held_words(t, row), t.say("task-release-means")),
         action: format!("{address}/release"),
@@ -349,10 +354,11 @@ pub(crate) async fn release(
     State(ui): State<Arc<Ui>>,
     person: SignedIn,
     Path(id): Path<String>,
-    _: Form,
+    form: Form,
 ) -> PageResult {
     let id = parse(&id)?;
-    tasks::release_retention(&ui.app, &person.caller, id).await?;
+    let seen = form.text("backup_id").parse().ok().map(BackupId);
+    tasks::release_retention(&ui.app, &person.caller, id, seen).await?;
     Ok(done(&format!("/tasks/{id}"), "retention-released"))
 }
 

@@ -228,7 +228,16 @@ on_both_engines! {
         }
         let asked = browser.get(&format!("{page}/release")).await;
         assert!(asked.text.contains(on_hold) && asked.text.contains("Look at the newest backup first"), "{}", asked.text);
-        assert_eq!(browser.submit(&format!("{page}/release"), &[]).await.status, 303);
+        ada.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
+        app.run_until_idle().await;
+        let run = ada.client.get(&format!("/api/backup-tasks/{task}/latest-log")).await.data(200)["id"].as_i64().unwrap();
+        let seen = ada.backup(&app, task, run).await.to_string();
+        let asked = browser.get(&format!("{page}/release")).await.text;
+        let field = format!("name=\"backup_id\" value=\"{seen}\"");
+        assert!(asked.contains(&field) && asked.contains(&format!("href=\"/backups/{seen}\"")), "{asked}");
+        let refused = browser.submit(&format!("{page}/release"), &[("backup_id", "1234")]).await;
+        assert_eq!((refused.status, refused.text.contains(&format!("by now: {seen}."))), (409, true), "{}", refused.text);
+        assert_eq!(browser.submit(&format!("{page}/release"), &[("backup_id", &seen)]).await.status, 303);
         assert!(!browser.get(&page).await.text.contains("on hold"));
         assert_eq!(browser.submit(&format!("{page}/release"), &[]).await.status, 409, "as the API says");
         let shown = ada.client.get(&format!("/api/backup-tasks/{task}")).await.data(200);

@@ -154,7 +154,12 @@ on_both_engines! {
         let small = bench.back_up_later(task).await;
         assert!(bench.output(task).await.contains("entries, where a normal backup had 21"));
         assert_eq!(bench.ids(task).await, ids(&[&old, &small]));
-        let released = client.act(&release).await.data(200);
+        let seen = |backup: &Value| json!({"backup_id": backup["id"]});
+        let refused = client.post(&release, seen(&old)).await.expect(409);
+        assert!(refused["message"].as_str().unwrap().contains(&format!("by now: {}.", small["id"])), "{refused}");
+        client.post(&release, json!({"backup_id": "x"})).await.expect(422);
+        client.post(&release, json!({"backup_id": 0})).await.expect(422);
+        let released = client.post(&release, seen(&small)).await.data(200);
         assert_eq!(released["protection"]["retention_held"], false);
         assert!(released["protection"]["held_reason"].is_null());
         client.act(&release).await.expect(409);

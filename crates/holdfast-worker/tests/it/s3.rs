@@ -520,13 +520,7 @@ async fn remove_from_a_silent_bucket(engine: Engine) {
     }
     bench.destination = destination(&bench, &other.endpoint(), true, json!({"label": "other"})).await;
     made.push(bench.back_up(bench.task(json!({})).await).await);
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
-    s3.set_hook(move |method, path, _| {
-        let is_removal = method == http::Method::DELETE && !path.contains("holdfast-catalogue");
-        count.fetch_add(usize::from(is_removal), Ordering::SeqCst);
-        is_removal.then_some(Fault::DelayThenApply)
-    });
+    let asked = count_removals(&s3);
     for backup in &made {
         bench.user.client.delete(&format!("/api/backups/{}", backup["id"])).await.expect(200);
         bench.app.clock.advance_secs(1);
@@ -541,6 +535,51 @@ async fn remove_from_a_silent_bucket(engine: Engine) {
     bench.app.clock.advance_secs(3600);
     bench.app.run_until_idle().await;
     assert_eq!(objects(&s3), [""; 0]);
+}
+
+/// However many silent destinations somebody has: they take a share of a round, and what was not tried does not wait longer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_silent_destinations_of_one_user_end_their_turn() {
+    for engine in [Engine::Sqlite, Engine::Postgres] {
+        let done = tokio::time::timeout(Duration::from_secs(120), remove_from_many_silent_destinations(engine)).await;
+        done.expect("each of them is waited for");
+    }
+}
+
+async fn remove_from_many_silent_destinations(engine: Engine) {
+    let mut settings = Settings::default();
+    settings.work.removal_limit = Duration::from_secs(1);
+    let (mut bench, s3) = bench(TestApp::start_with(engine, settings).await, true).await;
+    std::fs::write(bench.source().join("file"), "content").unwrap();
+    let mut made = Vec::new();
+    for number in 0..8 {
+        let label = json!({"label": format!("number {number}")});
+        bench.destination = destination(&bench, &s3.endpoint(), true, label).await;
+        made.push(bench.back_up(bench.task(json!({})).await).await);
+    }
+    let asked = count_removals(&s3);
+    for backup in &made {
+        bench.user.client.delete(&format!("/api/backups/{}", backup["id"])).await.expect(200);
+    }
+    bench.app.run_until_idle().await;
+    assert!((1..=4).contains(&asked.load(Ordering::SeqCst)), "{asked:?}");
+    assert!(objects(&s3).len() >= 4);
+    s3.clear_hook();
+    bench.app.clock.advance_secs(61);
+    bench.app.run_until_idle().await;
+    assert_eq!(objects(&s3), [""; 0]);
+}
+
+/// From now on the bucket does not answer to removals; gives how many there were.
+fn count_removals(s3: &S3Server) -> Arc<AtomicUsize> {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    s3.set_hook(move |method, path, _| {
+        let is_removal = method == http::Method::DELETE && !path.contains("holdfast-catalogue");
+        count.fetch_add(usize::from(is_removal), Ordering::SeqCst);
+        is_removal.then_some(Fault::DelayThenApply)
+    });
+    asked
 }
 
 /// The bucket falls silent in the middle of a download: the client is not kept waiting for as long as the bucket may be.
