@@ -297,6 +297,12 @@ impl RestoreDraft {
                 }
             }
         }
+        if content == Content::PostgresCluster && options.no_owner {
+            e.add(
+                "no_owner",
+                "This dump of a whole server sets roles, rights and owners itself; they cannot be left out.",
+            );
+        }
         let target = if content == Content::Files {
             let path = rules::required_line(e, "path", &input.path, limits::PATH_CHARS, None);
             if path.as_deref().is_some_and(|path| !is_target_path(path)) {
@@ -425,5 +431,8 @@ mod tests {
         assert!(check(&all, Content::PostgresCluster).unwrap_err().has("overwrite"));
         let all = RestoreInput { overwrite: Field::Value(true), ..all };
         assert!(check(&all, Content::PostgresCluster).is_ok());
+        let all = RestoreInput { no_owner: Field::Value(true), ..all };
+        assert!(check(&all, Content::PostgresCluster).unwrap_err().has("no_owner"));
+        assert!(check(&all, Content::PostgresServer).is_ok());
     }
 }

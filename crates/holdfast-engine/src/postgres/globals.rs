@@ -12,7 +12,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::powers::{RoleThere, by_name, gain, new_password, roles_query};
+pub use self::powers::{RoleThere, by_name, gain, gained_by_membership, new_password, roles_query};
 pub use self::query::{CAN_READ_PASSWORDS, database_query, globals_query};
 pub(super) use self::withheld::withheld as withheld_text;
 pub use self::withheld::{Guarded, Whose, why_right_withheld, why_withheld};

@@ -315,7 +315,7 @@ impl Session<'_> {
 
     /// As [`Self::finish`], for a database that somebody made before: what this login may not set is a warning, and so
     /// is what stays as it was made. Its contents are in it by now.
-    async fn finish_existing(&self, model: &DatabaseFacts, there: &DatabaseFacts, name: &Name) {
+    pub(super) async fn finish_existing(&self, model: &DatabaseFacts, there: &DatabaseFacts, name: &Name) {
         let with_roles = !self.plan.options.no_owner;
         let log = &self.context.log;
         if with_roles && model.owner != there.owner {
@@ -335,7 +335,7 @@ impl Session<'_> {
         if own != other {
             log.warn(format!("The database {name} keeps its encoding and locale ({own}); in the backup: {other}."));
         }
-        if let Err(error) = self.run("postgres", &finish_existing_sql(model, name, with_roles)).await {
+        if let Err(error) = self.run("postgres", &finish_existing_sql(model, there, with_roles)).await {
             log.warn(format!(
                 "Settings, rights and the comment of the database {name} were not restored: {}",
                 error.message

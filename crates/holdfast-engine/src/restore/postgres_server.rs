@@ -17,12 +17,14 @@ use crate::error::{EngineError, Result, classify};
 use crate::plan::{RestorePlan, RestoreReport, StoredBackup};
 use crate::postgres::DumpFacts;
 use crate::postgres::cluster_dump::{self, CheckError, ClusterDump, Filter, FilterOptions};
+use crate::postgres::globals::sql::changed_sql;
 use crate::postgres::globals::{
-    CAN_READ_PASSWORDS, DatabaseFacts, Globals, Guarded, Name, Role, RoleThere, by_name, gain, new_password,
-    roles_query, sql,
+    CAN_READ_PASSWORDS, DatabaseFacts, Globals, Guarded, Name, Role, RoleThere, by_name, gain, gained_by_membership,
+    new_password, roles_query, sql,
 };
 use crate::postgres::quoting::identifier;
 use crate::source::database::{self, Login, PSQL, pg_name, postgres};
+use crate::source::postgres_server::ask_database;
 use crate::ssh::Connection;
 use crate::stored::on_thread;
 
@@ -64,6 +66,8 @@ impl Engine {
         }
         let names = wanted.iter().map(|index| globals.databases[*index].name.as_str().to_owned());
         session.check_bound(&names.filter(|name| there.contains(name)).collect()).await?;
+        let kept = session.kept(&globals, &wanted, &there).await?;
+        kept.iter().for_each(|(model, there)| session.tell_changed(model, there));
         if plan.options.dry_run {
             return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
         }
@@ -87,13 +91,19 @@ impl Engine {
         };
         match restored.await {
             Ok(report) => {
-                // Databases that every server has keep their contents, and get back who may do what with them.
-                let is_kept = |facts: &&DatabaseFacts| {
-                    there.contains(facts.name.as_str()) && !fresh.iter().any(|one| one.target == facts.name)
+                let roles = async {
+                    match plan.options.no_owner {
+                        true => Ok(()),
+                        false => session.restore_roles(&globals, version).await,
+                    }
                 };
-                let kept: Vec<&DatabaseFacts> = globals.databases.iter().filter(is_kept).collect();
-                match session.finish_server(&globals, version, &kept).await {
-                    Ok(()) => Ok(report),
+                match roles.await {
+                    Ok(()) => {
+                        for (model, there) in &kept {
+                            session.finish_existing(model, there, &model.name).await;
+                        }
+                        Ok(report)
+                    }
                     Err(error) => Err(with_note(&error, REPLACED)),
                 }
             }
@@ -124,6 +134,11 @@ impl Engine {
         let dump = self.check_cluster_dump(&plan.backup, guarded.clone(), context).await?;
         let there = session.names("SELECT coalesce(json_agg(datname), '[]') FROM pg_database").await?;
         let roles = session.names("SELECT coalesce(json_agg(rolname), '[]') FROM pg_roles").await?;
+        let lost: Vec<&str> = dump.dropped_databases.difference(&dump.databases).map(String::as_str).collect();
+        if !lost.is_empty() {
+            let message = format!("This dump drops databases and does not bring them back: {}.", lost.join(", "));
+            return Err(EngineError::new(FailureCode::HostileArchive, message));
+        }
         for name in &dump.dropped_databases {
             let fate = if there.contains(name) { "is replaced" } else { "is made" };
             context.log.line(format!("Database {name}: {fate}."));
@@ -277,6 +292,11 @@ impl Session<'_> {
             let said = gain(name, &gained, before.is_none(), is_dry).into_iter();
             said.chain(password.then(|| new_password(name, is_dry))).for_each(|text| self.context.log.warn(text));
         }
+        let pairs = dump.memberships.iter().map(|(role, member)| (role.as_str(), member.as_str()));
+        let superusers = dump.powers.iter().filter(|(_, powers)| powers.contains("SUPERUSER"));
+        let superusers = superusers.map(|(name, _)| name.as_str());
+        let gains = gained_by_membership(&there, pairs, superusers, is_dry);
+        gains.into_iter().for_each(|text| self.context.log.warn(text));
         Ok(())
     }
 
@@ -292,6 +312,40 @@ impl Session<'_> {
         }
     }
 
+    /// Databases of the backup that every server has and that stay, as they were and as they are there. They keep their
+    /// contents and their owner.
+    async fn kept<'a>(
+        &self,
+        globals: &'a Globals,
+        wanted: &[usize],
+        there: &BTreeSet<String>,
+    ) -> Result<Vec<(&'a DatabaseFacts, DatabaseFacts)>> {
+        let mut kept = Vec::new();
+        for (index, model) in globals.databases.iter().enumerate() {
+            let name = model.name.as_str();
+            if wanted.contains(&index) || !there.contains(name) || !model.allows_connections {
+                continue;
+            }
+            let asking = ask_database(self.connection, name, self.login, &self.engine.settings.remote, self.context);
+            kept.extend(asking.await?.map(|there| (model, there)));
+        }
+        Ok(kept)
+    }
+
+    /// Names what changes about a database that stays.
+    fn tell_changed(&self, model: &DatabaseFacts, there: &DatabaseFacts) {
+        let with_roles = !self.plan.options.no_owner;
+        let changed = changed_sql(model, there, with_roles);
+        if !changed.is_empty() {
+            let verb = if self.plan.options.dry_run { "would" } else { "will" };
+            self.context.log.warn(format!(
+                "The database {} stays, and so does its owner; this {verb} be changed about it as in the backup: {}",
+                model.name,
+                changed.join(" ")
+            ));
+        }
+    }
+
     /// Roles that the server does not have; how many there were.
     async fn make_roles(&self, globals: &Globals, there: &BTreeSet<String>) -> Result<usize> {
         let new: Vec<&Role> = globals.roles.iter().filter(|role| !there.contains(role.name.as_str())).collect();
@@ -299,17 +353,6 @@ impl Session<'_> {
         let statements: Vec<String> = create.chain(new.iter().map(|role| sql::alter_role_sql(role))).collect();
         self.run("postgres", &statements).await?;
         Ok(new.len())
-    }
-
-    /// What follows when all databases are in their places.
-    async fn finish_server(&self, globals: &Globals, version: u32, kept: &[&DatabaseFacts]) -> Result<()> {
-        if !self.plan.options.no_owner {
-            self.restore_roles(globals, version).await?;
-        }
-        for facts in kept.iter().filter(|facts| facts.allows_connections) {
-            self.finish(facts, &facts.name).await?;
-        }
-        Ok(())
     }
 
     /// Roles that were there get back what they were, and all their memberships and settings.

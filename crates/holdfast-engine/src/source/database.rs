@@ -42,13 +42,15 @@ PGCONNECT_TIMEOUT=15; PGAPPNAME=holdfast; export PGCONNECT_TIMEOUT PGAPPNAME
 unset u w
 "#;
 
-/// Starts a session of `psql` that settings of roles and databases do not hurt: one that ends statements, idle sessions
-/// or writes would end us. They are set in the session, and only those that the server knows; `PGOPTIONS` would keep us
+/// Starts a session of `psql` that settings of roles and databases do not hurt. The first is where names are looked for:
+/// whoever owns a database could have ours mean functions and operators of theirs, which would run as whoever we are
+/// connected as. Only the system's own are found from then on. One that ends statements, idle sessions or writes would
+/// end us. They are set in the session, and only those that the server knows; `PGOPTIONS` would keep us
 /// from servers that do not know one of them, and from connection poolers. `pg_dump` and `pg_restore` set timeouts
 /// themselves. Whatever the session says afterwards goes to /dev/null, until `\o`.
 pub(crate) const PSQL: &str = r#"command -v psql >/dev/null 2>&1 || exit 98
 exec psql --dbname="$1" --no-psqlrc --no-password --quiet --command='\o /dev/null' \
-    --command='SET statement_timeout = 0' --command="SELECT pg_catalog.set_config(name, '0', false) FROM \
+    --command="SET search_path = ''" --command='SET statement_timeout = 0' --command="SELECT pg_catalog.set_config(name, '0', false) FROM \
     pg_catalog.pg_settings WHERE name IN ('default_transaction_read_only', 'idle_in_transaction_session_timeout', \
     'idle_session_timeout', 'lock_timeout', 'transaction_timeout')" "#;
 

@@ -280,6 +280,13 @@ async fn roles_that_gain_rights_and_rights_that_are_left_out_are_named() {
     psql(&postgres, "postgres", "GRANT pg_execute_server_program TO app");
     psql(&postgres, "postgres", "REVOKE EXECUTE ON FUNCTION pg_catalog.pg_sleep(double precision) FROM PUBLIC");
     psql(&postgres, "template1", "GRANT CREATE ON SCHEMA public TO app");
+    psql(
+        &postgres,
+        "postgres",
+        "CREATE ROLE mid; CREATE ROLE joe; GRANT pg_read_server_files TO mid; GRANT mid TO joe",
+    );
+    psql(&postgres, "postgres", "GRANT holdfast TO mid; ALTER DATABASE template1 OWNER TO app");
+    psql(&postgres, "postgres", "ALTER DATABASE template1 CONNECTION LIMIT 7");
     let task = task(&bench, json!({"database_engine": "postgresql"})).await;
     let backup = bench.back_up(task).await;
     let older = store_as_before(&bench, task, Content::PostgresCluster, &dump_all(&postgres)).await;
@@ -293,6 +300,8 @@ async fn roles_that_gain_rights_and_rights_that_are_left_out_are_named() {
         "The new role \"evil\" would gain SUPERUSER.",
         "The role \"app\" would gain CREATEROLE, REPLICATION.",
         "The password of the role \"app\" would be",
+        "The role \"joe\" would gain what a superuser may do, as a member.",
+        "The role \"joe\" would gain what \"pg_read_server_files\" may do, as a member.",
     ];
     named.iter().for_each(|text| assert!(output(&run).contains(text), "{text}: {}", output(&run)));
     for (is_dry, will) in [(true, "would"), (false, "will")] {
@@ -303,7 +312,11 @@ async fn roles_that_gain_rights_and_rights_that_are_left_out_are_named() {
             format!("The new role \"evil\" {will} gain SUPERUSER."),
             format!("The role \"app\" {will} gain REPLICATION, CREATEROLE."),
             format!("The password of the role \"app\" {will} be the one of the backup."),
-            format!("The role \"app\" {will} gain what \"pg_execute_server_program\" may do."),
+            format!("The role \"app\" {will} gain what \"pg_execute_server_program\" may do, as a member."),
+            format!("The role \"joe\" {will} gain what a superuser may do, as a member."),
+            format!("The role \"joe\" {will} gain what \"pg_read_server_files\" may do, as a member."),
+            format!("The database template1 stays, and so does its owner; this {will} be changed about it"),
+            "ALTER DATABASE \"template1\" CONNECTION LIMIT 7;".to_owned(),
             "The database template1 held no objects of its own and stays as it is".to_owned(),
             "comments in it are not restored: ACL SCHEMA public.".to_owned(),
             "ACL FUNCTION pg_sleep(double precision)".to_owned(),
@@ -312,12 +325,68 @@ async fn roles_that_gain_rights_and_rights_that_are_left_out_are_named() {
             assert!(output(&run).contains(&text), "{text}: {}", output(&run));
         }
     }
+    let facts = "SELECT pg_get_userbyid(datdba) || ' ' || datconnlimit FROM pg_database WHERE datname = 'template1'";
+    assert_eq!(psql(&second, "postgres", facts), "holdfast 7", "it stays whose it was");
     // Nothing changes a second time, and without roles nobody gains anything.
     for no_owner in [false, true] {
         let body = json!({"remote_server_id": server, "overwrite": true, "dry_run": true, "no_owner": no_owner});
         let run = bench.restore(&backup, body).await;
         assert_successful(&run);
-        assert!(!output(&run).contains(" gain ") && !output(&run).contains("The password"), "{}", output(&run));
+        let unsaid = [" gain ", "The password", "be changed about it"];
+        assert!(!unsaid.iter().any(|text| output(&run).contains(text)), "{}", output(&run));
+    }
+    let body = json!({"remote_server_id": server, "overwrite": true, "no_owner": true});
+    bench.ask_restore(&older, body).await.expect(422);
+}
+
+/// Whoever owns a database, or may create something in it, can have names mean something else in sessions there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn functions_of_others_never_run_in_our_sessions() {
+    let postgres = PostgresServer::start(false);
+    let bench = postgres_bench(&postgres).await;
+    psql(&postgres, "postgres", "CREATE DATABASE tenant");
+    for database in ["tenant", "postgres"] {
+        let noted = |arguments: &str, result: &str, value: &str| {
+            format!(
+                "({arguments}) RETURNS {result} LANGUAGE plpgsql AS $f$ BEGIN INSERT INTO evil.ran VALUES ('it ran'); \
+                 RETURN {value}; END $f$"
+            )
+        };
+        let made = [
+            "CREATE SCHEMA evil; CREATE TABLE evil.ran (what text); CREATE TABLE public.a (a int)".to_owned(),
+            format!("CREATE FUNCTION evil.eq {}", noted("a text, b text", "boolean", "a OPERATOR(pg_catalog.=) b")),
+            "CREATE OPERATOR evil.= (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.eq)".to_owned(),
+            format!("CREATE FUNCTION public.convert_to {}", noted("a name, b name", "bytea", "NULL::bytea")),
+            format!("CREATE FUNCTION public.agg {}", noted("a json, b name", "json", "NULL::json")),
+            "CREATE AGGREGATE public.json_agg(name) (SFUNC = public.agg, STYPE = json)".to_owned(),
+            "CREATE VIEW evil.pg_database AS SELECT * FROM pg_catalog.pg_database WHERE datname = 'none'".to_owned(),
+            format!("ALTER DATABASE {database} SET search_path TO evil, public, pg_catalog"),
+        ];
+        made.iter().for_each(|sql| drop(psql(&postgres, database, sql)));
+    }
+    let one = task(
+        &bench,
+        json!({"database_engine": "postgresql", "database_name": "tenant",
+        "excluded_tables": "a"}),
+    )
+    .await;
+    let all = task(&bench, json!({"database_engine": "postgresql"})).await;
+    let (one, all) = (bench.back_up(one).await, bench.back_up(all).await);
+    let older = store_as_before(
+        &bench,
+        all["backup_task_id"].as_i64().unwrap(),
+        Content::PostgresCluster,
+        &dump_all(&postgres),
+    )
+    .await;
+    for (backup, name) in [(&one, json!("tenant")), (&all, Value::Null), (&older, Value::Null)] {
+        for is_dry in [true, false] {
+            let body = json!({"database_name": name, "overwrite": true, "dry_run": is_dry});
+            assert_successful(&bench.restore(backup, body).await);
+            for database in ["tenant", "postgres"] {
+                assert_eq!(psql(&postgres, database, "SELECT pg_catalog.count(*) FROM evil.ran"), "0", "{database}");
+            }
+        }
     }
 }
 
@@ -1012,6 +1081,13 @@ on_both_engines! {
         assert_eq!(psql(&postgres, "my-app", "SELECT to_regclass('later') IS NULL"), "t");
         assert_eq!(psql(&postgres, "postgres", password), hash);
 
+        // Neither does one that would take a database away for ever.
+        psql(&postgres, "postgres", "CREATE DATABASE payroll");
+        let evil = String::from_utf8(dump.clone()).unwrap();
+        let evil = evil.replacen("DROP DATABASE ", "DROP DATABASE IF EXISTS payroll;\nDROP DATABASE ", 1);
+        let backup = store_as_before(&bench, task, Content::PostgresCluster, evil.as_bytes()).await;
+        assert_failed(&bench.restore(&backup, json!({"overwrite": true})).await, "hostile_archive");
+        assert_eq!(psql(&postgres, "payroll", "SELECT 1"), "1");
         // One that would have psql do something else changes nothing.
         let evil = [&dump[..], b"\\! id\n--\n-- PostgreSQL database cluster dump complete\n--\n"].concat();
         let backup = store_as_before(&bench, task, Content::PostgresCluster, &evil).await;

@@ -44,8 +44,8 @@ const THINGS: &[&str] = &[
 
 /// What follows `GRANT `: a membership, or a right, which may be one to a setting that is never given.
 pub(super) fn granted(text: &[u8], guarded: &Guarded) -> Option<Kind> {
-    if is_membership(text).is_some() {
-        return Some(Kind::Other);
+    if let Some(membership) = membership(text) {
+        return Some(membership);
     }
     let (setting, rest) = right(text, " TO ")?;
     if strip(rest, " WITH GRANT OPTION").unwrap_or(rest) != b";" {
@@ -69,11 +69,12 @@ pub(super) fn revoked(text: &[u8]) -> Option<Kind> {
 }
 
 /// `a TO b WITH ADMIN OPTION, INHERIT FALSE GRANTED BY c;`, where all after `b` may be missing.
-fn is_membership(text: &[u8]) -> Option<()> {
+fn membership(text: &[u8]) -> Option<Kind> {
     const OPTIONS: &[&str] =
         &["ADMIN OPTION", "ADMIN TRUE", "ADMIN FALSE", "INHERIT TRUE", "INHERIT FALSE", "SET TRUE", "SET FALSE"];
     let option = |rest| OPTIONS.iter().find_map(|option| strip(rest, option));
-    let mut rest = role(strip(role(text)?, " TO ")?)?;
+    let (group, rest) = role(text)?;
+    let (member, mut rest) = role(strip(rest, " TO ")?)?;
     if let Some(after) = strip(rest, " WITH ") {
         rest = option(after)?;
         while let Some(after) = strip(rest, ", ") {
@@ -81,15 +82,16 @@ fn is_membership(text: &[u8]) -> Option<()> {
         }
     }
     if let Some(after) = strip(rest, " GRANTED BY ") {
-        rest = role(after)?;
+        rest = role(after)?.1;
     }
-    (rest == b";").then_some(())
+    (rest == b";").then_some(Kind::Membership(group, member))
 }
 
 /// A role by its name; words that mean another one are quoted when they are names.
-fn role(text: &[u8]) -> Option<&[u8]> {
+fn role(text: &[u8]) -> Option<(String, &[u8])> {
     let (name, rest) = quoting::read_identifier(text)?;
-    (text.starts_with(b"\"") || !is_role_keyword(&name)).then_some(rest)
+    let is_name = text.starts_with(b"\"") || !is_role_keyword(&name);
+    Some((String::from_utf8(name).ok().filter(|_| is_name)?, rest))
 }
 
 /// `rights ON thing name TO role`: the name when it is one of a setting, and what follows.
@@ -104,7 +106,7 @@ fn right<'a>(text: &'a [u8], to: &str) -> Option<(Option<Vec<u8>>, &'a [u8])> {
         None => (None, named(THINGS.iter().find_map(|thing| strip(strip(rest, thing)?, " ")))?),
     };
     let rest = strip(rest, to)?;
-    Some((setting, strip(rest, "PUBLIC").or_else(|| role(rest))?))
+    Some((setting, strip(rest, "PUBLIC").or_else(|| role(rest).map(|(_, rest)| rest))?))
 }
 
 /// With the column that it is for, where it is for one.

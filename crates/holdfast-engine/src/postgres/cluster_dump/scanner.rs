@@ -101,7 +101,9 @@ struct Statement {
     /// How many `BEGIN` and `CASE` wait for their `END`.
     blocks: u32,
     expects_atomic: bool,
-    /// After a `;` that does not end the statement.
+    /// After the `END` of a function's body, which only a `;` may follow.
+    expects_end: bool,
+    /// Where a statement within this one begins.
     is_inner_start: bool,
     /// Only blanks came since the last text.
     is_after_text: bool,
@@ -120,6 +122,7 @@ impl Statement {
             brackets: 0,
             blocks: 0,
             expects_atomic: false,
+            expects_end: false,
             is_inner_start: false,
             is_after_text: false,
         }
@@ -140,32 +143,73 @@ impl Statement {
             return Ok(());
         }
         let word = std::mem::take(&mut self.word);
+        let is_inner_start = std::mem::take(&mut self.is_inner_start);
         if word[0].is_ascii_digit() {
-            return check_number(&word);
+            return if is_inner_start { Err(NO_STATEMENT.to_owned()) } else { check_number(&word) };
         }
         const FIRST_WORDS: usize = 4;
         if self.first_words.len() < FIRST_WORDS {
             self.first_words.push(word.clone());
         }
-        if std::mem::take(&mut self.is_inner_start) && word == b"COPY" {
+        if is_inner_start && word == b"COPY" {
             return Err("a COPY inside another statement".to_owned());
         }
-        if std::mem::take(&mut self.expects_atomic) && word != b"ATOMIC" {
-            return Err("a function with BEGIN outside its quoted body, which psql does not find the end of".to_owned());
-        }
-        if self.parentheses > 0 || !self.is_routine() {
-            return Ok(());
+        if std::mem::take(&mut self.expects_atomic) {
+            self.is_inner_start = true;
+            let unclear = "a function with BEGIN outside its quoted body, which psql does not find the end of";
+            return if word == b"ATOMIC" { Ok(()) } else { Err(unclear.to_owned()) };
         }
         match word.as_slice() {
-            b"BEGIN" if self.blocks > 0 => return Err("a BEGIN in the body of a function".to_owned()),
+            _ if self.parentheses > 0 || !self.is_routine() => {}
+            _ if self.blocks > 0 => return self.step_body(&word, is_inner_start),
             b"BEGIN" => (self.blocks, self.expects_atomic) = (1, true),
-            b"CASE" if self.blocks > 0 => self.blocks += 1,
-            b"END" => self.blocks = self.blocks.saturating_sub(1),
             _ => {}
         }
         Ok(())
     }
+
+    /// A word in the body of a function, outside parentheses. `psql` waits for as many `END` as there were `CASE`; for the
+    /// server each of them may also be the name of a column. They agree where the body ends as long as an `END` that
+    /// begins a statement is the last that is waited for, and all others close a `CASE`.
+    fn step_body(&mut self, word: &[u8], is_inner_start: bool) -> Step {
+        const STATEMENTS: &[&[u8]] =
+            &[b"DELETE", b"INSERT", b"MERGE", b"RETURN", b"SELECT", b"UPDATE", b"VALUES", b"WITH"];
+        match word {
+            b"END" if is_inner_start && self.blocks == 1 => (self.blocks, self.expects_end) = (0, true),
+            b"END" if !is_inner_start && self.blocks > 1 => self.blocks -= 1,
+            b"END" => {
+                return Err("an END in the body of a function that psql and the server read differently".to_owned());
+            }
+            _ if is_inner_start && !STATEMENTS.contains(&word) => return Err(NO_STATEMENT.to_owned()),
+            b"BEGIN" => return Err("a BEGIN in the body of a function".to_owned()),
+            b"CASE" => self.blocks += 1,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What may stand outside words in a function's body and right after it.
+    fn check_body(&mut self, byte: u8) -> Step {
+        let (is_blank, is_word) = (matches!(byte, b' ' | b'\n' | b'\t'), !self.word.is_empty());
+        if !is_blank && (self.expects_end && byte != b';' || self.expects_atomic && !is_word) {
+            return Err("a function with BEGIN outside its quoted body".to_owned());
+        }
+        if is_blank || is_word {
+            return Ok(());
+        }
+        if self.blocks > 0 && byte == b';' && self.parentheses > 0 {
+            return Err("a ; in parentheses in the body of a function".to_owned());
+        }
+        if self.blocks > 0 && self.is_inner_start {
+            // Queries that are joined may be in parentheses.
+            self.is_inner_start = false;
+            return if byte == b'(' { Ok(()) } else { Err(NO_STATEMENT.to_owned()) };
+        }
+        Ok(())
+    }
 }
+
+const NO_STATEMENT: &str = "something in the body of a function that is no query";
 
 /// Digits, with an exponent at most: lexers differ on where a number with letters after it ends.
 fn check_number(word: &[u8]) -> Step {
@@ -510,10 +554,8 @@ impl Scanner {
         } else {
             statement.end_word()?;
         }
+        statement.check_body(byte)?;
         let is_blank = matches!(byte, b' ' | b'\n' | b'\t');
-        if statement.expects_atomic && !is_blank && statement.word.is_empty() {
-            return Err("a function with BEGIN outside its quoted body".to_owned());
-        }
         let is_after_text = statement.is_after_text;
         statement.is_after_text &= is_blank;
         match byte {
@@ -630,6 +672,12 @@ impl Scanner {
                 self.found.powers.entry(name).or_default().extend(powers);
                 if self.found.powers.len() > NAMES {
                     return Err("more names than can be".to_owned());
+                }
+            }
+            Kind::Membership(role, member) => {
+                self.found.memberships.insert((role, member));
+                if self.found.memberships.len() > NAMES {
+                    return Err("more memberships than can be".to_owned());
                 }
             }
             Kind::AlterRole(name) => is_left_out = self.options.own_roles.contains(&name),

@@ -19,6 +19,8 @@ pub(super) enum Kind {
     AlterRole(String),
     /// What it is, and whether it has a password.
     RoleOptions(String, Vec<&'static str>, bool),
+    /// A role, and who becomes a member of it.
+    Membership(String, String),
     CreateDatabase(String),
     DropDatabase(String),
     CreateTablespace(String),
@@ -254,7 +256,12 @@ fn created(text: &[u8], is_whole: bool) -> Option<Kind> {
         b"TABLESPACE" if is_whole => name(rest)
             .filter(|(_, end)| fits(end, " OWNER %i LOCATION %s;") || fits(end, " LOCATION %s;"))
             .map(|(name, _)| Kind::CreateTablespace(name)),
-        b"ROLE" | b"DATABASE" | b"TABLESPACE" => None,
+        // Further statements could follow its name.
+        b"SCHEMA" if is_whole => {
+            let is_plain = name(rest).is_some_and(|(_, end)| end == b";" || fits(&end, " AUTHORIZATION %i;"));
+            is_plain.then_some(Kind::Other)
+        }
+        b"ROLE" | b"DATABASE" | b"TABLESPACE" | b"SCHEMA" => None,
         _ => Some(Kind::Other),
     }
 }
@@ -514,12 +521,19 @@ mod tests {
             "GRANT TEMPORARY,CONNECT ON DATABASE \"my-app\" TO PUBLIC;",
             "REVOKE GRANT OPTION FOR ALL ON SCHEMA public FROM app;",
             "REVOKE ALL ON SCHEMA public FROM PUBLIC;",
+            "CREATE SCHEMA app;",
+            "CREATE SCHEMA app AUTHORIZATION \"a b\";",
+        ];
+        for text in kept {
+            assert_eq!(kind(text), Ok(Kind::Other), "{text}");
+        }
+        let memberships = [
             "GRANT role TO app;",
             "GRANT role TO app WITH ADMIN OPTION GRANTED BY postgres;",
             "GRANT role TO app WITH ADMIN OPTION, INHERIT FALSE, SET FALSE GRANTED BY \"a b\";",
         ];
-        for text in kept {
-            assert_eq!(kind(text), Ok(Kind::Other), "{text}");
+        for text in memberships {
+            assert_eq!(kind(text), Ok(Kind::Membership("role".to_owned(), "app".to_owned())), "{text}");
         }
         let refused = [
             "ALTER ROLE ALL SET session_preload_libraries TO 'nope';",

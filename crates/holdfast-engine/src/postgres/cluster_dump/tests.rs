@@ -208,6 +208,20 @@ fn text_that_psql_could_read_as_commands_is_refused() {
         "CREATE FUNCTION f() BEGIN ATOMIC SELECT begin; END;\nCOPY t (a) FROM stdin;\n\\! id\n\\.\n",
         "CREATE FUNCTION f() BEGIN ATOMIC SELECT 1;\nCOPY t (a) FROM stdin;\n\\! id\n\\.\nEND;\n",
         "CREATE FUNCTION f() BEGIN \"a\";\n",
+        // Where the server finds the end and psql does not, or the other way round.
+        "CREATE FUNCTION f() BEGIN ATOMIC\n SELECT 1 AS case;\nEND;\nCREATE ROLE x SUPERUSER;\nSELECT 1;\nEND;\n",
+        "CREATE FUNCTION f() BEGIN ATOMIC\n SELECT 1 case;\nEND;\nSELECT 1;\nEND;\n",
+        "CREATE FUNCTION f() BEGIN ATOMIC\n SELECT x.case FROM x;\nEND;\nSELECT 1;\nEND;\n",
+        "CREATE FUNCTION f() BEGIN ATOMIC\n SELECT 1 AS end;\n SELECT 2;\nEND;\n",
+        "CREATE FUNCTION f() BEGIN ATOMIC\n SELECT 1;\nCREATE ROLE x SUPERUSER;\nEND;\n",
+        "CREATE FUNCTION f() BEGIN ATOMIC\n SELECT 1;\nEND; END;\n",
+        "CREATE FUNCTION f() BEGIN ATOMIC\n SELECT 1;\nEND x;\n",
+        "CREATE FUNCTION f() BEGIN ATOMIC\n SELECT 1;;\nEND;\n",
+        "CREATE FUNCTION f() BEGIN ATOMIC\n SELECT (1;\nEND;);\nEND;\n",
+        "CREATE FUNCTION f() BEGIN ATOMIC\n \"a\";\nEND;\n",
+        "CREATE FUNCTION f() BEGIN ATOMIC\n 1;\nEND;\n",
+        // Statements within another one.
+        "CREATE SCHEMA s GRANT SET ON PARAMETER work_mem TO x;\n",
         "CREATE OR REPLACE PROCEDURE f() BEGIN;\nCOPY t (a) FROM stdin;\n\\! id\n\\.\n",
         // Letters and numbers that lexers differ on.
         "CREATE VIEW v AS SELECT 1end;\n",

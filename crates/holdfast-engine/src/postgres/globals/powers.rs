@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use super::{Globals, Name, Role};
+use super::{Globals, Role};
 use crate::postgres::quoting;
 
 /// A role of the server that is restored to.
@@ -74,7 +74,6 @@ impl Globals {
     /// What roles gain by being restored, and whose password changes, for a person.
     pub fn gains(&self, there: &[RoleThere], is_dry: bool) -> Vec<String> {
         let there = by_name(there);
-        let will = if is_dry { "would" } else { "will" };
         let mut said = Vec::new();
         for role in &self.roles {
             let (name, before) = (role.name.as_str(), there.get(role.name.as_str()).copied());
@@ -85,22 +84,57 @@ impl Globals {
                 said.push(new_password(name, is_dry));
             }
         }
-        said.extend(self.memberships.iter().filter_map(|one| {
-            let has = |before: &&RoleThere| before.member_of.contains(one.role.as_str());
-            let is_new = !there.get(one.member.as_str()).is_some_and(has);
-            let member = quoting::shown(one.member.as_str().as_bytes());
-            (is_new && self.is_mighty(&one.role)).then(|| {
-                format!("The role {member} {will} gain what {} may do.", quoting::shown(one.role.as_str().as_bytes()))
-            })
-        }));
+        let pairs = self.memberships.iter().map(|one| (one.role.as_str(), one.member.as_str()));
+        let superusers = self.roles.iter().filter(|role| role.is_superuser).map(|role| role.name.as_str());
+        said.extend(gained_by_membership(&there, pairs, superusers, is_dry));
         said
     }
+}
 
-    /// Roles of every server that may read and write everything, or run programs, and superusers.
-    fn is_mighty(&self, name: &Name) -> bool {
-        let is_superuser = |role: &Role| role.name == *name && role.is_superuser;
-        name.as_str().starts_with("pg_") || self.roles.iter().any(is_superuser)
+/// Who gets what others may do by becoming a member, also of a member, for a person: what superusers may do, and what
+/// the roles may that every server has, some of which run programs or read everything. `new` are roles, each with one
+/// that becomes a member of it.
+pub fn gained_by_membership<'a>(
+    there: &BTreeMap<&'a str, &'a RoleThere>,
+    new: impl Iterator<Item = (&'a str, &'a str)>,
+    superusers: impl Iterator<Item = &'a str>,
+    is_dry: bool,
+) -> Vec<String> {
+    let will = if is_dry { "would" } else { "will" };
+    let (mut before, mut after) = (Members::new(), Members::new());
+    for (member, role) in there.iter().flat_map(|(name, role)| role.member_of.iter().map(move |of| (*name, of))) {
+        before.entry(role).or_default().push(member);
+        after.entry(role).or_default().push(member);
     }
+    new.for_each(|(role, member)| after.entry(role).or_default().push(member));
+    let now: BTreeSet<&str> = there.iter().filter(|(_, role)| role.is_superuser).map(|(name, _)| *name).collect();
+    let later: BTreeSet<&str> = superusers.chain(now.iter().copied()).collect();
+    let own = there.keys().copied().filter(|name| name.starts_with("pg_"));
+    let groups = own.map(|name| (format!("what {} may do", quoting::shown(name.as_bytes())), name));
+    let groups = groups.map(|(what, name)| (what, BTreeSet::from([name]), BTreeSet::from([name])));
+    let groups = [("what a superuser may do".to_owned(), now, later)].into_iter().chain(groups);
+    let said = groups.flat_map(|(what, now, later)| {
+        let had = reached(&before, &now);
+        let gains = reached(&after, &later).into_iter().filter(|name| !had.contains(name) && !later.contains(name));
+        let said =
+            |name: &str| format!("The role {} {will} gain {what}, as a member.", quoting::shown(name.as_bytes()));
+        gains.map(said).collect::<Vec<_>>()
+    });
+    said.collect()
+}
+
+/// Roles with their members.
+type Members<'a> = BTreeMap<&'a str, Vec<&'a str>>;
+
+/// These roles, their members, the members of those, and so on.
+fn reached<'a>(members: &Members<'a>, from: &BTreeSet<&'a str>) -> BTreeSet<&'a str> {
+    let mut reached = from.clone();
+    let mut waiting: Vec<&str> = from.iter().copied().collect();
+    while let Some(role) = waiting.pop() {
+        let of_it = members.get(role).into_iter().flatten().copied();
+        waiting.extend(of_it.filter(|member| reached.insert(member)));
+    }
+    reached
 }
 
 /// The words for what `role` may do and may not now.

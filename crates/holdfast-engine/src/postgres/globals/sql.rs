@@ -205,9 +205,10 @@ pub fn finish_database_sql(facts: &DatabaseFacts, name: &Name, with_roles: bool)
 
 /// As [`finish_database_sql`], for a database that was there before and stays its owner's. Each statement is tried by
 /// itself: whoever may fill a database need not be its owner.
-pub fn finish_existing_sql(facts: &DatabaseFacts, name: &Name, with_roles: bool) -> Vec<String> {
-    let owner = owner_sql(facts, name);
-    let statements = finish_database_sql(facts, name, with_roles).into_iter().filter(|sql| *sql != owner);
+pub fn finish_existing_sql(facts: &DatabaseFacts, there: &DatabaseFacts, with_roles: bool) -> Vec<String> {
+    let facts = facts.owned_as(there);
+    let owner = owner_sql(&facts, &there.name);
+    let statements = finish_database_sql(&facts, &there.name, with_roles).into_iter().filter(|sql| *sql != owner);
     let one = |sql: String| match sql.starts_with("DO ") {
         true => sql,
         false => or_warn(&sql, &format!("{} ", shown(&format!("This was not restored: {sql}"), ""))),
@@ -215,8 +216,40 @@ pub fn finish_existing_sql(facts: &DatabaseFacts, name: &Name, with_roles: bool)
     statements.map(one).collect()
 }
 
+/// What [`finish_existing_sql`] changes about a database, for a person to read.
+pub fn changed_sql(facts: &DatabaseFacts, there: &DatabaseFacts, with_roles: bool) -> Vec<String> {
+    let facts = facts.owned_as(there);
+    let rights =
+        |facts: &DatabaseFacts| facts.acl.as_ref().map(|acl| acl_sql(acl, &identifier(&there.name), &facts.owner));
+    let (mut before, mut after) = (rights(there), rights(&facts));
+    [&mut before, &mut after].into_iter().flatten().for_each(|sql| sql.sort());
+    let rights = if with_roles && after.is_some() && before != after { rights(&facts) } else { None };
+    let others = |facts: &DatabaseFacts| {
+        let settings = facts.settings.iter().filter(|setting| with_roles || setting.role.is_none());
+        let settings = settings.map(|setting| shown(&database_setting_sql(setting, &there.name), &setting.name));
+        let plain = DatabaseFacts { settings: Vec::new(), acl: None, ..facts.clone() };
+        settings.chain(finish_database_sql(&plain, &there.name, with_roles)).collect::<Vec<_>>()
+    };
+    let now = others(there);
+    let others = others(&facts).into_iter().filter(|sql| !now.contains(sql));
+    others.chain(rights.into_iter().flatten()).collect()
+}
+
 fn owner_sql(facts: &DatabaseFacts, name: &Name) -> String {
     format!("ALTER DATABASE {} OWNER TO {};", identifier(name), identifier(&facts.owner))
+}
+
+impl DatabaseFacts {
+    /// As it was, for a database that keeps its owner: what the owner of the original might do is for that one.
+    fn owned_as(&self, there: &Self) -> Self {
+        let mut facts = Self { owner: there.owner.clone(), ..self.clone() };
+        for grant in facts.acl.iter_mut().flatten() {
+            if grant.grantee.as_ref() == Some(&self.owner) {
+                grant.grantee = Some(there.owner.clone());
+            }
+        }
+        facts
+    }
 }
 
 /// Takes what a new database grants, then gives what was granted.

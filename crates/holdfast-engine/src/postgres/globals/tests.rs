@@ -303,11 +303,19 @@ fn the_role_that_is_connected_keeps_its_settings() {
 
 #[test]
 fn whoever_gains_rights_is_named() {
-    let read = |text: &str| serde_json::from_str::<Vec<RoleThere>>(text).unwrap();
-    let there = read(
-        r#"[{"name": "app", "is_superuser": false, "creates_roles": false, "creates_databases": true, "replicates": false,
-            "bypasses_row_security": false, "member_of": ["pg_monitor"], "password": "md5x"}]"#,
-    );
+    let read = |name: &str, is_superuser: bool, member_of: &[&str]| {
+        let value = serde_json::json!({"name": name, "is_superuser": is_superuser, "creates_roles": false,
+            "creates_databases": true, "replicates": false, "bypasses_row_security": false, "member_of": member_of,
+            "password": "md5x"});
+        serde_json::from_value::<RoleThere>(value).unwrap()
+    };
+    let there = [
+        read("app", false, &["pg_monitor"]),
+        read("helper", false, &["app"]),
+        read("root", true, &[]),
+        read("pg_monitor", false, &[]),
+        read("pg_execute_server_program", false, &[]),
+    ];
     let hash = Password(format!("md5{}", "0".repeat(32)));
     let all = |name: &str| Role {
         is_superuser: true,
@@ -335,12 +343,23 @@ fn whoever_gains_rights_is_named() {
             "The role \"app\" will gain SUPERUSER, REPLICATION, CREATEROLE, BYPASSRLS.",
             "The password of the role \"app\" will be the one of the backup.",
             "The new role \"a\"\"b\" will gain SUPERUSER, REPLICATION, CREATEROLE, CREATEDB, BYPASSRLS.",
-            "The role \"app\" will gain what \"pg_execute_server_program\" may do.",
-            "The role \"app\" will gain what \"a\"\"b\" may do.",
+            "The role \"helper\" will gain what a superuser may do, as a member.",
+            "The role \"app\" will gain what \"pg_execute_server_program\" may do, as a member.",
+            "The role \"helper\" will gain what \"pg_execute_server_program\" may do, as a member.",
+        ]
+    );
+    // Also by what is there already, and by a superuser that the backup leaves as it is there.
+    globals.roles = vec![role("app"), role("boss")];
+    globals.memberships = vec![member("root")];
+    assert_eq!(
+        globals.gains(&there, true),
+        [
+            "The role \"app\" would gain what a superuser may do, as a member.",
+            "The role \"helper\" would gain what a superuser may do, as a member.",
         ]
     );
     globals.roles = vec![Role { creates_databases: true, ..role("app") }];
-    globals.memberships.clear();
+    globals.memberships = vec![member("pg_monitor")];
     assert_eq!(globals.gains(&there, true), Vec::<String>::new());
 }
 
@@ -375,7 +394,8 @@ fn a_database_is_made_as_it_was() {
         ]
     );
     // A database that was there stays its owner's, and what cannot be set is named.
-    let existing = finish_existing_sql(&facts(), &name("n"), true);
+    let there = DatabaseFacts { name: name("n"), ..facts() };
+    let existing = finish_existing_sql(&facts(), &there, true);
     assert_eq!(existing.len(), finish.len() - 1);
     assert!(existing.iter().all(|sql| sql.starts_with("DO ") && !sql.contains("OWNER TO")), "{existing:?}");
     assert!(
