@@ -80,6 +80,14 @@ impl Content {
         if self == Self::Files { TaskKind::Files } else { TaskKind::Database }
     }
 
+    pub fn database_engine(self) -> Option<DatabaseEngine> {
+        match self {
+            Self::Files => None,
+            Self::PostgresDatabase | Self::PostgresCluster | Self::PostgresServer => Some(DatabaseEngine::Postgresql),
+            Self::MysqlDatabase | Self::MysqlServerDump | Self::MysqlServer => Some(DatabaseEngine::Mysql),
+        }
+    }
+
     /// Holds every database of a server rather than one.
     pub fn is_whole_server(self) -> bool {
         matches!(self, Self::PostgresCluster | Self::PostgresServer | Self::MysqlServerDump | Self::MysqlServer)

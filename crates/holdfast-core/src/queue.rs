@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 
 use crate::ids::{ServerId, UserId};
+use crate::task::DatabaseEngine;
 
 /// The turn of a new run: not before the highest that was served, and after all of the user's own.
 pub fn turn(highest_served: Option<i64>, last_of_user: Option<i64>) -> i64 {
@@ -55,13 +56,38 @@ impl Places {
     }
 }
 
+/// A machine, by the key that it shows, once it has shown one, and by its address: several servers of a user may be one
+/// machine, with another name or another SSH user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    key: Option<String>,
+    address: String,
+}
+
+impl Host {
+    /// `jump` is the address that it is reached through.
+    pub fn new(address: (&str, i64), jump: Option<(&str, i64)>, key: Option<String>) -> Self {
+        let text = |(name, port): (&str, i64)| format!("{}:{port}", name.trim_end_matches('.').to_lowercase());
+        let through = jump.map(|jump| format!(" via {}", text(jump))).unwrap_or_default();
+        Self { key, address: format!("{}{through}", text(address)) }
+    }
+
+    pub fn is(&self, other: &Self) -> bool {
+        self.address == other.address || self.key.is_some() && self.key == other.key
+    }
+
+    fn names(&self) -> impl Iterator<Item = &String> {
+        [&self.address].into_iter().chain(&self.key)
+    }
+}
+
 /// What a run reads or writes on its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Extent {
     /// Everything below a path.
     Files(String),
-    /// One database, or all of them.
-    Database(Option<String>),
+    /// One database, or all of them, of one engine, if it is known.
+    Database(Option<DatabaseEngine>, Option<String>),
 }
 
 impl Extent {
@@ -71,11 +97,25 @@ impl Extent {
                 // One is the other, or above it: the shorter one's names begin the longer one's.
                 names(own).zip(names(other)).all(|(own, other)| own == other)
             }
-            (Self::Database(Some(own)), Self::Database(Some(other))) => own == other,
-            (Self::Database(_), Self::Database(_)) => true,
-            (Self::Files(_), Self::Database(_)) | (Self::Database(_), Self::Files(_)) => false,
+            (Self::Database(own_engine, own), Self::Database(other_engine, other)) => {
+                can_be_same(own_engine, other_engine) && can_be_same(own, other)
+            }
+            (Self::Files(_), Self::Database(..)) | (Self::Database(..), Self::Files(_)) => false,
         }
     }
+
+    /// Whether both are the same place, as far as is known.
+    pub fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Files(own), Self::Files(other)) => names(own).eq(names(other)),
+            _ => self == other,
+        }
+    }
+}
+
+/// `None` is unknown, or all of them.
+fn can_be_same<T: PartialEq>(own: &Option<T>, other: &Option<T>) -> bool {
+    own.is_none() || other.is_none() || own == other
 }
 
 fn names(path: &str) -> impl Iterator<Item = &str> {
@@ -101,8 +141,8 @@ impl Access {
 pub struct Load {
     pub user: UserId,
     pub server: Option<ServerId>,
-    /// `None` for runs that leave the server's data alone, such as verifications.
-    pub access: Option<Access>,
+    /// `None` for runs that leave the data of servers alone, such as verifications.
+    pub access: Option<(Host, Access)>,
 }
 
 /// Keeps count of what runs while runs are chosen, in the order of their turns.
@@ -111,7 +151,8 @@ pub struct Chooser {
     places: Places,
     servers: HashMap<ServerId, usize>,
     users: HashMap<UserId, usize>,
-    in_use: HashMap<ServerId, Vec<Access>>,
+    /// By user and each name of a machine: nobody waits for somebody else's runs, who may only claim to know the machine.
+    in_use: HashMap<(UserId, String), Vec<Access>>,
 }
 
 impl Chooser {
@@ -151,8 +192,9 @@ impl Chooser {
     }
 
     fn is_in_use(&self, load: &Load) -> bool {
-        let (Some(server), Some(access)) = (load.server, &load.access) else { return false };
-        self.in_use.get(&server).is_some_and(|used| used.iter().any(|other| other.excludes(access)))
+        let Some((host, access)) = &load.access else { return false };
+        let mut used = host.names().filter_map(|name| self.in_use.get(&(load.user, name.clone()))).flatten();
+        used.any(|other| other.excludes(access))
     }
 
     fn count(&mut self, load: Load) {
@@ -164,11 +206,13 @@ impl Chooser {
     }
 
     fn reserve(&mut self, load: Load) {
-        let (Some(server), Some(access)) = (load.server, load.access) else { return };
-        let used = self.in_use.entry(server).or_default();
-        // Thousands may wait for the same place.
-        if !used.contains(&access) {
-            used.push(access);
+        let Some((host, access)) = load.access else { return };
+        for name in host.names() {
+            let used = self.in_use.entry((load.user, name.clone())).or_default();
+            // Thousands may wait for the same place.
+            if !used.contains(&access) {
+                used.push(access.clone());
+            }
         }
     }
 }
@@ -187,19 +231,42 @@ mod tests {
     }
 
     fn at(server: i64, writes: bool, extent: Extent) -> Load {
-        Load { access: Some(Access { extent, writes }), ..load(1, server) }
+        let host = Host::new((&format!("host-{server}"), 22), None, None);
+        Load { access: Some((host, Access { extent, writes })), ..load(1, server) }
+    }
+
+    #[test]
+    fn one_machine_is_one_place_whatever_it_is_called() {
+        let host = |name: &str, key: Option<&str>| Host::new((name, 22), None, key.map(str::to_owned));
+        let run = |user: i64, host: Host, writes: bool| Load {
+            access: Some((host, Access { extent: Extent::Files("/srv".to_owned()), writes })),
+            ..load(user, 1)
+        };
+        let mut chooser = chooser();
+        assert!(chooser.may_start(run(1, host("web.example.org", Some("key")), true)));
+        assert!(!chooser.may_start(run(1, host("10.0.0.7", Some("key")), false)), "another name");
+        assert!(!chooser.may_start(run(1, host("Web.Example.org.", None), false)), "not seen yet");
+        assert!(chooser.may_start(run(1, host("10.0.0.8", Some("other")), false)));
+        assert!(chooser.may_start(run(2, host("web.example.org", Some("key")), true)), "somebody else's");
+        let through = Host::new(("web.example.org", 22), Some(("jump", 22)), None);
+        assert!(!through.is(&host("web.example.org", None)) && through.is(&through.clone()));
     }
 
     #[test]
     fn what_is_being_restored_is_neither_backed_up_nor_restored_twice() {
         let files = |path: &str| Extent::Files(path.to_owned());
-        let database = |name: &str| Extent::Database(Some(name.to_owned()));
+        let of = |engine, name: &str| Extent::Database(engine, Some(name.to_owned()));
+        let database = |name: &str| of(None, name);
+        let [postgresql, mysql] =
+            [DatabaseEngine::Postgresql, DatabaseEngine::Mysql].map(|engine| of(Some(engine), "shop"));
         let overlapping = [
             (files("/srv/www"), files("/srv/www/")),
             (files("/srv/www"), files("/srv//./www/site")),
             (files("/"), files("/srv")),
             (database("shop"), database("shop")),
-            (Extent::Database(None), database("shop")),
+            (Extent::Database(None, None), database("shop")),
+            (Extent::Database(Some(DatabaseEngine::Mysql), None), mysql.clone()),
+            (mysql.clone(), database("shop")),
         ];
         for (one, other) in overlapping {
             for (one, other) in [(&one, &other), (&other, &one)] {
@@ -215,6 +282,7 @@ mod tests {
             (files("/srv/a/x"), files("/srv/b/x")),
             (database("shop"), database("Shop")),
             (files("/shop"), database("shop")),
+            (postgresql, mysql),
         ];
         for (one, other) in apart {
             let mut chooser = chooser();
@@ -225,10 +293,10 @@ mod tests {
 
     #[test]
     fn backups_of_one_thing_run_side_by_side_but_do_not_overtake_a_restore() {
-        let shop = || Extent::Database(Some("shop".to_owned()));
+        let shop = || Extent::Database(None, Some("shop".to_owned()));
         let mut chooser = chooser();
         assert!(chooser.may_start(at(1, false, shop())));
-        assert!(chooser.may_start(at(1, false, Extent::Database(None))));
+        assert!(chooser.may_start(at(1, false, Extent::Database(None, None))));
         assert!(!chooser.may_start(at(1, true, shop())), "a restore waits for the backups under way");
         assert!(!chooser.may_start(at(1, false, shop())), "later backups wait for the restore");
         assert!(chooser.may_start(load(1, 1)), "a verification leaves the server alone");

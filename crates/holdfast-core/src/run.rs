@@ -105,24 +105,6 @@ impl FailureCode {
         )
     }
 
-    /// A restore that ends with it has changed nothing where it was to go. Only what is found out before anything is
-    /// written, never later: a database or destination that refuses may have been there half-way.
-    pub fn is_before_writing(self) -> bool {
-        matches!(
-            self,
-            Self::Connect
-                | Self::Dns
-                | Self::HostKeyChanged
-                | Self::Auth
-                | Self::ToolMissing
-                | Self::EngineUnclear
-                | Self::TargetNotEmpty
-                | Self::RolesMissing
-                | Self::WrongPassword
-                | Self::EntryMissing
-        )
-    }
-
     /// What a person can do about it.
     pub fn advice(self) -> &'static str {
         match self {

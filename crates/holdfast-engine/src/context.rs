@@ -3,10 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use futures_util::future::BoxFuture;
 use holdfast_core::Secret;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::error::{EngineError, Result};
 use crate::progress::Progress;
 
 /// Lines that one run may add to its log; a tree of a million unreadable files must not fill the database.
@@ -19,7 +21,12 @@ pub struct Context {
     pub cancel: CancellationToken,
     /// What the servers showed, for whoever pins keys.
     pub contact: Arc<Mutex<Contact>>,
+    /// Told before a restore changes anything on a server.
+    pub on_write: Option<OnWrite>,
 }
+
+/// Notes that a restore is about to change something, below this folder if it is files; an error keeps it from that.
+pub type OnWrite = Arc<dyn Fn(Option<String>) -> BoxFuture<'static, std::result::Result<(), String>> + Send + Sync>;
 
 /// Keys as fingerprints.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,6 +38,8 @@ pub struct Contact {
     pub jump_host_key: Option<String>,
     pub changed_jump_host_key: Option<String>,
     pub latency_micros: Option<u64>,
+    /// The folder that is read or written there, without links in its path.
+    pub folder: Option<String>,
 }
 
 impl Context {
@@ -38,7 +47,23 @@ impl Context {
     pub fn new(cancel: CancellationToken) -> (Self, mpsc::UnboundedReceiver<String>) {
         let (lines, received) = mpsc::unbounded_channel();
         let log = Log { lines, state: Arc::default() };
-        (Self { progress: Arc::default(), log, cancel, contact: Arc::default() }, received)
+        (Self { progress: Arc::default(), log, cancel, contact: Arc::default(), on_write: None }, received)
+    }
+
+    /// To be called before anything is changed on a server that a backup could read: from then on, a restore that does
+    /// not succeed may have left half of something.
+    pub(crate) async fn begin_writing(&self) -> Result<()> {
+        let Some(on_write) = &self.on_write else { return Ok(()) };
+        let folder = self.contact.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).folder.clone();
+        on_write(folder).await.map_err(|reason| {
+            EngineError::internal(format!(
+                "{reason} It could not be noted that this restore begins, so nothing was written."
+            ))
+        })
+    }
+
+    pub(crate) fn note_folder(&self, folder: &str) {
+        self.with_contact(|contact| contact.folder = Some(folder.to_owned()).filter(|folder| !folder.is_empty()));
     }
 
     pub(crate) fn with_contact(&self, change: impl FnOnce(&mut Contact)) {

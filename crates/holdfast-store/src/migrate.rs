@@ -34,6 +34,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(8, "0008_retention_hold.sql"),
     migration!(9, "0009_versions.sql"),
     migration!(10, "0010_confirmed.sql"),
+    migration!(11, "0011_restores_that_write.sql"),
 ];
 
 /// Applies what is missing. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use holdfast_core::ids::{RunId, ServerId, UserId};
-use holdfast_core::queue::{Access, AtOnce, Chooser, Extent, Load, Places, Share};
+use holdfast_core::queue::{Access, AtOnce, Chooser, Extent, Host, Load, Places, Share};
 use holdfast_core::run::FailureCode;
-use holdfast_core::task::TaskKind;
+use holdfast_core::task::{DatabaseEngine, TaskKind};
 use holdfast_core::{Timestamp, lease};
 use sqlx::QueryBuilder;
 
@@ -24,31 +24,68 @@ struct LoadRow {
     is_restore: bool,
     restore_path: Option<String>,
     restore_database: Option<String>,
+    restore_content: Option<String>,
     source_kind: Option<String>,
     source_path: Option<String>,
     source_database: Option<String>,
+    source_engine: Option<String>,
+    #[sqlx(flatten)]
+    host: HostRow,
 }
+
+/// Where a server is, and the key that it showed; all of it is missing for runs that need none.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct HostRow {
+    host: Option<String>,
+    port: Option<i64>,
+    host_key: Option<String>,
+    jump_host: Option<String>,
+    jump_port: Option<i64>,
+}
+
+impl HostRow {
+    pub(crate) fn host(&self) -> Option<Host> {
+        let address = (self.host.as_deref()?, self.port?);
+        Some(Host::new(address, self.jump_host.as_deref().zip(self.jump_port), self.host_key.clone()))
+    }
+}
+
+/// The columns of [`HostRow`], of the server `s` and its jump server `j`.
+macro_rules! host_columns {
+    () => {
+        "s.host, s.port, s.host_key, j.host AS jump_host, j.port AS jump_port"
+    };
+}
+pub(crate) use host_columns;
 
 impl LoadRow {
     fn load(&self) -> Load {
-        Load { user: UserId(self.user_id), server: self.load_server_id.map(ServerId), access: self.access() }
+        let access = self.host.host().zip(self.access());
+        Load { user: UserId(self.user_id), server: self.load_server_id.map(ServerId), access }
     }
 
     fn access(&self) -> Option<Access> {
         if self.is_restore {
-            let extent = target_extent(self.restore_path.clone(), self.restore_database.clone());
+            let content = self.restore_content.as_deref();
+            let extent = target_extent(self.restore_path.clone(), self.restore_database.clone(), content);
             return Some(Access { extent, writes: true });
         }
-        let extent = source_extent(self.source_kind.as_deref()?, &self.source_path, &self.source_database)?;
+        let engine = self.source_engine.as_deref();
+        let extent = source_extent(self.source_kind.as_deref()?, &self.source_path, &self.source_database, engine)?;
         Some(Access { extent, writes: false })
     }
 }
 
 /// What a task reads on its server.
-pub(crate) fn source_extent(kind: &str, path: &Option<String>, database: &Option<String>) -> Option<Extent> {
+pub(crate) fn source_extent(
+    kind: &str,
+    path: &Option<String>,
+    database: &Option<String>,
+    engine: Option<&str>,
+) -> Option<Extent> {
     Some(match TaskKind::parse(kind)? {
         TaskKind::Files => Extent::Files(path.clone().unwrap_or_default()),
-        TaskKind::Database => Extent::Database(database.clone()),
+        TaskKind::Database => Extent::Database(engine.and_then(DatabaseEngine::parse), database.clone()),
     })
 }
 
@@ -71,11 +108,16 @@ macro_rules! loads {
     ($condition:literal) => {
         concat!(
             "SELECT r.id, r.user_id, r.load_server_id, r.turn, w.run_id IS NOT NULL AS is_restore,
-                 w.path AS restore_path, w.database_name AS restore_database, t.kind AS source_kind, t.source_path,
-                 t.database_name AS source_database
-             FROM runs r
+                 w.path AS restore_path, w.database_name AS restore_database, b.content AS restore_content,
+                 t.kind AS source_kind, t.source_path, t.database_name AS source_database,
+                 t.database_engine AS source_engine, ",
+            host_columns!(),
+            " FROM runs r
              LEFT JOIN restores w ON w.run_id = r.id AND NOT w.dry_run
+             LEFT JOIN backups b ON b.id = r.backup_id
              LEFT JOIN backup_tasks t ON t.id = r.task_id AND r.kind = 'backup'
+             LEFT JOIN remote_servers s ON s.id = r.load_server_id
+             LEFT JOIN remote_servers j ON j.id = s.jump_server_id
              WHERE ",
             $condition
         )

@@ -1,12 +1,12 @@
 //! What restores were asked to do.
 
 use holdfast_core::Timestamp;
-use holdfast_core::backup::{RestoreDraft, RestoreOptions, RestoreTarget};
-use holdfast_core::ids::{RunId, ServerId};
-use holdfast_core::queue::Extent;
-use holdfast_core::run::FailureCode;
+use holdfast_core::backup::{Content, RestoreDraft, RestoreOptions, RestoreTarget};
+use holdfast_core::ids::{RunId, ServerId, UserId};
+use holdfast_core::queue::{Extent, Host};
 
-use crate::{Result, Tx};
+use crate::queue::{HostRow, host_columns};
+use crate::{At, Result, Tx};
 
 #[derive(sqlx::FromRow)]
 struct RestoreRow {
@@ -45,49 +45,112 @@ pub async fn insert(tx: &mut Tx, run: RunId, draft: &RestoreDraft) -> Result<()>
     Ok(())
 }
 
-#[derive(sqlx::FromRow)]
-struct EndedRow {
-    path: Option<String>,
-    database_name: Option<String>,
-    status: String,
-    error_code: Option<String>,
-    finished_at: i64,
+/// Notes that a restore is about to change something on its server, below this folder if it is files. False when the run
+/// is somebody else's by now.
+pub async fn begin_writing(tx: &mut Tx, run: RunId, epoch: i64, folder: Option<&str>, now: Timestamp) -> Result<bool> {
+    let noted = execute!(
+        tx,
+        "UPDATE restores SET writes_at = COALESCE(writes_at, $1), folder = $2
+         WHERE run_id = $3 AND EXISTS (SELECT 1 FROM runs WHERE id = $3 AND lease_epoch = $4 AND status = 'running')",
+        At(now),
+        folder,
+        run.0,
+        epoch
+    )?;
+    Ok(noted == 1)
 }
 
-/// Where a restore writes on its server.
-pub(crate) fn target_extent(path: Option<String>, database: Option<String>) -> Extent {
-    match path {
-        Some(path) => Extent::Files(path),
-        None => Extent::Database(database),
+/// Whether a restore has begun to change something on its server.
+pub async fn has_written(tx: &mut Tx, run: RunId) -> Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM restores WHERE run_id = $1 AND writes_at IS NOT NULL)";
+    fetch_scalar!(tx, bool, sql, run.0)
+}
+
+#[derive(sqlx::FromRow)]
+struct WrittenRow {
+    path: Option<String>,
+    folder: Option<String>,
+    database_name: Option<String>,
+    entries: String,
+    overwrite: bool,
+    status: String,
+    finished_at: Option<At>,
+    content: Option<String>,
+    source: Option<String>,
+    source_server: Option<String>,
+    #[sqlx(flatten)]
+    host: HostRow,
+}
+
+impl WrittenRow {
+    /// Where it wrote, as it was asked to and as the server found it.
+    fn extents(&self) -> Vec<Extent> {
+        let asked = target_extent(self.path.clone(), self.database_name.clone(), self.content.as_deref());
+        [asked].into_iter().chain(self.folder.clone().map(Extent::Files)).collect()
+    }
+
+    fn overlaps(&self, extents: &[Extent]) -> bool {
+        self.extents().iter().any(|own| extents.iter().any(|other| own.overlaps(other)))
+    }
+
+    /// Whether it replaced everything that an earlier one may have left half of.
+    fn covers(&self, earlier: &Self) -> bool {
+        let is_same_place = self.extents().iter().any(|own| earlier.extents().iter().any(|other| own.is(other)));
+        if !is_same_place || self.path.is_none() {
+            return is_same_place;
+        }
+        let is_same_source = self.source == earlier.source && self.source_server == earlier.source_server;
+        let holds = |entry: &str| self.entries.lines().any(|own| own == entry);
+        let has_all = self.entries.is_empty() || !earlier.entries.is_empty() && earlier.entries.lines().all(holds);
+        self.overwrite && is_same_source && has_all
     }
 }
 
-/// Ended restores that are looked at: more within the time that logs are kept are no accident.
-const MOST_ENDED: i64 = 500;
+/// Where a restore writes on its server.
+pub(crate) fn target_extent(path: Option<String>, database: Option<String>, content: Option<&str>) -> Extent {
+    match path {
+        Some(path) => Extent::Files(path),
+        None => Extent::Database(content.and_then(Content::parse).and_then(Content::database_engine), database),
+    }
+}
 
-/// When the last restore into a place of a server ended that may have left half of it; `None` when there was none, or a
-/// later one succeeded there.
-pub async fn find_unfinished(tx: &mut Tx, server: ServerId, extent: &Extent) -> Result<Option<Timestamp>> {
+/// Restores that are looked at: more within the time that logs are kept are no accident.
+const MOST_WRITTEN: i64 = 500;
+
+/// Whether a user's restores may have left half of something in a place, seen by a backup that began then: one that
+/// wrote meanwhile, or one that ended early and that no later one has covered. Gives when the last of these ended.
+pub async fn find_unfinished(
+    tx: &mut Tx,
+    user: UserId,
+    host: &Host,
+    extents: &[Extent],
+    (begun, now): (Timestamp, Timestamp),
+) -> Result<Option<Timestamp>> {
     let rows = fetch_all!(
         tx,
-        EndedRow,
-        "SELECT w.path, w.database_name, r.status, r.error_code, COALESCE(r.finished_at, 0) AS finished_at
-         FROM restores w JOIN runs r ON r.id = w.run_id
-         WHERE w.server_id = $1 AND NOT w.dry_run AND r.started_at IS NOT NULL
-             AND r.status IN ('successful', 'failed', 'cancelled')
-         ORDER BY r.id DESC LIMIT $2",
-        server.0,
-        MOST_ENDED
+        WrittenRow,
+        concat!(
+            "SELECT w.path, w.folder, w.database_name, w.entries, w.overwrite, r.status, r.finished_at, b.content,
+                 b.source, b.source_server, ",
+            host_columns!(),
+            " FROM restores w JOIN runs r ON r.id = w.run_id LEFT JOIN backups b ON b.id = r.backup_id
+             JOIN remote_servers s ON s.id = w.server_id LEFT JOIN remote_servers j ON j.id = s.jump_server_id
+             WHERE r.user_id = $1 AND NOT w.dry_run AND w.writes_at IS NOT NULL ORDER BY r.id DESC LIMIT $2"
+        ),
+        user.0,
+        MOST_WRITTEN
     )?;
-    for row in rows {
-        let place = target_extent(row.path, row.database_name);
-        let code = row.error_code.as_deref().and_then(FailureCode::parse);
-        let is_harmless = row.status == "failed" && code.is_some_and(FailureCode::is_before_writing);
-        if !place.overlaps(extent) || is_harmless {
-            continue;
+    let mut covering: Vec<WrittenRow> = Vec::new();
+    for row in rows.into_iter().filter(|row| row.host.host().is_some_and(|other| other.is(host))) {
+        let ended = row.finished_at.map_or(now, |at| at.0);
+        let is_good = row.status == "successful";
+        let is_covered = if is_good { ended < begun } else { covering.iter().any(|later| later.covers(&row)) };
+        if row.overlaps(extents) && !is_covered {
+            return Ok(Some(ended));
         }
-        let is_unfinished = row.status != "successful";
-        return Ok(is_unfinished.then(|| holdfast_core::clock::from_micros(row.finished_at)));
+        if is_good {
+            covering.push(row);
+        }
     }
     Ok(None)
 }

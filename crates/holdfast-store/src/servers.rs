@@ -2,11 +2,13 @@
 
 use holdfast_core::ids::{ServerId, UserId};
 use holdfast_core::page::Page;
+use holdfast_core::queue::Host;
 use holdfast_core::rules::search_form;
 use holdfast_core::run::{self, FailureCode};
 use holdfast_core::server::{CurrentServer, ServerDraft};
 use holdfast_core::{Secret, Timestamp};
 
+use crate::queue::{HostRow, host_columns};
 use crate::{At, Listing, Result, Tx};
 
 packed_row! {
@@ -49,6 +51,16 @@ impl ServerRow {
             jump_server: self.jump_server_id,
         }
     }
+}
+
+/// The machine that a server is.
+pub async fn find_host(tx: &mut Tx, id: ServerId) -> Result<Option<Host>> {
+    let sql = concat!(
+        "SELECT ",
+        host_columns!(),
+        " FROM remote_servers s LEFT JOIN remote_servers j ON j.id = s.jump_server_id WHERE s.id = $1"
+    );
+    Ok(fetch_optional!(tx, HostRow, sql, id.0)?.and_then(|row| row.host()))
 }
 
 pub async fn find(tx: &mut Tx, id: ServerId) -> Result<Option<ServerRow>> {

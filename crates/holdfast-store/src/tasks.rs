@@ -76,7 +76,8 @@ packed_row! {
 impl TaskRow {
     /// What it reads on its server.
     pub fn extent(&self) -> Option<Extent> {
-        crate::queue::source_extent(&self.kind, &self.source_path, &self.database_name)
+        let engine = self.database_engine.as_deref();
+        crate::queue::source_extent(&self.kind, &self.source_path, &self.database_name, engine)
     }
 
     pub fn status(&self) -> TaskStatus {

@@ -23,7 +23,7 @@ use crate::execute::{Executor, of_app};
 use crate::herald::{Ended, Ending};
 use crate::lease::{append_lines, counts, lease_until};
 use crate::scheduler::{later, seconds};
-use crate::suspicion::Assessment;
+use crate::suspicion::{Assessment, Reading};
 
 /// The destination itself is the matter, not what is stored there.
 const LOST_DESTINATION: &[FailureCode] = &[
@@ -272,7 +272,12 @@ impl End<'_> {
             None => None,
         };
         let assessment = match &self.done {
-            Ok(Done::Backup(backup)) => Some(Assessment::of(&mut tx, task.as_ref(), backup).await?),
+            Ok(Done::Backup(backup)) => {
+                let contact = self.context.contact.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+                let (begun, folder) = (run.started_at.map_or(now, |at| at.0), contact.folder.as_deref());
+                let reading = Reading { begun, ended: now, folder };
+                Some(Assessment::of(&mut tx, task.as_ref(), backup, &reading).await?)
+            }
             _ => None,
         };
         // The run before its lines, as those who take it away do.

@@ -10,7 +10,7 @@ use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, Tas
 use holdfast_core::lease::Beat;
 use holdfast_core::random;
 use holdfast_core::run::{FailureCode, RunKind};
-use holdfast_engine::{Context, DestinationSpec, Engine, EngineError, Journal};
+use holdfast_engine::{Context, DestinationSpec, Engine, EngineError, Journal, OnWrite};
 use holdfast_notify::Courier;
 use holdfast_store::queue::{self, Room};
 use holdfast_store::runs::{self, RunRow};
@@ -231,7 +231,25 @@ impl Executor {
         let (plan, jump) = self.planner.restore(&self.app, &backup, &draft).await.map_err(of_app)?;
         involved.note(&plan.server, draft.server, jump);
         context.log.line(format!("Restoring {}.", plan.backup.key));
-        Box::pin(self.engine.restore(&plan, context)).await.map(Done::Restored)
+        let context = Context { on_write: Some(self.write_mark(run)), ..context.clone() };
+        Box::pin(self.engine.restore(&plan, &context)).await.map(Done::Restored)
+    }
+
+    /// Notes that a restore begins to change something, before it does.
+    fn write_mark(&self, run: &RunRow) -> OnWrite {
+        let (app, run, epoch) = (self.app.clone(), RunId(run.id), run.lease_epoch);
+        Arc::new(move |folder| {
+            let app = app.clone();
+            let noting = async move {
+                let mut tx = app.store.begin().await.map_err(|error| error.to_string())?;
+                let noted = restores::begin_writing(&mut tx, run, epoch, folder.as_deref(), app.now()).await;
+                match noted.map_err(|error| error.to_string())? {
+                    true => tx.commit().await.map_err(|error| error.to_string()),
+                    false => Err("The run is not this worker's any more.".to_owned()),
+                }
+            };
+            Box::pin(noting)
+        })
     }
 
     /// Sends a sample, and gives what the channel answered.
@@ -291,6 +309,16 @@ impl Executor {
     async fn left_by(&self, tx: &mut Tx, run: &RunRow) -> Result<String, StoreError> {
         Ok(match RunKind::parse(&run.kind) {
             Some(RunKind::Backup) => "Nothing counts as backed up by it.".to_owned(),
+            Some(RunKind::Restore) if !restores::has_written(tx, RunId(run.id)).await? => format!(
+                "What was there was not changed.{}",
+                match self.content_of(tx, run).await? {
+                    Some(Content::PostgresDatabase | Content::PostgresServer) =>
+                        " Databases named holdfast_restore_… on the server are incomplete and can be dropped.",
+                    Some(Content::MysqlDatabase | Content::MysqlServer) =>
+                        " Databases named …_holdfast_… on the server are incomplete and can be dropped.",
+                    Some(Content::PostgresCluster | Content::MysqlServerDump | Content::Files) | None => "",
+                }
+            ),
             Some(RunKind::Restore) => match restores::find(tx, RunId(run.id)).await?.map(|draft| draft.target) {
                 Some(RestoreTarget::Files { path, .. }) => format!(
                     "Files may have been written to {path} on the server, and the last ones may be incomplete. Restore \
@@ -303,23 +331,30 @@ impl Executor {
         })
     }
 
-    /// PostgreSQL swaps names at the end; MySQL cannot, so there the copies may be all that is whole.
-    async fn left_in_database(&self, tx: &mut Tx, run: &RunRow) -> Result<&'static str, StoreError> {
-        const POSTGRESQL: &str = "The database that was there is still there unless its log says otherwise; databases \
-            named holdfast_restore_… on the server can be dropped. If one has the name holdfast_old_…, it is what was \
-            there before: look whether the restored one is in its place before you drop it. If nobody can connect to a \
-            database any more, run ALTER DATABASE … ALLOW_CONNECTIONS true for it.";
-        const MYSQL: &str = "What was there may be gone or half replaced. Databases named …_holdfast_… on the server \
-            are whole copies of what was being restored: look at them before you drop them, or restore again.";
+    async fn content_of(&self, tx: &mut Tx, run: &RunRow) -> Result<Option<Content>, StoreError> {
         let backup = match run.backup_id {
             Some(id) => backups::find(tx, BackupId(id)).await?,
             None => None,
         };
-        Ok(match backup.map(|backup| backup.content()).transpose()? {
-            Some(Content::MysqlDatabase | Content::MysqlServerDump | Content::MysqlServer) => MYSQL,
+        backup.map(|backup| backup.content()).transpose()
+    }
+
+    /// PostgreSQL swaps names at the end; MySQL cannot, so there the copies may be all that is whole.
+    async fn left_in_database(&self, tx: &mut Tx, run: &RunRow) -> Result<&'static str, StoreError> {
+        const POSTGRESQL: &str = "The databases may have been replaced already: look whether they are what was restored. \
+            Databases named holdfast_restore_… on the server can be dropped. If one has the name holdfast_old_…, it is what \
+            was there before: look whether the restored one is in its place before you drop it. If nobody can connect to \
+            a database any more, run ALTER DATABASE … ALLOW_CONNECTIONS true for it.";
+        const MYSQL: &str = "What was there may be gone or half replaced. Databases named …_holdfast_… on the server are \
+            copies of what was being restored, whole ones if the log says that they were being replaced: look at them \
+            before you drop them, or restore again.";
+        Ok(match self.content_of(tx, run).await? {
+            Some(Content::MysqlDatabase | Content::MysqlServer) => MYSQL,
             Some(Content::PostgresDatabase | Content::PostgresServer) => POSTGRESQL,
             // Restored statement by statement, in place.
-            Some(Content::PostgresCluster) => "What was there may be gone or half replaced. Restore again.",
+            Some(Content::PostgresCluster | Content::MysqlServerDump) => {
+                "What was there may be gone or half replaced. Restore again."
+            }
             Some(Content::Files) | None => "",
         })
     }

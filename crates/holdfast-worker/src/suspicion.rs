@@ -4,11 +4,12 @@
 use holdfast_core::Timestamp;
 use holdfast_core::anomaly::{self, Finished, Hold, Judgement, Measure};
 use holdfast_core::backup::source_key;
-use holdfast_core::ids::{RunId, ServerId, TaskId};
+use holdfast_core::ids::{RunId, ServerId, TaskId, UserId};
+use holdfast_core::queue::Extent;
 use holdfast_engine::BackupReport;
 use holdfast_store::runs::RunRow;
 use holdfast_store::tasks::TaskRow;
-use holdfast_store::{StoreError, Tx, backups, restores, tasks};
+use holdfast_store::{StoreError, Tx, backups, restores, servers, tasks};
 
 use crate::end::BackupDone;
 use crate::herald::Herald;
@@ -38,17 +39,33 @@ pub(crate) fn measure(report: &BackupReport) -> Measure {
     }
 }
 
-/// Whether the last restore into a task's source ended early, and nobody has found a backup right since then.
-async fn is_half_restored(tx: &mut Tx, task: &TaskRow) -> Result<bool, StoreError> {
-    let Some(extent) = task.extent() else { return Ok(false) };
-    let Some(ended_at) = restores::find_unfinished(tx, ServerId(task.remote_server_id), &extent).await? else {
+/// When a backup was read, and the folder that its server read it from, if it is one of files.
+pub(crate) struct Reading<'a> {
+    pub begun: Timestamp,
+    pub ended: Timestamp,
+    pub folder: Option<&'a str>,
+}
+
+/// Whether a restore into a task's source ended early, or wrote while the backup was read, and nobody has found a backup
+/// right since then.
+async fn is_half_restored(tx: &mut Tx, task: &TaskRow, reading: &Reading<'_>) -> Result<bool, StoreError> {
+    let Some(host) = servers::find_host(tx, ServerId(task.remote_server_id)).await? else { return Ok(false) };
+    let extents: Vec<Extent> =
+        task.extent().into_iter().chain(reading.folder.map(|folder| Extent::Files(folder.to_owned()))).collect();
+    let (user, times) = (UserId(task.user_id), (reading.begun, reading.ended));
+    let Some(ended_at) = restores::find_unfinished(tx, user, &host, &extents, times).await? else {
         return Ok(false);
     };
     Ok(backups::find_confirmed_at(tx, TaskId(task.id)).await?.is_none_or(|confirmed_at| confirmed_at <= ended_at))
 }
 
 impl Assessment {
-    pub(crate) async fn of(tx: &mut Tx, task: Option<&TaskRow>, done: &BackupDone) -> Result<Self, StoreError> {
+    pub(crate) async fn of(
+        tx: &mut Tx,
+        task: Option<&TaskRow>,
+        done: &BackupDone,
+        reading: &Reading<'_>,
+    ) -> Result<Self, StoreError> {
         let (report, now) = (&done.report, measure(&done.report));
         let source = source_key(&done.server, report.content, &done.source);
         let normal = match task {
@@ -57,7 +74,7 @@ impl Assessment {
         };
         let is_held = task.is_some_and(|task| task.retention_held_at.is_some());
         let is_half_restored = match task {
-            Some(task) => is_half_restored(tx, task).await?,
+            Some(task) => is_half_restored(tx, task, reading).await?,
             None => false,
         };
         let finished = Finished { measure: now, is_empty: report.is_empty, is_half_restored, normal: &normal, is_held };

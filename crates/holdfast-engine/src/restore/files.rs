@@ -118,6 +118,7 @@ impl Engine {
             self.read_first(&plan.backup, context).await?;
         }
         let whole = self.open_whole(&plan.backup, context).await?;
+        context.begin_writing().await?;
         let progress = Arc::new(Mutex::new(Written::default()));
         let writing = Writing { whole, selection, written: progress.clone() };
         let restored = match target.flavour {
@@ -161,11 +162,12 @@ command -v tar >/dev/null 2>&1 || exit 98
 case $(tar --version 2>&1) in *'GNU tar'*) echo gnu ;; *bsdtar*) echo bsd ;; *) echo other ;; esac
 id -u
 getconf NAME_MAX "$t" 2>/dev/null || echo unknown
+cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
 "#;
         let script = Script::new(SCRIPT, &[path, if is_dry { "dry" } else { "" }]);
         let answer = remote::ask(connection, &self.settings.remote, context, &script, "").await?;
         let text = String::from_utf8_lossy(&answer.stdout).into_owned();
-        let words: Vec<&str> = text.lines().collect();
+        let words: Vec<&str> = text.splitn(5, '\n').collect();
         match (answer.exit.status, &words[..]) {
             (Some(96), _) => {
                 Err(EngineError::new(FailureCode::TargetUnwritable, format!("{path} is there, but is no folder.")))
@@ -174,7 +176,8 @@ getconf NAME_MAX "$t" 2>/dev/null || echo unknown
                 FailureCode::TargetUnwritable,
                 format!("The SSH user may not write to {path}: {}", answer.stderr.join("; ")),
             )),
-            (Some(0), [state, flavour, id, longest_name]) => {
+            (Some(0), [state, flavour, id, longest_name, folder]) => {
+                context.note_folder(folder);
                 let flavour = match *flavour {
                     "gnu" => Flavour::Gnu,
                     "bsd" => Flavour::Bsd,

@@ -52,6 +52,7 @@ impl Engine {
             context.log.line("The tables in the dump would be replaced, users and privileges among them; tables and databases that are not in it would stay.");
             return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
         }
+        context.begin_writing().await?;
         session.load(None, false, None).await.map_err(|error| {
             let message = format!("{} What comes before it in the dump was restored already.", error.message);
             EngineError::new(error.code, message)
@@ -79,6 +80,7 @@ impl Engine {
             self.manifest(&plan.backup).await?.and_then(|manifest| manifest.mysql).filter(MysqlFacts::is_plausible);
         match tables {
             None => {
+                context.begin_writing().await?;
                 session.create(name, facts.as_ref()).await?;
                 let loaded = session.load(Some(name), false, None).await;
                 if loaded.is_err() {
@@ -88,6 +90,7 @@ impl Engine {
             }
             Some(0) => {
                 let before = session.set_up_of(name).await?;
+                context.begin_writing().await?;
                 let loaded = async {
                     session.set_up_as(name, facts.as_ref()).await?;
                     session.load(Some(name), false, None).await
@@ -234,7 +237,8 @@ impl Session<'_> {
         }
         let ready = async {
             self.tell_lost(name, &beside).await?;
-            self.wait_for_locks(std::iter::once(name)).await
+            self.wait_for_locks(std::iter::once(name)).await?;
+            self.context.begin_writing().await
         };
         if let Err(error) = ready.await {
             self.drop_own(&beside).await;

@@ -68,6 +68,9 @@ impl Engine {
         if !plan.options.no_owner {
             session.make_roles(&facts.roles).await?;
         }
+        if replaced.len() < places.len() {
+            context.begin_writing().await?;
+        }
         let mut begun = Vec::new();
         let report = match session.prove(&facts, &places, &mut begun).await {
             Ok(report) => report,
@@ -182,6 +185,7 @@ impl Session<'_> {
         self.check_definers(facts, places).await?;
         self.wait_for_locks(places.iter().filter(|place| place.is_replaced()).map(|place| place.facts.name.as_str()))
             .await?;
+        self.context.begin_writing().await?;
         Ok(report)
     }
 

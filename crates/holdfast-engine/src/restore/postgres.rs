@@ -103,6 +103,7 @@ impl Engine {
         }
         if there.is_some() && !plan.overwrite {
             // An empty database that somebody made for this: one transaction fills it or leaves it as it is.
+            context.begin_writing().await?;
             let report = session.fill(name).await?;
             if let (Some(model), Some(there)) = (&facts, &there) {
                 session.finish_existing(model, there, &target).await;

@@ -154,6 +154,7 @@ impl Engine {
         if plan.options.dry_run {
             return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
         }
+        context.begin_writing().await?;
         session.clear_for(&dump, &there).await?;
         let knows_restrict = session.query("postgres", "SELECT 1").await.is_ok() && session.knows_restrict().await;
         let script = format!("unset PGCLIENTENCODING\n{PSQL} --set=ON_ERROR_STOP=1 --file=-");

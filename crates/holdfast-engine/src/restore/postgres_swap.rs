@@ -25,6 +25,7 @@ impl Session<'_> {
         if self.context.cancel.is_cancelled() {
             return Err(with_note(&EngineError::cancelled(), UNCHANGED));
         }
+        self.context.begin_writing().await?;
         // From here on it takes seconds, and nobody is served by an end half-way.
         let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
         let session = Session { context: &context, ..*self };

@@ -31,6 +31,8 @@ const EXIT_NO_MOUNTS: u32 = 99;
 
 /// What our script says before tar speaks.
 const MARKER: &str = "holdfast: tar ";
+/// And where it reads, without links in the path.
+const FOLDER: &str = "holdfast: folder ";
 
 /// Goes to the source. A link to a file stands for the file; a link to a folder always did for the folder.
 const ENTER: &str = r#"
@@ -60,6 +62,7 @@ g="--create --file=- --format=posix --pax-option=delete=atime,delete=ctime --blo
 /// them), those options, and the ones for other tars.
 const READ: &str = r#"
 o=$2; n=$3; k=$4; shift 4
+echo "holdfast: folder $(printf %s "$(pwd -P)" | tr '\n\r' '??')" >&2
 if [ -n "$o" ] && [ -r /proc/self/mountinfo ]; then
   r=$(pwd -P); r=${r%/}
   q=$(stat -c %d . 2>/dev/null)
@@ -167,6 +170,9 @@ pub(crate) async fn pump(
     let is_elsewhere = matches!(exit.status, Some(EXIT_MISSING | EXIT_CLOSED | EXIT_NO_MOUNTS));
     if !has_started || (flavour.is_none() && !has_sent && !is_elsewhere) {
         return pump_over_sftp(connection, source, settings, context, (outlet, now)).await;
+    }
+    if let Some(place) = lines.iter().position(|line| line.starts_with(FOLDER)) {
+        context.note_folder(lines.remove(place).trim_start_matches(FOLDER));
     }
     tell_mounts(&mut lines, context);
     warn_of_missing_attributes(&mut lines, flavour, context);

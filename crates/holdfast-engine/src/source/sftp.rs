@@ -84,8 +84,9 @@ pub(crate) async fn pump(
     context: &Context,
     (outlet, now): (&mut Outlet, Timestamp),
 ) -> Result<()> {
-    let client = open(connection, settings, context).await?;
+    let mut client = open(connection, settings, context).await?;
     context.log.line("The server runs no tar for this user; reading over SFTP.");
+    note_folder(&mut client, trimmed(&source.path), context).await;
     pump_within(Limits::default(), client, source, context, (outlet, now)).await
 }
 
@@ -157,6 +158,13 @@ pub(crate) enum Held {
     Something,
 }
 
+/// Notes where a path leads, if the server says so.
+async fn note_folder(client: &mut Client, path: &[u8], context: &Context) {
+    if let Ok(folder) = client.realpath(path).await {
+        context.note_folder(&String::from_utf8_lossy(&folder).replace(['\n', '\r'], "?"));
+    }
+}
+
 /// What a folder holds.
 pub(crate) async fn held(
     connection: &Connection,
@@ -166,6 +174,7 @@ pub(crate) async fn held(
 ) -> Result<Held> {
     let mut client = open(connection, settings, context).await?;
     let path = trimmed(path);
+    note_folder(&mut client, path, context).await;
     let mut folder = match Folder::open(&mut client, path, FolderLimits::default()).await {
         Err(error) if error.is(StatusCode::NoSuchFile) => return Ok(Held::Missing),
         // No answer is not "empty".

@@ -8,7 +8,7 @@ use holdfast_core::run::{FailureCode, RunStatus, Trigger};
 use holdfast_store::backups::NewBackup;
 use holdfast_store::queue::{self, Room};
 use holdfast_store::runs::{self, NewRun, RunRow, Subject};
-use holdfast_store::{due, notices, tasks, users, workers};
+use holdfast_store::{due, notices, restores, tasks, users, workers};
 use holdfast_testkit::{Engine, FaultProxy, Settings, TestApp, TestUser, on_both_engines};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -48,6 +48,38 @@ async fn retrying(engine: Engine) -> TestApp {
     let mut settings = Settings::default();
     settings.work.retry_after = Duration::from_secs(30);
     TestApp::start_with(engine, settings).await
+}
+
+/// Asks for a restore and takes it on; it begins to write below `folder`, if there is one.
+async fn begin_restore(bench: &Bench, backup: &Value, changes: Value, folder: Option<&str>) -> RunRow {
+    let mut body = json!({"remote_server_id": bench.server, "overwrite": true});
+    body.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+    bench.ask_restore(backup, body).await.expect(202);
+    let run = claim(&bench.app, 1, PLENTY).await.remove(0);
+    if folder.is_some() {
+        let mut tx = bench.app.app.store.begin().await.unwrap();
+        let (id, now) = (RunId(run.id), bench.app.app.now());
+        assert!(restores::begin_writing(&mut tx, id, run.lease_epoch, folder, now).await.unwrap());
+        assert!(!restores::begin_writing(&mut tx, id, run.lease_epoch + 1, folder, now).await.unwrap());
+        tx.commit().await.unwrap();
+    }
+    run
+}
+
+async fn end_early(bench: &Bench, run: &RunRow, status: RunStatus, code: FailureCode) {
+    let mut tx = bench.app.app.store.begin().await.unwrap();
+    let (id, now) = (RunId(run.id), bench.app.app.now());
+    assert!(runs::finish(&mut tx, id, run.lease_epoch, status, Some(code), now).await.unwrap());
+    tx.commit().await.unwrap();
+}
+
+/// Makes the task's next backup; whether removal is on hold then.
+async fn is_held_later(bench: &Bench, task: i64) -> bool {
+    bench.app.clock.advance_secs(60);
+    bench.back_up(task).await;
+    bench.app.run_until_idle().await;
+    let shown = bench.user.client.get(&format!("/api/backup-tasks/{task}")).await.data(200);
+    shown["protection"]["retention_held"].as_bool().unwrap()
 }
 
 on_both_engines! {
@@ -305,45 +337,83 @@ on_both_engines! {
 
     async fn a_backup_after_a_restore_that_ended_early_holds_removal(app: TestApp) {
         let bench = Bench::new(app).await;
+        std::fs::create_dir(bench.source().join("sub")).unwrap();
         std::fs::write(bench.source().join("file"), "content").unwrap();
         let task = bench.task(json!({"maximum_backups_to_keep": 1})).await;
         let good = bench.back_up(task).await;
-        let restore = json!({"remote_server_id": bench.server, "path": bench.source(), "overwrite": true});
-        let later = async || {
-            bench.app.clock.advance_secs(60);
-            bench.back_up(task).await;
-            bench.app.run_until_idle().await;
-            let shown = bench.user.client.get(&format!("/api/backup-tasks/{task}")).await.data(200);
-            (shown["protection"].clone(), bench.backups(task).await)
-        };
-        let end_early = async |of: &Value, status: RunStatus, code: Option<FailureCode>| {
-            bench.ask_restore(of, restore.clone()).await.expect(202);
-            let run = claim(&bench.app, 1, PLENTY).await.remove(0);
-            let mut tx = bench.app.app.store.begin().await.unwrap();
-            let (id, now) = (RunId(run.id), bench.app.app.now());
-            assert!(runs::finish(&mut tx, id, run.lease_epoch, status, code, now).await.unwrap());
-            tx.commit().await.unwrap();
-        };
+        let source = bench.source().display().to_string();
         // What is refused before anything is written leaves the place as it was.
-        end_early(&good, RunStatus::Failed, Some(FailureCode::TargetNotEmpty)).await;
-        let (protection, backups) = later().await;
-        assert_eq!(protection["retention_held"], false, "{protection}");
-        let good = backups[0].clone();
-        end_early(&good, RunStatus::Cancelled, Some(FailureCode::Cancelled)).await;
-        let (protection, backups) = later().await;
-        assert_eq!(protection["retention_held"], true, "{protection}");
-        assert!(protection["held_reason"].as_str().unwrap().contains("a restore into its source ended early"));
-        assert!(backups.iter().any(|backup| backup["id"] == good["id"]), "{backups:?}");
-        assert_eq!(later().await.0["retention_held"], true, "as long as nobody has put it right");
-        // A restore that succeeds there puts it right.
-        let done = bench.restore(&good, json!({"path": bench.source(), "overwrite": true})).await;
+        for (status, code) in [(RunStatus::Failed, FailureCode::TargetNotEmpty), (RunStatus::Cancelled, FailureCode::Cancelled)] {
+            let run = begin_restore(&bench, &good, json!({"path": source}), None).await;
+            end_early(&bench, &run, status, code).await;
+        }
+        assert!(!is_held_later(&bench, task).await);
+        let good = bench.backups(task).await[0].clone();
+        let run = begin_restore(&bench, &good, json!({"path": source}), Some(&source)).await;
+        end_early(&bench, &run, RunStatus::Cancelled, FailureCode::Cancelled).await;
+        assert!(is_held_later(&bench, task).await);
+        let reason = bench.user.client.get(&format!("/api/backup-tasks/{task}")).await.data(200)["protection"]["held_reason"].clone();
+        assert!(reason.as_str().unwrap().contains("a restore into its source ended early"), "{reason}");
+        assert!(bench.backups(task).await.iter().any(|backup| backup["id"] == good["id"]));
+        assert!(is_held_later(&bench, task).await, "as long as nobody has put it right");
+        // Only a restore of all of it puts it right.
+        let parts = [
+            json!({"path": source, "overwrite": true, "entries": ["file"]}),
+            json!({"path": bench.source().join("sub"), "overwrite": true}),
+            json!({"path": source, "overwrite": false}),
+            json!({"path": bench.target(), "overwrite": true}),
+        ];
+        for part in parts {
+            let done = bench.restore(&good, part.clone()).await;
+            assert_eq!(done["status"], "successful", "{done}");
+            assert!(is_held_later(&bench, task).await, "{part}");
+        }
+        std::fs::remove_dir_all(bench.source().join("sub")).unwrap();
+        let done = bench.restore(&good, json!({"path": source, "overwrite": true})).await;
         assert_eq!(done["status"], "successful", "{done}");
-        assert_eq!(later().await.0["retention_held"], false);
+        assert!(!is_held_later(&bench, task).await);
         // So does somebody who says so.
-        end_early(&bench.backups(task).await[0], RunStatus::Failed, Some(FailureCode::WorkerLost)).await;
-        assert_eq!(later().await.0["retention_held"], true);
+        let run = begin_restore(&bench, &bench.backups(task).await[0], json!({"path": source}), Some(&source)).await;
+        end_early(&bench, &run, RunStatus::Failed, FailureCode::ToolMissing).await;
+        assert!(is_held_later(&bench, task).await);
         bench.user.client.act(&format!("/api/backup-tasks/{task}/release-retention")).await.data(200);
-        assert_eq!(later().await.0["retention_held"], false);
+        assert!(!is_held_later(&bench, task).await);
+    }
+
+    /// The same place under another name: a link to it, and another server of the user that is the same machine.
+    async fn a_restore_that_goes_to_the_same_place_by_another_name_counts(app: TestApp) {
+        let bench = Bench::new(app).await;
+        std::fs::write(bench.source().join("file"), "content").unwrap();
+        let task = bench.task(json!({"maximum_backups_to_keep": 1})).await;
+        let good = bench.back_up(task).await;
+        let link = bench.source().with_file_name("link");
+        std::os::unix::fs::symlink(bench.source(), &link).unwrap();
+        let body = json!({"label": "same", "ip_address": "127.0.0.1", "port": bench.ssh.port(), "username": "other"});
+        let same = bench.user.client.post("/api/remote-servers", body).await.id(201);
+        let source = bench.source().canonicalize().unwrap().display().to_string();
+        // It may write while a backup is read, since nobody knew; what is read then is suspicious.
+        let run = begin_restore(&bench, &good, json!({"path": link}), Some(&source)).await;
+        assert!(is_held_later(&bench, task).await, "it is still under way");
+        assert!(bench.backups(task).await.iter().any(|backup| backup["id"] == good["id"]));
+        end(&bench.app, &run, RunStatus::Successful).await;
+        assert!(!is_held_later(&bench, task).await, "it has ended before");
+
+        let good = bench.backups(task).await[0].clone();
+        let run = begin_restore(&bench, &good, json!({"path": link}), Some(&source)).await;
+        end_early(&bench, &run, RunStatus::Failed, FailureCode::WorkerLost).await;
+        assert!(is_held_later(&bench, task).await);
+        let done = bench.restore(&good, json!({"path": link, "overwrite": true})).await;
+        assert_eq!(done["status"], "successful", "{done}");
+        assert!(!is_held_later(&bench, task).await, "by the same name, it is put right");
+
+        let good = bench.backups(task).await[0].clone();
+        let elsewhere = json!({"path": bench.source(), "remote_server_id": same});
+        let run = begin_restore(&bench, &good, elsewhere, Some(&source)).await;
+        bench.user.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
+        assert_eq!(claim(&bench.app, 9, PLENTY).await.len(), 0, "it waits");
+        end_early(&bench, &run, RunStatus::Failed, FailureCode::WorkerLost).await;
+        bench.app.run_until_idle().await;
+        assert!(is_held_later(&bench, task).await);
     }
 
     async fn other_processes_hear_of_queued_runs(app: TestApp) {
@@ -632,23 +702,26 @@ async fn a_restore_that_lost_its_worker_says_what_may_be_written() {
     let bench = Bench::new(retrying(Engine::Sqlite).await).await;
     std::fs::write(bench.source().join("a"), "text").unwrap();
     let backup = bench.back_up(bench.task(json!({})).await).await;
-    let body = json!({"remote_server_id": bench.server, "path": "/srv/back"});
-    let asked = bench.ask_restore(&backup, body).await.data(202);
-    assert_eq!(claim(&bench.app, 1, PLENTY).await.len(), 1);
-    bench.app.pass_secs(61).await;
-    let run = bench.show_run(&asked).await;
-    assert_failed(&run, "worker_lost");
-    assert!(run["output"].as_str().unwrap().contains("Files may have been written to /srv/back"), "{run}");
+    let mut said = Vec::new();
+    for folder in [None, Some("/srv/back")] {
+        let run = begin_restore(&bench, &backup, json!({"path": "/srv/back"}), folder).await;
+        bench.app.pass_secs(61).await;
+        let run = bench.show_run(&json!({"id": run.id})).await;
+        assert_failed(&run, "worker_lost");
+        said.push(run["output"].as_str().unwrap().to_owned());
+    }
+    assert!(said[0].contains("What was there was not changed."), "{}", said[0]);
+    assert!(said[1].contains("Files may have been written to /srv/back"), "{}", said[1]);
 
     let postgres =
-        "databases named holdfast_restore_… on the server can be dropped. If one has the name holdfast_old_…";
-    let mysql = "Databases named …_holdfast_… on the server are whole copies of what was being restored: look at them";
+        "Databases named holdfast_restore_… on the server can be dropped. If one has the name holdfast_old_…";
+    let mysql = "Databases named …_holdfast_… on the server are copies of what was being restored, whole ones if";
     let expected = [
         (Content::PostgresDatabase, postgres, mysql),
         (Content::PostgresServer, postgres, mysql),
         (Content::PostgresCluster, "What was there may be gone or half replaced. Restore again.", "holdfast_"),
         (Content::MysqlDatabase, mysql, "can be dropped"),
-        (Content::MysqlServerDump, mysql, "can be dropped"),
+        (Content::MysqlServerDump, "What was there may be gone or half replaced. Restore again.", "holdfast_"),
         (Content::MysqlServer, mysql, "can be dropped"),
     ];
     for (content, said, unsaid) in expected {
@@ -675,11 +748,15 @@ async fn a_restore_that_lost_its_worker_says_what_may_be_written() {
         tx.commit().await.unwrap();
         let is_whole = !matches!(content, Content::PostgresDatabase | Content::MysqlDatabase);
         let name = if is_whole { json!(null) } else { json!("shop") };
-        let body = json!({"remote_server_id": bench.server, "database_name": name, "overwrite": true});
-        let asked = bench.ask_restore(&json!({"id": id.0}), body).await.data(202);
-        assert_eq!(claim(&bench.app, 1, PLENTY).await.len(), 1);
+        let begin =
+            async |folder| begin_restore(&bench, &json!({"id": id.0}), json!({"database_name": name}), folder).await;
+        let before = begin(None).await;
         bench.app.pass_secs(61).await;
-        let run = bench.show_run(&asked).await;
+        let after = begin(Some("")).await;
+        bench.app.pass_secs(61).await;
+        let output = bench.show_run(&json!({"id": before.id})).await["output"].to_string();
+        assert!(output.contains("What was there was not changed."), "{content:?}: {output}");
+        let run = bench.show_run(&json!({"id": after.id})).await;
         assert_failed(&run, "worker_lost");
         let output = run["output"].as_str().unwrap();
         assert!(output.contains(said) && !output.contains(unsaid), "{content:?}: {output}");
