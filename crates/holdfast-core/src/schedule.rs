@@ -81,7 +81,14 @@ const CRON_CHARS: usize = 255;
 impl Cron {
     pub fn parse(text: &str, now: Timestamp) -> Result<Self, CronError> {
         let cron = Self::read(text).ok_or(CronError::Malformed)?;
-        if cron.next_after(now).is_none() { Err(CronError::NeverDue) } else { Ok(cron) }
+        if !cron.is_ever_due() || cron.next_after(now).is_none() { Err(CronError::NeverDue) } else { Ok(cron) }
+    }
+
+    /// The library searches until the year 5000, which takes long for what never comes. In the last 29 years before that,
+    /// every month has begun on every day of the week, also in leap years.
+    fn is_ever_due(&self) -> bool {
+        let from = jiff::civil::date(4971, 1, 1).to_zoned(TimeZone::UTC);
+        from.is_ok_and(|from| self.parsed.find_next_occurrence(&from, true).is_ok())
     }
 
     /// Reads an expression that was checked when it was stored.

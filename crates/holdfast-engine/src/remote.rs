@@ -214,13 +214,16 @@ pub(crate) async fn end_of(stdout: &mut Stdout, limit: Duration, cancel: &Cancel
 /// Ends a process that a failed run leaves behind, and says so when it goes on. Takes no more time than a service has
 /// that is being stopped.
 pub(crate) async fn stop(connection: &Connection, control: &Control, process_id: Option<u32>, context: &Context) {
-    /// Closing the channel ends nearly everything; what is busy gets a signal, and a stronger one a second later.
+    /// Closing the channel ends nearly everything; what is busy gets a signal, and a stronger one a second later. So do
+    /// its own children, where it leads their group, as sshd starts it.
     const STOP: &str = r#"
-kill -0 "$1" 2>/dev/null || exit 0
-kill -TERM "$1" 2>/dev/null; sleep 1
-kill -0 "$1" 2>/dev/null || exit 0
-kill -KILL "$1" 2>/dev/null
-kill -0 "$1" 2>/dev/null && exit 99
+signal() { kill "$1" "-$2" 2>/dev/null; kill "$1" "$2" 2>/dev/null; }
+is_there() { kill -0 "$1" 2>/dev/null || kill -0 "-$1" 2>/dev/null; }
+is_there "$1" || exit 0
+signal -TERM "$1"; sleep 1
+is_there "$1" || exit 0
+signal -KILL "$1"
+is_there "$1" && exit 99
 exit 0
 "#;
     const LIMIT: Duration = Duration::from_secs(2);

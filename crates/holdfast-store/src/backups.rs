@@ -354,7 +354,7 @@ pub async fn is_recorded(tx: &mut Tx, destination: DestinationId, key: &str) -> 
 }
 
 /// Stored backups that nobody has read since `before`, the one that waited longest first: one of each owner who has none
-/// being read. Those that were tried since `tried` and could not be read wait for another day.
+/// being read and no run waiting. Those that were tried since `tried` and could not be read wait for another day.
 pub async fn list_unread(
     tx: &mut Tx,
     before: Timestamp,
@@ -370,8 +370,8 @@ pub async fn list_unread(
              FROM backups b
              WHERE b.deleted_at IS NULL AND COALESCE(b.verified_at, b.created_at) < $1
                  AND NOT EXISTS (SELECT 1 FROM runs v WHERE v.backup_id = b.id AND v.kind = 'verify' AND v.created_at > $2)
-                 AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.user_id = b.user_id AND r.kind = 'verify'
-                                 AND r.status IN ('queued', 'running'))) due
+                 AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.user_id = b.user_id AND (r.status = 'queued'
+                                 OR r.kind = 'verify' AND r.status = 'running'))) due
          WHERE place = 1 ORDER BY read_at, id LIMIT $3",
         At(before),
         At(tried),

@@ -36,21 +36,31 @@ pub struct DueRow {
     pub pending: Option<String>,
 }
 
-/// Takes destinations whose turn it is, until `lease`: nobody else writes to them meanwhile. Only those that have been seen
-/// to work: to others nobody has written anything.
-pub async fn claim(tx: &mut Tx, limit: i64, lease: Timestamp, now: Timestamp) -> Result<Vec<DueRow>> {
-    const SQL: &str = "UPDATE backup_destinations SET catalogue_next_at = $1 WHERE id IN
-            (SELECT id FROM backup_destinations WHERE catalogue_wanted_at IS NOT NULL AND status = 'reachable'
-                 AND COALESCE(catalogue_next_at, 0) <= $2 ORDER BY COALESCE(catalogue_next_at, 0), id LIMIT $3)
-        RETURNING id, user_id, catalogue_wanted_at AS wanted_at, catalogue_key AS key,
-            catalogue_pending AS pending";
-    const SHARED: &str = "UPDATE backup_destinations SET catalogue_next_at = $1 WHERE id IN
-            (SELECT id FROM backup_destinations WHERE catalogue_wanted_at IS NOT NULL AND status = 'reachable'
-                 AND COALESCE(catalogue_next_at, 0) <= $2 ORDER BY COALESCE(catalogue_next_at, 0), id LIMIT $3 FOR UPDATE SKIP LOCKED)
-        RETURNING id, user_id, catalogue_wanted_at AS wanted_at, catalogue_key AS key,
-            catalogue_pending AS pending";
-    let sql = if tx.is_sqlite() { SQL } else { SHARED };
-    fetch_all!(tx, DueRow, sql, At(lease), At(now), limit)
+/// Takes destinations whose turn it is, until `lease`: nobody else writes to them meanwhile. One of each owner, and either
+/// those whose last write failed or those whose did not. Only those that have been seen to work: to others nobody has
+/// written anything.
+pub async fn claim(tx: &mut Tx, has_failed: bool, limit: i64, lease: Timestamp, now: Timestamp) -> Result<Vec<DueRow>> {
+    macro_rules! claim {
+        ($lock:literal) => {
+            concat!(
+                "UPDATE backup_destinations SET catalogue_next_at = $1 WHERE id IN
+                     (SELECT id FROM backup_destinations WHERE id IN
+                         (SELECT id FROM
+                             (SELECT id, COALESCE(catalogue_next_at, 0) AS due_at, ROW_NUMBER() OVER
+                                  (PARTITION BY user_id ORDER BY COALESCE(catalogue_next_at, 0), id) AS place
+                              FROM backup_destinations
+                              WHERE catalogue_wanted_at IS NOT NULL AND status = 'reachable'
+                                  AND (catalogue_error IS NOT NULL) = $2 AND COALESCE(catalogue_next_at, 0) <= $3) due
+                          WHERE place = 1 ORDER BY due_at, id LIMIT $4) ",
+                $lock,
+                ")
+                 RETURNING id, user_id, catalogue_wanted_at AS wanted_at, catalogue_key AS key,
+                     catalogue_pending AS pending"
+            )
+        };
+    }
+    let sql = if tx.is_sqlite() { claim!("") } else { claim!("FOR UPDATE SKIP LOCKED") };
+    fetch_all!(tx, DueRow, sql, At(lease), has_failed, At(now), limit)
 }
 
 /// Notes what is about to be written, so that what a lost worker leaves is found. False when the claim was lost.

@@ -438,8 +438,10 @@ pub async fn delete_old_checks(tx: &mut Tx, before: Timestamp, limit: i64) -> Re
 }
 
 /// Verifications that wait or go on.
+/// Of all users, those that nobody asked for.
 pub async fn count_verifying(tx: &mut Tx) -> Result<i64> {
-    let sql = "SELECT COUNT(*) FROM runs WHERE kind = 'verify' AND status IN ('queued', 'running')";
+    let sql = "SELECT COUNT(*) FROM runs WHERE kind = 'verify' AND requested_by = 'schedule'
+         AND status IN ('queued', 'running')";
     fetch_scalar!(tx, i64, sql)
 }
 

@@ -15,8 +15,10 @@ use holdfast_store::catalogue::{self, DueRow, Written};
 use crate::plans::Planner;
 use crate::scheduler::later;
 
-/// Taken in one look, and written at once; the rest comes with the next.
+/// Taken in one look, one of each user, and written at once; the rest comes with the next.
 const BATCH: i64 = 8;
+/// Looks in one round, for users with several destinations.
+const BATCHES: usize = 20;
 const AT_ONCE: usize = 4;
 /// What one may take: all of a look are done before the lease is over.
 const PATIENCE: Duration = Duration::from_secs(5 * 60);
@@ -31,20 +33,34 @@ const BYTES_PER_PAUSE_SEC: i64 = 20_000;
 /// Where older ones cannot be removed, each stays for ever.
 const PAUSE_WITHOUT_REMOVAL_SECS: i64 = 6 * 3600;
 
-/// Writes the catalogues that are due.
+/// Writes the catalogues that are due. Destinations that failed last time are apart: whoever waits for them keeps nobody
+/// else waiting.
 pub(crate) async fn write_due(app: &App, engine: &Engine, planner: &Planner) -> Result<()> {
-    let now = app.now();
-    let lease = later(now, LEASE_SECS);
     let mut tx = app.store.begin().await?;
-    catalogue::settle_wishes(&mut tx, now).await?;
-    let due = catalogue::claim(&mut tx, BATCH, lease, now).await?;
+    catalogue::settle_wishes(&mut tx, app.now()).await?;
     tx.commit().await?;
-    // From here on it is somebody's turn later, whatever goes wrong now.
-    let mut writes = Vec::with_capacity(due.len());
-    for row in &due {
-        writes.push(write_one(app, engine, planner, row, lease));
+    let (good, failed) = (write_lane(app, engine, planner, false), write_lane(app, engine, planner, true));
+    tokio::try_join!(Box::pin(good), Box::pin(failed)).map(drop)
+}
+
+async fn write_lane(app: &App, engine: &Engine, planner: &Planner, has_failed: bool) -> Result<()> {
+    for _ in 0..BATCHES {
+        let now = app.now();
+        let lease = later(now, LEASE_SECS);
+        let mut tx = app.store.begin().await?;
+        let due = catalogue::claim(&mut tx, has_failed, BATCH, lease, now).await?;
+        tx.commit().await?;
+        if due.is_empty() {
+            break;
+        }
+        // From here on it is somebody's turn later, whatever goes wrong now.
+        let mut writes = Vec::with_capacity(due.len());
+        for row in &due {
+            writes.push(write_one(app, engine, planner, row, lease));
+        }
+        stream::iter(writes).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
     }
-    stream::iter(writes).buffer_unordered(AT_ONCE).try_collect::<()>().await
+    Ok(())
 }
 
 async fn write_one(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, lease: Timestamp) -> Result<()> {

@@ -4,7 +4,7 @@
 use holdfast_app::Result;
 use holdfast_core::run::Trigger;
 use holdfast_store::runs::{self, NewRun, Subject};
-use holdfast_store::{At, audit, backups, notices, queue, sessions, tokens};
+use holdfast_store::{At, audit, backups, notices, sessions, tokens};
 
 use crate::execute::Executor;
 use crate::scheduler::later;
@@ -49,8 +49,8 @@ pub(crate) async fn tidy(executor: &Executor, is_time_for_logs: bool) -> Result<
     read_again(executor).await
 }
 
-/// Queues the reading of backups whose time has come, as long as nothing more important waits. Started a little early,
-/// so that none is late.
+/// Queues the reading of backups whose time has come, as long as nothing more important of their owner waits. Started a
+/// little early, so that none is late.
 async fn read_again(executor: &Executor) -> Result<()> {
     let days = i64::from(executor.settings.verify_days);
     if days == 0 {
@@ -60,7 +60,7 @@ async fn read_again(executor: &Executor) -> Result<()> {
     let now = app.now();
     let mut tx = app.store.read().await?;
     let room = READS_AT_ONCE - runs::count_verifying(&mut tx).await?;
-    if room <= 0 || queue::has_queued(&mut tx).await? {
+    if room <= 0 {
         return Ok(());
     }
     let before = later(now, -(days * DAY_SECS * 9 / 10));

@@ -25,8 +25,9 @@ use crate::ssh::{Connection, Exit};
 pub(super) const CLIENT: &str = "--defaults-file=/dev/fd/3 --binary-mode --local-infile=0 --default-character-set=utf8mb4 \
     --max-allowed-packet=1G --init-command='SET SESSION foreign_key_checks=0 /*M!100200 , check_constraint_checks=0 */'";
 
-/// How the client begins to say that a view reads from another one that its definer may not read, or that is broken.
-const LACKS_RIGHTS: &str = "ERROR 1356 ";
+/// How the client begins to say that a view reads from another one that its definer may not read, or that is broken, and
+/// that it calls a function that its definer may not run.
+const LACKS_RIGHTS: [&str; 2] = ["ERROR 1356 ", "ERROR 1370 "];
 
 /// One restore into a server: how to reach it, and as whom.
 pub(super) struct Session<'a> {
@@ -266,7 +267,11 @@ impl Session<'_> {
     /// of the copy run as nobody else, when their definers are known to have rights where they will be in the end.
     async fn load_beside(&self, name: &str, beside: &str, facts: Option<&MysqlFacts>) -> Result<()> {
         let refused = match self.load(Some(beside), true, None).await {
-            Err(error) if error.message.contains(LACKS_RIGHTS) && !self.plan.options.no_owner => error,
+            Err(error)
+                if LACKS_RIGHTS.iter().any(|code| error.message.contains(code)) && !self.plan.options.no_owner =>
+            {
+                error
+            }
             loaded => return loaded.map(drop),
         };
         self.context
@@ -275,8 +280,13 @@ impl Session<'_> {
         let definers = Definers::default();
         self.make_anew(beside, facts).await?;
         self.load(Some(beside), true, Some(definers.clone())).await?;
+        let functions = format!(
+            "SELECT COUNT(*) FROM information_schema.routines WHERE routine_type = 'FUNCTION' AND routine_schema = {}",
+            mysql_text(beside)
+        );
+        let calls_function = self.query(&functions).await? != "0";
         for definer in definers.all() {
-            self.try_views(name, &definer).await.map_err(|error| {
+            self.try_views(name, &definer, calls_function).await.map_err(|error| {
                 let is_theirs = error.message.contains("ERROR ");
                 if is_theirs { EngineError::new(refused.code, refused.message.clone()) } else { error }
             })?;
@@ -284,19 +294,31 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Makes views of views in a database for a moment. The third is made only when the second may read the first.
-    async fn try_views(&self, database: &str, definer: &str) -> Result<()> {
+    /// Makes views of views in a database for a moment, and one of a function. The third is made only when the second may
+    /// read the first.
+    async fn try_views(&self, database: &str, definer: &str, with_function: bool) -> Result<()> {
         let probe = name_beside("probe");
-        let [first, second, third] = [1, 2, 3].map(|number| format!("{}.`{probe}_{number}`", quoted(database)));
-        let sql =
-            [(&first, "1 AS a".to_owned()), (&second, format!("a FROM {first}")), (&third, format!("a FROM {second}"))]
-                .map(|(view, what)| format!("CREATE DEFINER={definer} VIEW {view} AS SELECT {what}"));
-        let sql = sql.join("; ");
+        let named = |number: u32| format!("{}.`{probe}_{number}`", quoted(database));
+        let [first, second, third, fourth, function] = [1, 2, 3, 4, 5].map(named);
+        let mut views = vec![
+            (&first, "1 AS a".to_owned()),
+            (&second, format!("a FROM {first}")),
+            (&third, format!("a FROM {second}")),
+        ];
+        let mut sql = String::new();
+        if with_function {
+            sql = format!("CREATE DEFINER={definer} FUNCTION {function}() RETURNS INT DETERMINISTIC RETURN 1; ");
+            views.push((&fourth, format!("{function}() AS a")));
+        }
+        for (view, what) in views {
+            sql.push_str(&format!("CREATE DEFINER={definer} VIEW {view} AS SELECT {what}; "));
+        }
         let made = self.query(&sql).await.map(drop);
         // Also when somebody stopped the run.
         let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
         let session = Session { context: &context, ..*self };
-        let sql = format!("DROP VIEW IF EXISTS {first}, {second}, {third}");
+        let sql =
+            format!("DROP VIEW IF EXISTS {first}, {second}, {third}, {fourth}; DROP FUNCTION IF EXISTS {function}");
         let dropping = session.query(&sql);
         if !matches!(tokio::time::timeout(CLEANING_UP, dropping).await, Ok(Ok(_))) {
             let shown = name_text(database.as_bytes());
@@ -342,7 +364,8 @@ impl Session<'_> {
         };
         let old_name = manifest.map(|manifest| manifest.source).filter(|old| name.is_some_and(|name| name != old));
         let rewriting = Rewriting {
-            without_definers: plan.options.no_owner,
+            // A copy that is only to show that the dump loads.
+            without_definers: plan.options.no_owner || view_definers.is_some(),
             view_definers,
             without_events: is_copy,
             old_name: old_name.clone(),
@@ -380,10 +403,10 @@ impl Session<'_> {
                  without owners, or as a user with the privilege SET USER (SUPER, SET_USER_ID).",
             );
         }
-        if lines.iter().any(|line| line.starts_with(LACKS_RIGHTS)) {
+        if lines.iter().any(|line| LACKS_RIGHTS.iter().any(|code| line.starts_with(code))) {
             error.message.push_str(
-                " A view reads from another one as a user who may not do so in the database that is loaded; a database that \
-                 is replaced is loaded beside it first. Restore without owners, or give that user the rights to it.",
+                " A view reads from another one, or calls a function, as a user who may not do so in the database that is \
+                 loaded; a database that is replaced is loaded beside it first. Restore without owners, or give that user the rights to it.",
             );
         }
         if lines.iter().any(|line| line.contains("gone away") || line.contains("max_allowed_packet")) {

@@ -1253,20 +1253,37 @@ async fn a_mysql_database_under_another_name_leaves_the_first_one_alone() {
     mariadb
         .sql("other", "CREATE USER app; GRANT ALL ON other.* TO app; CREATE DEFINER=app VIEW a AS SELECT a FROM audit");
     mariadb.sql("other", "CREATE DEFINER=app VIEW b AS SELECT a FROM a");
+    mariadb.sql("other", "CREATE DEFINER=app FUNCTION twice(x INT) RETURNS INT DETERMINISTIC RETURN 2 * x");
+    mariadb.sql("other", "CREATE DEFINER=app VIEW c AS SELECT twice(a) AS a FROM audit");
     let other = json!({"database_name": "other", "database_engine": "mysql"});
     let other = bench.back_up(task(&bench, other).await).await;
     mariadb.sql("other", "DELETE FROM audit");
     assert_successful(&bench.restore(&other, json!({"database_name": "other", "overwrite": true})).await);
-    assert_eq!(mariadb.sql("other", "SELECT a FROM b").trim(), "1");
+    assert_eq!(mariadb.sql("other", "SELECT b.a, c.a FROM b, c").trim(), "1\t2");
+    let functions =
+        "SELECT CONCAT(routine_name, ' ', definer) FROM information_schema.routines WHERE routine_schema = 'other'";
+    assert_eq!(mariadb.sql("", functions).trim(), "twice app@%");
     let definers = "SELECT GROUP_CONCAT(table_schema, '.', table_name, ' ', definer ORDER BY table_name) FROM \
         information_schema.views WHERE definer LIKE 'app@%' OR table_name LIKE 'probe%'";
-    assert_eq!(mariadb.sql("", definers).trim(), "other.a app@%,other.b app@%");
+    assert_eq!(mariadb.sql("", definers).trim(), "other.a app@%,other.b app@%,other.c app@%");
+    // A function alone is enough.
+    let called = json!({"database_name": "called", "database_engine": "mysql"});
+    mariadb.sql("", "CREATE DATABASE called; GRANT ALL ON called.* TO app");
+    mariadb.sql("called", "CREATE DEFINER=app FUNCTION one() RETURNS INT DETERMINISTIC RETURN 1");
+    mariadb.sql("called", "CREATE DEFINER=app VIEW v AS SELECT one() AS a");
+    let called = bench.back_up(task(&bench, called).await).await;
+    assert_successful(&bench.restore(&called, json!({"database_name": "called", "overwrite": true})).await);
+    assert_eq!(mariadb.sql("called", "SELECT a FROM v").trim(), "1");
+    let run = bench.restore(&called, json!({"database_name": "called_2"})).await;
+    assert_eq!(run["status"], "failed", "{}", output(&run));
+    assert!(output(&run).contains("Restore without owners, or give that user the rights to it."), "{}", output(&run));
+    mariadb.sql("", "DROP DATABASE called");
     mariadb.sql("other", "REVOKE ALL ON other.* FROM app; DELETE FROM audit");
     let run = bench.restore(&other, json!({"database_name": "other", "overwrite": true})).await;
     assert_eq!(run["status"], "failed", "{}", output(&run));
     let said = "Restore without owners, or give that user the rights to it. The database other was not changed.";
     assert!(output(&run).contains(said), "{}", output(&run));
-    assert_eq!(mariadb.sql("", definers).trim(), "other.a app@%,other.b app@%");
+    assert_eq!(mariadb.sql("", definers).trim(), "other.a app@%,other.b app@%,other.c app@%");
     assert_eq!(mariadb.sql("other", "SELECT COUNT(*) FROM audit").trim(), "0");
     let run = bench.restore(&other, json!({"database_name": "other", "overwrite": true, "no_owner": true})).await;
     assert_successful(&run);
