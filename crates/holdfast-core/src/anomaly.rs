@@ -4,6 +4,7 @@
 //! An unmounted disk, a dropped database or an attacker who encrypts files all give backups that succeed. With a small
 //! number of backups to keep, a few of them would push out every good one.
 
+use crate::backup::name_text;
 use crate::figures::size;
 
 words! {
@@ -14,6 +15,7 @@ words! {
         Fewer = "fewer",
         Incompressible = "incompressible",
         HalfRestored = "half-restored",
+        Lacking = "lacking",
     }
 }
 
@@ -28,6 +30,9 @@ const COMPRESSIBLE_PERCENT: i128 = 70;
 const INCOMPRESSIBLE_PERCENT: i128 = 95;
 /// Less says nothing about how well it compresses: a small archive is mostly padding.
 const LEAST_INCOMPRESSIBLE_BYTES: i64 = 1024 * 1024;
+
+/// Databases that are named one by one.
+const NAMED: usize = 10;
 
 /// A backup in figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +90,8 @@ pub struct Finished<'a> {
     pub is_empty: bool,
     /// The last restore into its source ended early, and may have left half of it.
     pub is_half_restored: bool,
+    /// Databases that a normal backup of the same server had, and this one lacks.
+    pub lacking: &'a [String],
     /// The good backups of the same source that were not suspicious themselves, the newest first.
     pub normal: &'a [Measure],
     /// Removal is on hold already.
@@ -116,7 +123,19 @@ pub fn judge(backup: Finished<'_>) -> Judgement {
     };
     if backup.is_half_restored {
         signs.push(Sign::HalfRestored);
-        reason.push("a restore into its source ended early, so it may hold half of what was restored".to_owned());
+        reason.push(
+            "a restore into its source ended early or was under way, so it may hold half of what was restored"
+                .to_owned(),
+        );
+    }
+    if !backup.lacking.is_empty() {
+        signs.push(Sign::Lacking);
+        let more = match backup.lacking.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let names: Vec<String> = backup.lacking.iter().take(NAMED).map(|name| name_text(name.as_bytes())).collect();
+        reason.push(format!("it lacks databases that a normal backup had: {}{more}", names.join(", ")));
     }
     let hold = match (signs.is_empty(), backup.is_held) {
         (false, false) => Hold::Begins,
@@ -138,7 +157,7 @@ fn reason(signs: &[Sign], now: Measure, baseline: Measure) -> String {
         Sign::Incompressible => {
             "its content can hardly be compressed any more, as after an attack by ransomware".to_owned()
         }
-        Sign::HalfRestored => String::new(),
+        Sign::HalfRestored | Sign::Lacking => String::new(),
     };
     // An empty backup is small and has few entries; that need not be said as well.
     let all: &[Sign] = if signs.contains(&Sign::Empty) { &[Sign::Empty] } else { signs };
@@ -168,7 +187,7 @@ mod tests {
     }
 
     fn judged(measure: Measure, is_empty: bool, normal: &[Measure], is_held: bool) -> Judgement {
-        judge(Finished { measure, is_empty, is_half_restored: false, normal, is_held })
+        judge(Finished { measure, is_empty, is_half_restored: false, lacking: &[], normal, is_held })
     }
 
     fn found(now: Measure, is_empty: bool, baseline: Measure) -> String {
@@ -226,6 +245,7 @@ mod tests {
         let normal = measure(MIB, MIB / 2, 100);
         let after = |normal: &[Measure], is_held: bool| {
             judge(Finished {
+                lacking: &[],
                 measure: measure(MIB, MIB / 2, 100),
                 is_empty: false,
                 is_half_restored: true,

@@ -603,6 +603,7 @@ impl World {
             measure: measure(is_empty),
             is_empty,
             is_half_restored: false,
+            lacking: &[],
             normal: &normal,
             is_held,
         })

@@ -40,6 +40,8 @@ pub struct Contact {
     pub latency_micros: Option<u64>,
     /// The folder that is read or written there, without links in its path.
     pub folder: Option<String>,
+    /// Databases that a backup of a whole server holds.
+    pub databases: Vec<String>,
 }
 
 impl Context {
@@ -64,6 +66,10 @@ impl Context {
 
     pub(crate) fn note_folder(&self, folder: &str) {
         self.with_contact(|contact| contact.folder = Some(folder.to_owned()).filter(|folder| !folder.is_empty()));
+    }
+
+    pub(crate) fn note_database(&self, name: &str) {
+        self.with_contact(|contact| contact.databases.push(name.to_owned()));
     }
 
     pub(crate) fn with_contact(&self, change: impl FnOnce(&mut Contact)) {

@@ -1,5 +1,7 @@
 //! Stored backups: recorded when they are confirmed, kept on record when they are deleted.
 
+use std::collections::BTreeSet;
+
 use holdfast_core::anomaly::{self, Measure, Sign};
 use holdfast_core::backup::{Content, DeletedReason, Verification, source_key};
 use holdfast_core::ids::{BackupId, DestinationId, RunId, TaskId, UserId};
@@ -68,6 +70,8 @@ pub struct NewBackup {
     pub plain_bytes: i64,
     pub plain_sha256: String,
     pub entries: i64,
+    /// Of a whole server.
+    pub databases: Vec<String>,
     /// Kept with the backup: the task's may change, or go.
     pub password: Option<Secret>,
 }
@@ -78,8 +82,9 @@ pub async fn insert(tx: &mut Tx, owner: UserId, new: &NewBackup, now: Timestamp)
         i64,
         "INSERT INTO backups (user_id, task_id, destination_id, run_id, task_label, source, content, format, object_key,
              size_bytes, sha256, plain_bytes, plain_sha256, entries, is_encrypted, verification, created_at,
-             remove_attempts, source_server, suspicion)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, 'archive', $8, $9, $10, $11, $12, $13, $14, 'unverified', $15, 0, $16, $17)
+             remove_attempts, source_server, suspicion, databases)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, 'archive', $8, $9, $10, $11, $12, $13, $14, 'unverified', $15, 0, $16, $17,
+             $18)
          RETURNING id",
         owner.0,
         new.task.0,
@@ -97,7 +102,8 @@ pub async fn insert(tx: &mut Tx, owner: UserId, new: &NewBackup, now: Timestamp)
         new.password.is_some(),
         At(now),
         &new.source_server,
-        (!new.signs.is_empty()).then(|| anomaly::signs_text(&new.signs))
+        (!new.signs.is_empty()).then(|| anomaly::signs_text(&new.signs)),
+        (!new.databases.is_empty()).then(|| serde_json::json!(new.databases).to_string())
     )?;
     if let Some(password) = &new.password {
         write_secret!(tx, "backups", "password_sealed", id, owner, &SecretChange::Set(password.clone()));
@@ -178,7 +184,17 @@ struct MeasuredRow {
     plain_bytes: i64,
     size_bytes: i64,
     entries: i64,
+    databases: Option<String>,
     is_confirmed: bool,
+}
+
+/// What a new backup is compared with.
+#[derive(Debug, Default)]
+pub struct Normal {
+    /// The newest first.
+    pub measures: Vec<Measure>,
+    /// All that any of them held, of whole servers.
+    pub databases: BTreeSet<String>,
 }
 
 /// Backups that a new one is compared with; an hourly task makes these in more than a year.
@@ -186,11 +202,11 @@ const MOST_NORMAL: i64 = 10_000;
 
 /// What a new backup of a source is compared with, the newest first: the task's good ones of the same source that are not
 /// suspicious, down to the newest that somebody found right. Those that newer ones took the place of count as well.
-pub async fn list_normal(tx: &mut Tx, task: TaskId, source: &str) -> Result<Vec<Measure>> {
+pub async fn list_normal(tx: &mut Tx, task: TaskId, source: &str) -> Result<Normal> {
     let rows = fetch_all!(
         tx,
         MeasuredRow,
-        "SELECT content, source, source_server, plain_bytes, size_bytes, entries, is_confirmed FROM backups
+        "SELECT content, source, source_server, plain_bytes, size_bytes, entries, databases, is_confirmed FROM backups
          WHERE task_id = $1 AND (deleted_at IS NULL OR deleted_reason = 'retention') AND suspicion IS NULL
              AND verification NOT IN ('corrupt', 'missing')
          ORDER BY id DESC LIMIT $2",
@@ -198,9 +214,14 @@ pub async fn list_normal(tx: &mut Tx, task: TaskId, source: &str) -> Result<Vec<
         MOST_NORMAL
     )?;
     let is_same = |row: &MeasuredRow| key_of(&row.source_server, &row.content, &row.source) == source;
-    let mut normal = Vec::new();
+    let mut normal = Normal::default();
     for row in rows.into_iter().filter(is_same) {
-        normal.push(Measure { plain_bytes: row.plain_bytes, stored_bytes: row.size_bytes, entries: row.entries });
+        let measure = Measure { plain_bytes: row.plain_bytes, stored_bytes: row.size_bytes, entries: row.entries };
+        normal.measures.push(measure);
+        if let Some(databases) = row.databases {
+            let broken = |error: serde_json::Error| StoreError::Broken(format!("the databases of a backup: {error}"));
+            normal.databases.extend(serde_json::from_str::<Vec<String>>(&databases).map_err(broken)?);
+        }
         if row.is_confirmed {
             break;
         }

@@ -35,6 +35,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(9, "0009_versions.sql"),
     migration!(10, "0010_confirmed.sql"),
     migration!(11, "0011_restores_that_write.sql"),
+    migration!(12, "0012_databases.sql"),
 ];
 
 /// Applies what is missing. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on

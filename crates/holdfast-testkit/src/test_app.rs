@@ -238,6 +238,7 @@ impl TestUser {
             plain_bytes: 1,
             plain_sha256: String::new(),
             entries: 1,
+            databases: Vec::new(),
             password: None,
         };
         let mut tx = app.app.store.begin().await.expect("the store");

@@ -275,7 +275,7 @@ impl End<'_> {
             Ok(Done::Backup(backup)) => {
                 let contact = self.context.contact.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
                 let (begun, folder) = (run.started_at.map_or(now, |at| at.0), contact.folder.as_deref());
-                let reading = Reading { begun, ended: now, folder };
+                let reading = Reading { begun, ended: now, folder, databases: &contact.databases };
                 Some(Assessment::of(&mut tx, task.as_ref(), backup, &reading).await?)
             }
             _ => None,
@@ -503,6 +503,7 @@ impl End<'_> {
         let BackupDone { report, settings, password, source, server, .. } = backup;
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         let task = TaskId(self.run.task_id.unwrap_or_default());
+        let contact = self.context.contact.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
         let new = NewBackup {
             task,
             destination: settings.destination,
@@ -518,6 +519,7 @@ impl End<'_> {
             plain_bytes: number(report.plain_bytes),
             plain_sha256: report.plain_sha256.clone(),
             entries: number(report.entries),
+            databases: contact.databases,
             password: password.clone(),
         };
         backups::insert(tx, UserId(self.run.user_id), &new, now).await?;

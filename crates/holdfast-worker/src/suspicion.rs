@@ -1,12 +1,15 @@
 //! Looks at a finished backup beside the normal ones of its source, and holds the removal of old backups while the
 //! newest looks wrong.
 
+use std::collections::BTreeSet;
+
 use holdfast_core::Timestamp;
 use holdfast_core::anomaly::{self, Finished, Hold, Judgement, Measure};
 use holdfast_core::backup::source_key;
 use holdfast_core::ids::{RunId, ServerId, TaskId, UserId};
 use holdfast_core::queue::Extent;
 use holdfast_engine::BackupReport;
+use holdfast_store::backups::Normal;
 use holdfast_store::runs::RunRow;
 use holdfast_store::tasks::TaskRow;
 use holdfast_store::{StoreError, Tx, backups, restores, servers, tasks};
@@ -44,6 +47,8 @@ pub(crate) struct Reading<'a> {
     pub begun: Timestamp,
     pub ended: Timestamp,
     pub folder: Option<&'a str>,
+    /// What it holds, of a whole server.
+    pub databases: &'a [String],
 }
 
 /// Whether a restore into a task's source ended early, or wrote while the backup was read, and nobody has found a backup
@@ -70,14 +75,24 @@ impl Assessment {
         let source = source_key(&done.server, report.content, &done.source);
         let normal = match task {
             Some(task) => backups::list_normal(tx, TaskId(task.id), &source).await?,
-            None => Vec::new(),
+            None => Normal::default(),
         };
+        let held: BTreeSet<&String> = reading.databases.iter().collect();
+        let lacking: Vec<String> = normal.databases.iter().filter(|name| !held.contains(name)).cloned().collect();
+        let normal = normal.measures;
         let is_held = task.is_some_and(|task| task.retention_held_at.is_some());
         let is_half_restored = match task {
             Some(task) => is_half_restored(tx, task, reading).await?,
             None => false,
         };
-        let finished = Finished { measure: now, is_empty: report.is_empty, is_half_restored, normal: &normal, is_held };
+        let finished = Finished {
+            measure: now,
+            is_empty: report.is_empty,
+            is_half_restored,
+            lacking: &lacking,
+            normal: &normal,
+            is_held,
+        };
         let judgement = anomaly::judge(finished);
         let reason = match &*judgement.reason {
             "" => String::new(),

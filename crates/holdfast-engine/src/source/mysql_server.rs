@@ -96,6 +96,7 @@ pub(crate) async fn pump(
             (mysql_dump(name), format!("{login}{}", ignored_lines(&here)))
         };
         parts.dump(Dump { tool: "mysqldump", script, input, folder: &folder(index, name) }).await?;
+        context.note_database(name);
     }
     parts.outlet.send(Bytes::from_static(&[0; 1024])).await
 }

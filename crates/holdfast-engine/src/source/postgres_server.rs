@@ -84,6 +84,7 @@ pub(crate) async fn pump(
         let script = pg_dump(name, &excluded);
         let input = source.login.lines(DatabaseEngine::Postgresql);
         parts.dump(Dump { tool: "pg_dump", script, input, folder: &folder(index, name) }).await?;
+        context.note_database(name);
     }
     parts.outlet.send(Bytes::from_static(&[0; 1024])).await
 }

@@ -297,6 +297,7 @@ pub(super) const TABLES: &[Table] = &[
             ("source_server", Kind::Text),
             ("suspicion", Kind::Text),
             ("is_confirmed", Kind::Bool),
+            ("databases", Kind::Text),
             ("content", Kind::Text),
             ("format", Kind::Text),
             ("object_key", Kind::Text),

@@ -339,6 +339,34 @@ async fn roles_that_gain_rights_and_rights_that_are_left_out_are_named() {
     bench.ask_restore(&older, body).await.expect(422);
 }
 
+/// The last backup that has a database stays until somebody says that it may go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_missing_from_a_server_holds_removal() {
+    let postgres = PostgresServer::start(false);
+    let bench = postgres_bench(&postgres).await;
+    psql(&postgres, "postgres", "CREATE DATABASE shop");
+    psql(&postgres, "postgres", "CREATE DATABASE later");
+    let task = task(&bench, json!({"database_engine": "postgresql", "maximum_backups_to_keep": 1})).await;
+    let later = async || {
+        bench.app.clock.advance_secs(60);
+        bench.back_up(task).await;
+        let shown = bench.user.client.get(&format!("/api/backup-tasks/{task}")).await.data(200);
+        shown["protection"]["held_reason"].as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!((later().await, later().await), (String::new(), String::new()));
+    psql(&postgres, "postgres", "ALTER DATABASE shop ALLOW_CONNECTIONS false");
+    let said = later().await;
+    assert!(said.ends_with("it lacks databases that a normal backup had: shop."), "{said}");
+    assert_eq!(bench.backups(task).await.len(), 2);
+    psql(&postgres, "postgres", "ALTER DATABASE shop ALLOW_CONNECTIONS true");
+    assert_eq!(later().await, "", "it is there again");
+    // What was dropped on purpose, somebody confirms.
+    psql(&postgres, "postgres", "DROP DATABASE later");
+    assert!(later().await.contains("had: later."));
+    bench.user.client.act(&format!("/api/backup-tasks/{task}/release-retention")).await.data(200);
+    assert_eq!(later().await, "");
+}
+
 /// Whoever owns a database, or may create something in it, can have names mean something else in sessions there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn functions_of_others_never_run_in_our_sessions() {
@@ -1038,6 +1066,7 @@ async fn store_as_before(bench: &Bench, task: i64, content: Content, dump: &[u8]
         plain_bytes: dump.len().try_into().unwrap(),
         plain_sha256: sha256(dump),
         entries: 1,
+        databases: Vec::new(),
         password: None,
     };
     let app = &bench.app.app;

@@ -742,6 +742,7 @@ async fn a_restore_that_lost_its_worker_says_what_may_be_written() {
             plain_bytes: 1,
             plain_sha256: "0".repeat(64),
             entries: 1,
+            databases: Vec::new(),
             password: None,
         };
         let app = &bench.app.app;
