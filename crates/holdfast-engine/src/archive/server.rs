@@ -20,7 +20,24 @@ pub(crate) const VIEWS: &[u8] = b"views.sql";
 /// What one member of a dump holds; a dump of a terabyte has 250,000 of them.
 pub(crate) const PART_BYTES: usize = 4 * 1024 * 1024;
 /// The document of a server with very many roles, databases and views.
-pub(crate) const DOCUMENT_BYTES: u64 = 64 * 1024 * 1024;
+const DOCUMENT_BYTES: u64 = 64 * 1024 * 1024;
+/// Values in it; more than a hundred thousand roles have. Each takes some 50 bytes of memory, however short it is.
+const DOCUMENT_VALUES: usize = 2_000_000;
+
+/// Whether a document is one that can be read again in bounded memory.
+pub(crate) fn is_bounded(document: &[u8]) -> bool {
+    let (mut values, mut is_text, mut is_escaped) = (0, false, false);
+    for byte in document {
+        match (is_text, byte) {
+            _ if is_escaped => is_escaped = false,
+            (true, b'\\') => is_escaped = true,
+            (_, b'"') => is_text = !is_text,
+            (false, b',' | b'[' | b'{') => values += 1,
+            _ => {}
+        }
+    }
+    document.len() as u64 <= DOCUMENT_BYTES && values <= DOCUMENT_VALUES
+}
 
 /// The folder of a database's dump: its number, and what of its name every tool can write.
 pub(crate) fn folder(index: usize, name: &str) -> String {
@@ -48,6 +65,9 @@ impl<R: Read> ServerReader<R> {
         }
         let mut document = Vec::new();
         reader.read_to_end(&mut document)?;
+        if !is_bounded(&document) {
+            return Err(io::Error::other("the document of the server has more values than can be"));
+        }
         let (second, _) = reader.next()?.ok_or_else(wrong)?;
         if second.path != statements {
             return Err(wrong());
@@ -141,4 +161,17 @@ pub(super) fn inspect_postgres(reader: &mut dyn Read) -> io::Result<Inspected> {
 pub(super) fn inspect_mysql(reader: &mut dyn Read) -> io::Result<Inspected> {
     let (_, entries) = describe_mysql(reader)?;
     Ok(Inspected { entries, ..Inspected::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_with_too_many_values_are_refused_before_they_are_parsed() {
+        let document = |count: usize| format!(r#"{{"roles":["\",[{{"{}]}}"#, r#","a""#.repeat(count)).into_bytes();
+        assert!(is_bounded(&document(DOCUMENT_VALUES - 2)));
+        assert!(!is_bounded(&document(DOCUMENT_VALUES - 1)));
+        assert!(is_bounded(format!("\"{}\"", ",[{".repeat(DOCUMENT_VALUES)).as_bytes()), "a text is one value");
+    }
 }

@@ -9,7 +9,7 @@ use super::Outlet;
 use super::database::{self, DatabaseSource, Table, ignored_lines, mysql_dump, mysql_dump_with, unhex};
 use super::parts::{Dump, Parts};
 use crate::archive::MysqlFacts;
-use crate::archive::server::{DOCUMENT, DOCUMENT_BYTES, VIEWS, folder};
+use crate::archive::server::{DOCUMENT, VIEWS, folder, is_bounded};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, is_public, is_word, quoted, unescaped};
@@ -77,7 +77,7 @@ pub(crate) async fn pump(
 
     let mut parts = Parts { connection, settings, context, outlet };
     let document = serde_json::to_vec(&facts).map_err(EngineError::internal)?;
-    if document.len() as u64 > DOCUMENT_BYTES {
+    if !is_bounded(&document) {
         return Err(EngineError::new(
             FailureCode::RemoteFailed,
             "The views of this server are too many to be backed up.",

@@ -7,7 +7,7 @@ use holdfast_core::task::DatabaseEngine;
 use super::Outlet;
 use super::database::{self, DatabaseSource, Login, Table, pg_dump};
 use super::parts::{Dump, Parts};
-use crate::archive::server::{DOCUMENT, ROLES, folder};
+use crate::archive::server::{DOCUMENT, ROLES, folder, is_bounded};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::postgres::globals::{self, CAN_READ_PASSWORDS, Globals, Name, globals_query, sql};
@@ -70,7 +70,12 @@ pub(crate) async fn pump(
         context.log.warn(warning);
     }
     let mut parts = Parts { connection, settings, context, outlet };
-    parts.send(DOCUMENT, &serde_json::to_vec(&globals).map_err(EngineError::internal)?).await?;
+    let document = serde_json::to_vec(&globals).map_err(EngineError::internal)?;
+    if !is_bounded(&document) {
+        let message = "The roles and databases of this server are too many to be backed up.";
+        return Err(EngineError::new(FailureCode::RemoteFailed, message));
+    }
+    parts.send(DOCUMENT, &document).await?;
     parts.send(ROLES, statements(&globals).as_bytes()).await?;
     for (index, facts) in globals.databases.iter().enumerate() {
         let name = facts.name.as_str();
