@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use holdfast_core::backup::name_bytes;
+use holdfast_core::figures::size;
 use holdfast_core::run::FailureCode;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -101,6 +102,7 @@ impl Engine {
             longest: target.longest(path),
         };
         let surveyed = self.survey(connection, plan, path, &choice, &target, context).await?;
+        let (chosen, bytes) = (choice.clone(), surveyed.bytes);
         let log = context.log.clone();
         let on_left = move |path: &str, left: Left| match left {
             Left::Kept => log.line(format!("{}: {}", shown_short(path), left.text())),
@@ -116,6 +118,9 @@ impl Engine {
         }
         if plan.overwrite && !target.is_empty() {
             self.read_first(&plan.backup, context).await?;
+            if target.flavour != Flavour::Sftp {
+                self.check_room(connection, plan, path, (&chosen, bytes), context).await?;
+            }
         }
         let whole = self.open_whole(&plan.backup, context).await?;
         context.begin_writing().await?;
@@ -214,16 +219,7 @@ cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
             return self.visit(&plan.backup, surveying, Surveying::visit).await?.finish();
         }
         let (sender, receiver) = mpsc::channel(4);
-        let visiting = async {
-            let surveying = Surveying::new(choice.clone(), Some(sender));
-            let mut surveying = self.visit(&plan.backup, surveying, Surveying::visit).await?;
-            let (buffer, sender) = (std::mem::take(&mut surveying.buffer), surveying.sender.take());
-            if let Some(sender) = sender.filter(|_| !buffer.is_empty()) {
-                // Whoever asks the server has failed and says why. Dropping the sender ends the questions.
-                let _gone = sender.send(buffer).await;
-            }
-            Ok::<_, EngineError>(surveying)
-        };
+        let visiting = self.ask_for(&plan.backup, choice, sender);
         let looking = async {
             match target.flavour {
                 Flavour::Sftp => sftp::occupants(connection, &self.settings.remote, path, receiver, context).await,
@@ -243,12 +239,29 @@ cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
         Ok(Surveyed { existing: Some(existing), ..surveying.finish()? })
     }
 
+    /// Sends the paths that a restore writes to whoever asks the server about them.
+    async fn ask_for(
+        &self,
+        backup: &StoredBackup,
+        choice: &Choice,
+        sender: mpsc::Sender<Vec<u8>>,
+    ) -> Result<Surveying> {
+        let surveying = Surveying::new(choice.clone(), Some(sender));
+        let mut surveying = self.visit(backup, surveying, Surveying::visit).await?;
+        let (buffer, sender) = (std::mem::take(&mut surveying.buffer), surveying.sender.take());
+        if let Some(sender) = sender.filter(|_| !buffer.is_empty()) {
+            // Whoever asks the server has failed and says why. Dropping the sender ends the questions.
+            let _gone = sender.send(buffer).await;
+        }
+        Ok(surveying)
+    }
+
     /// Asks the server what is at each of the paths, one letter each.
     async fn occupants(
         &self,
         connection: &Connection,
         path: &str,
-        mut paths: mpsc::Receiver<Vec<u8>>,
+        paths: mpsc::Receiver<Vec<u8>>,
         context: &Context,
     ) -> Result<Vec<Occupant>> {
         const SCRIPT: &str = r#"
@@ -257,7 +270,26 @@ exec xargs -0 sh -c 'for p do
 if [ -L "$p" ]; then printf l; elif [ -d "$p" ]; then printf d; elif [ -e "$p" ]; then printf f; else printf n; fi
 done' sh
 "#;
-        let Process { mut stdin, mut stdout, control } = Script::new(SCRIPT, &[path]).start(connection).await?;
+        let letters = self.answers(connection, &Script::new(SCRIPT, &[path]), paths, context, |asked| asked).await?;
+        let occupant = |letter: &u8| match letter {
+            b'l' => Occupant::Symlink,
+            b'd' => Occupant::Directory,
+            b'n' => Occupant::Nothing,
+            _ => Occupant::File,
+        };
+        Ok(letters.iter().map(occupant).collect())
+    }
+
+    /// What a script says of paths on its standard input, in no more bytes than `most` allows for so many.
+    async fn answers(
+        &self,
+        connection: &Connection,
+        script: &Script,
+        mut paths: mpsc::Receiver<Vec<u8>>,
+        context: &Context,
+        most: impl Fn(usize) -> usize,
+    ) -> Result<Vec<u8>> {
+        let Process { mut stdin, mut stdout, control } = script.start(connection).await?;
         let (stall, cancel) = (self.settings.remote.stall, &context.cancel);
         let asked = AtomicUsize::new(0);
         let feeding = async {
@@ -272,25 +304,20 @@ done' sh
         };
         let reading = async {
             let (mut found, mut pace) = (Vec::new(), Pace::patient(stall));
-            while let Some(letters) = pace.next(&mut stdout, cancel).await? {
+            while let Some(piece) = pace.next(&mut stdout, cancel).await? {
                 // Whoever answers more than was asked is not the script that asks.
-                if found.len() + letters.len() > asked.load(Ordering::Relaxed) {
+                if found.len() + piece.len() > most(asked.load(Ordering::Relaxed)) {
                     let message = "The server answered more than it was asked, so nothing was written.";
                     return Err(EngineError::new(FailureCode::RemoteFailed, message));
                 }
-                found.extend(letters.iter().map(|letter| match letter {
-                    b'l' => Occupant::Symlink,
-                    b'd' => Occupant::Directory,
-                    b'n' => Occupant::Nothing,
-                    _ => Occupant::File,
-                }));
+                found.extend_from_slice(&piece);
             }
             let exit = remote::end_of(&mut stdout, stall, cancel).await?;
             if exit.success() {
                 return Ok(found);
             }
             let said = remote::lines(stdout.stderr()).join("; ");
-            let message = format!("The server did not say what is in {path}, so nothing was written: {said}");
+            let message = format!("The server did not say what is in the target, so nothing was written: {said}");
             Err(EngineError::new(FailureCode::RemoteFailed, message))
         };
         let found = remote::while_feeding(feeding, reading).await;
@@ -300,6 +327,60 @@ done' sh
             remote::stop(connection, &control, stdout.process_id(), context).await;
         }
         found
+    }
+
+    /// Refuses what cannot fit before anything is written: on a full disk tar goes on, and leaves an empty file in place
+    /// of each that is there.
+    async fn check_room(
+        &self,
+        connection: &Connection,
+        plan: &RestorePlan,
+        path: &str,
+        (choice, needed): (&Choice, u64),
+        context: &Context,
+    ) -> Result<()> {
+        const FREE: &str = r#"
+cd -- "$1" || exit 97
+df -Pk . | awk 'NR == 2 { print $4 }'
+stat -f -c %T . 2>/dev/null || echo unknown
+"#;
+        const REPLACED: &str = r#"
+cd -- "$1" || exit 97
+xargs -0 stat -c %b -- 2>/dev/null | awk '{ s += $1 } END { printf "%.0f", s * 512 }'
+"#;
+        const NUMBER_BYTES: usize = 32;
+        let answer = remote::ask(connection, &self.settings.remote, context, &Script::new(FREE, &[path]), "").await?;
+        let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+        let mut lines = text.lines();
+        // One that does not say how much room there is finds out while it writes.
+        let Some(free) = lines.next().and_then(|line| line.trim().parse::<u64>().ok()) else { return Ok(()) };
+        let free = free.saturating_mul(1024);
+        if needed <= free {
+            return Ok(());
+        }
+        let (sender, receiver) = mpsc::channel(4);
+        let script = Script::new(REPLACED, &[path]);
+        let asking = self.answers(connection, &script, receiver, context, |_| NUMBER_BYTES);
+        let (visited, replaced) = tokio::join!(self.ask_for(&plan.backup, choice, sender), asking);
+        visited?;
+        let replaced = replaced.ok().and_then(|text| String::from_utf8(text).ok()?.trim().parse::<u64>().ok());
+        let room = free.saturating_add(replaced.unwrap_or(0));
+        if needed <= room {
+            return Ok(());
+        }
+        let shown = |bytes: u64| size(i64::try_from(bytes).unwrap_or(i64::MAX));
+        let message = format!(
+            "The restore needs {}, and there is room for {} on the server, with the files that would be replaced.",
+            shown(needed),
+            shown(room)
+        );
+        // Where files are compressed, more may fit than is free.
+        if replaced.is_none() || matches!(lines.next(), None | Some("unknown" | "btrfs" | "zfs" | "f2fs" | "bcachefs"))
+        {
+            context.log.warn(message);
+            return Ok(());
+        }
+        Err(EngineError::new(FailureCode::TargetFull, format!("{message} Nothing was written.")))
     }
 
     /// Says what a restore would do.
@@ -421,6 +502,8 @@ struct Surveying {
     links: Vec<Entry>,
     /// What the names of the links take.
     link_bytes: usize,
+    /// What the files hold, without holes.
+    bytes: u64,
     existing: Option<Existing>,
     asked: HashSet<u64>,
     keys: Vec<u64>,
@@ -435,6 +518,8 @@ struct Surveying {
 struct Surveyed {
     links: Vec<Entry>,
     existing: Option<Existing>,
+    /// What the chosen files hold.
+    bytes: u64,
 }
 
 const QUESTION_BYTES: usize = 64 * 1024;
@@ -446,7 +531,7 @@ impl Surveying {
         let existing = sender.is_some().then(Existing::default);
         let (found, asked) = (HashSet::new(), HashSet::new());
         let (links, keys, buffer) = (Vec::new(), Vec::new(), Vec::new());
-        Self { choice, found, links, existing, asked, keys, buffer, sender, link_bytes: 0, is_cut: false }
+        Self { choice, found, links, existing, asked, keys, buffer, sender, link_bytes: 0, bytes: 0, is_cut: false }
     }
 
     fn visit(&mut self, entry: &Entry) -> ControlFlow<()> {
@@ -455,6 +540,9 @@ impl Surveying {
             if !self.found.contains(wanted) {
                 self.found.insert(wanted.to_owned());
             }
+        }
+        if entry.kind == EntryKind::File {
+            self.bytes = self.bytes.saturating_add(entry.size.min(entry.end.saturating_sub(entry.start)));
         }
         if entry.kind == EntryKind::Hardlink {
             self.link_bytes += entry.path.len() + entry.link.as_ref().map_or(0, String::len);
@@ -507,7 +595,7 @@ impl Surveying {
                 FailureCode::EntryMissing,
                 format!("There is no {missing} in this backup; nothing was restored."),
             )),
-            None => Ok(Surveyed { links: self.links, existing: None }),
+            None => Ok(Surveyed { links: self.links, existing: None, bytes: self.bytes }),
         }
     }
 }

@@ -566,3 +566,40 @@ async fn a_full_disk_at_a_restore_has_its_own_class_and_says_what_was_written() 
         assert!(output(&run).contains("were written to"), "{}", output(&run));
     }
 }
+
+/// tar itself would go on with the next file, and leave an empty one in place of each that is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_over_what_is_there_needs_room_before_it_writes() {
+    let bench = bench(SshServer::start()).await;
+    let content = |number: u64, bytes: usize| holdfast_testkit::random(number, bytes);
+    let fill = |folder: &Path, bytes: usize| {
+        (0..100).for_each(|number| std::fs::write(folder.join(format!("{number}")), content(number, bytes)).unwrap());
+    };
+    fill(&bench.source(), 40_000);
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let target = bench.target();
+    std::fs::create_dir(&target).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=5m", "none"]).arg(&target).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: only root can mount");
+        return;
+    }
+    // Other files take what is missing.
+    std::fs::write(target.join("other"), vec![1; 2_000_000]).unwrap();
+    fill(&target, 10);
+    let run = bench.restore(&backup, json!({"path": target, "overwrite": true})).await;
+    let old =
+        (0..100).filter(|number| std::fs::read(target.join(format!("{number}"))).unwrap() == content(*number, 10));
+    let old = old.count();
+    // What is replaced makes room.
+    std::fs::remove_file(target.join("other")).unwrap();
+    fill(&target, 35_000);
+    let again = bench.restore(&backup, json!({"path": target, "overwrite": true})).await;
+    let new = std::fs::read(target.join("99")).unwrap() == content(99, 40_000);
+    assert!(Command::new("umount").arg(&target).status().unwrap().success());
+    assert_failed(&run, "target_full");
+    assert!(output(&run).contains("The restore needs 4.0 MB, and there is room for"), "{}", output(&run));
+    assert_eq!(old, 100, "nothing was touched");
+    assert_successful(&again);
+    assert!(new);
+}
