@@ -1,6 +1,7 @@
 //! Whole MySQL and MariaDB servers: one dump after the other, views as statements, and users and privileges as rows.
 
 use bytes::Bytes;
+use holdfast_core::backup::name_text;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
@@ -24,6 +25,21 @@ const OTHERS: &str = "BINARY schema_name NOT IN ('information_schema', 'performa
 /// Where versions of MySQL and MariaDB keep users, roles and privileges. A server has some of these.
 const ACCOUNT_TABLES: &str = "('user', 'global_priv', 'db', 'tables_priv', 'columns_priv', 'procs_priv', \
     'proxies_priv', 'roles_mapping', 'default_roles', 'role_edges', 'global_grants', 'password_history', 'servers')";
+/// What versions of MySQL and MariaDB have in the database `mysql` beside those.
+const SERVER_TABLES: &str = "('audit_log_filter', 'audit_log_user', 'column_stats', 'component', 'engine_cost', 'event', \
+    'firewall_group_allowlist', 'firewall_groups', 'firewall_membership', 'firewall_users', 'firewall_whitelist', 'func', \
+    'general_log', 'gtid_executed', 'gtid_slave_pos', 'help_category', 'help_keyword', 'help_relation', 'help_topic', 'host', \
+    'index_stats', 'innodb_index_stats', 'innodb_table_stats', 'ndb_apply_status', 'ndb_binlog_index', 'plugin', 'proc', \
+    'replication_asynchronous_connection_failover', 'replication_asynchronous_connection_failover_managed', \
+    'replication_group_configuration_version', 'replication_group_member_actions', 'server_cost', 'slave_master_info', \
+    'slave_relay_log_info', 'slave_worker_info', 'slow_log', 'table_stats', 'time_zone', 'time_zone_leap_second', \
+    'time_zone_name', 'time_zone_transition', 'time_zone_transition_type', 'transaction_registry', 'wsrep_allowlist', \
+    'wsrep_cluster', 'wsrep_cluster_members', 'wsrep_streaming_log')";
+/// Who makes what comes with the server.
+const SERVER_USERS: &str =
+    "('mariadb.sys@localhost', 'mysql.infoschema@localhost', 'mysql.session@localhost', 'mysql.sys@localhost')";
+/// Things of people in databases of the server that are named one by one.
+const NAMED_STRAYS: usize = 20;
 /// Rows alone, with the names of their columns: the tables of another version have others beside them.
 const ACCOUNT_OPTIONS: &str =
     "--no-create-info --complete-insert --replace --skip-triggers --skip-add-locks --skip-disable-keys";
@@ -64,6 +80,16 @@ pub(crate) async fn pump(
     let has_accounts = account_tables.iter().any(|table| table == "global_priv" || table == "user");
     if !has_accounts {
         context.log.warn("This user may not read the users and privileges of the server; they are not in this backup.");
+    }
+    let strays = asking.strays().await?;
+    if !strays.is_empty() {
+        let names: Vec<String> = strays.iter().take(NAMED_STRAYS).map(|name| name_text(name.as_bytes())).collect();
+        context.log.warn(format!(
+            "{} things that somebody made in the server's own databases are not in this backup; keep them in one of your \
+             own: {}.",
+            strays.len(),
+            names.join(", ")
+        ));
     }
     let roles = if has_accounts { asking.roles().await? } else { Vec::new() };
     for left in databases.iter().filter(|database| database.name.contains("_holdfast_")) {
@@ -200,6 +226,36 @@ impl Asking<'_> {
              'BASE TABLE' AND table_name IN {ACCOUNT_TABLES} ORDER BY table_name"
         );
         self.lines(&sql).await
+    }
+
+    /// What people made in the databases that belong to the server, which are not dumped.
+    async fn strays(&self) -> Result<Vec<String>> {
+        const TABLES: &str = "information_schema.tables";
+        let listed = |table: &str, schema: &str, name: &str, which: &str| {
+            format!(
+                "SELECT CONCAT(HEX({schema}), ' ', HEX({name})) FROM {table} WHERE {schema} IN ('{ACCOUNTS}', 'sys') AND \
+                 (BINARY {schema} = '{ACCOUNTS}' OR BINARY {schema} = 'sys' AND EXISTS (SELECT 1 FROM {TABLES} x WHERE \
+                 x.table_schema = 'sys' AND x.table_name = 'sys_config')) AND {which}"
+            )
+        };
+        let is_own = format!(
+            "table_type = 'BASE TABLE' AND table_name NOT IN {ACCOUNT_TABLES} AND table_name NOT IN {SERVER_TABLES} AND \
+             table_name NOT LIKE 'spider\\_%' AND table_name <> 'sys_config'"
+        );
+        let of_others = format!("definer NOT IN {SERVER_USERS}");
+        let sql = [
+            listed(TABLES, "table_schema", "table_name", &is_own),
+            listed("information_schema.views", "table_schema", "table_name", &of_others),
+            listed("information_schema.routines", "routine_schema", "routine_name", &of_others),
+            listed("information_schema.events", "event_schema", "event_name", &of_others),
+        ]
+        .join(" UNION ALL ");
+        let lines = self.lines(&sql).await?;
+        let name = |line: &String| {
+            let (schema, name) = line.split_once(' ')?;
+            Some(format!("{}.{}", unhex(schema)?, unhex(name)?))
+        };
+        lines.iter().map(|line| name(line).ok_or_else(unclear)).collect()
     }
 }
 
