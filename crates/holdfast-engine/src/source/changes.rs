@@ -19,20 +19,23 @@ pub(crate) struct Passed {
     pub path: Vec<u8>,
     pub size: u64,
     pub seconds: i64,
+    /// User and group.
+    pub owner: (u64, u64),
 }
 
 impl Passed {
     pub(crate) fn of(member: &Member) -> Self {
-        Self { path: member.path.clone(), size: member.size, seconds: member.modified.seconds }
+        let (size, seconds) = (member.size, member.modified.seconds);
+        Self { path: member.path.clone(), size, seconds, owner: (member.uid, member.gid) }
     }
 }
 
-/// Size and time of each file named on standard input, and its name, by which an answer is known for the right one's.
+/// Size, time and owner of each file named on standard input, and its name, by which an answer is known for the right one's.
 /// Goes after the script that enters the source. Whatever is asked at once is answered at once.
 pub(super) const LOOK: &str = r#"
 l=; [ -z "$f" ] || l=-L
-if stat -c '%s %Y %n' . >/dev/null 2>&1; then exec xargs -0 -n 200 stat $l -c '%s %Y %n' 2>/dev/null; fi
-exec xargs -0 -n 200 stat $l -f '%z %m %N' 2>/dev/null
+if stat -c %s . >/dev/null 2>&1; then exec xargs -0 -n 200 stat $l -c '%s %Y %u %g %n' 2>/dev/null; fi
+exec xargs -0 -n 200 stat $l -f '%z %m %u %g %N' 2>/dev/null
 "#;
 
 /// Files that are named; of others there is a count.
@@ -47,6 +50,10 @@ pub(super) struct Changes {
     shrunk: Vec<String>,
     changed: Vec<String>,
     count: u64,
+    /// Files that tar wrote another owner for than they have, and the first of them.
+    misowned: (u64, String),
+    /// Files from before 1970 that tar wrote another time for, and the first of them.
+    misdated: (u64, String),
     /// Nobody could be asked, or the answers made no sense.
     is_unknown: bool,
 }
@@ -66,6 +73,14 @@ impl Changes {
         let named = (self.shrunk.len() + self.changed.len()) as u64;
         if self.count > named {
             context.log.warn(format!("{} further files changed as we read them", self.count - named));
+        }
+        for ((count, first), what) in [(&self.misowned, "owners"), (&self.misdated, "times before 1970")] {
+            if *count > 0 {
+                context.log.warn(format!(
+                    "This server's tar cannot write all {what}: {count} files have other ones in this backup, {first} among \
+                     them."
+                ));
+            }
         }
         if self.is_unknown {
             context.log.warn(
@@ -114,9 +129,9 @@ impl Comparing {
         if answer.is_empty() {
             return None;
         }
-        let Some((size, seconds, name)) = split(answer) else {
-            // Two numbers are never longer than this.
-            self.changes.is_unknown = answer.len() > 64;
+        let Some(Answer { size, seconds, owner, name }) = split(answer) else {
+            // Four numbers are never longer than this.
+            self.changes.is_unknown = answer.len() > 96;
             return None;
         };
         loop {
@@ -130,6 +145,11 @@ impl Comparing {
                 let length = answer.len() - name.len() + ended.len();
                 if size != file.size || !is_same_time(file.seconds, seconds) {
                     self.changes.note(file, size);
+                } else if seconds < 0 && file.seconds >= 0 {
+                    note(&mut self.changes.misdated, file);
+                }
+                if owner != file.owner {
+                    note(&mut self.changes.misowned, file);
                 }
                 self.has_answer = true;
                 asked.pop_front();
@@ -166,12 +186,27 @@ fn is_same_time(told: i64, now: i64) -> bool {
     now == told || is_untold || (told < 0 && now.checked_sub(1) == Some(told))
 }
 
-/// Size, time, and what follows them.
-fn split(answer: &[u8]) -> Option<(u64, i64, &[u8])> {
-    let mut parts = answer.splitn(3, |byte| *byte == b' ');
+fn note((count, first): &mut (u64, String), file: &Passed) {
+    if *count == 0 {
+        *first = shown(&file.path);
+    }
+    *count += 1;
+}
+
+/// What was said of a file; the name is followed by whatever comes next.
+struct Answer<'a> {
+    size: u64,
+    seconds: i64,
+    owner: (u64, u64),
+    name: &'a [u8],
+}
+
+fn split(answer: &[u8]) -> Option<Answer<'_>> {
+    let mut parts = answer.splitn(5, |byte| *byte == b' ');
     let mut number = || std::str::from_utf8(parts.next()?).ok();
     let (size, seconds) = (number()?.parse().ok()?, number()?.parse().ok()?);
-    Some((size, seconds, parts.next()?))
+    let owner = (number()?.parse().ok()?, number()?.parse().ok()?);
+    Some(Answer { size, seconds, owner, name: parts.next()? })
 }
 
 /// Looks at each file once more. Ends when no more files come, with whatever is known by then.
@@ -247,7 +282,7 @@ mod tests {
     fn compared(files: &[(&str, u64, i64)], answer: &[u8], piece: usize) -> Changes {
         let mut comparing = Comparing::default();
         for (path, size, seconds) in files {
-            comparing.ask(Passed { path: path.as_bytes().to_vec(), size: *size, seconds: *seconds });
+            comparing.ask(Passed { path: path.as_bytes().to_vec(), size: *size, seconds: *seconds, owner: (0, 0) });
         }
         answer.chunks(piece).for_each(|piece| comparing.feed(piece));
         comparing.finish()
@@ -256,7 +291,7 @@ mod tests {
     #[test]
     fn answers_are_known_by_their_names_however_they_come() {
         let files = [("./a", 5, 7), ("./gone", 1, 1), ("./b\n9 9 ./c", 5, -7), ("./d", 9, 9), ("./e", 3, 3)];
-        let answer = b"5 7 ./a\n4 -7 ./b\n9 9 ./c\n9 10 ./d\n3 3 ./e\n";
+        let answer = b"5 7 0 0 ./a\n4 -7 0 0 ./b\n9 9 ./c\n9 10 0 0 ./d\n3 3 0 0 ./e\n";
         for piece in 1..answer.len() {
             let changes = compared(&files, answer, piece);
             assert!(!changes.is_unknown, "in pieces of {piece}");
@@ -266,11 +301,26 @@ mod tests {
     }
 
     #[test]
+    fn owners_and_times_that_tar_could_not_write_are_counted() {
+        let files = [("./a", 1, 1), ("./b", 1, 1), ("./c", 1, 0), ("./d", 1, 0)];
+        let changes = compared(&files, b"1 1 0 0 ./a\n1 1 70000000 0 ./b\n1 -5 0 1 ./c\n1 0 0 0 ./d\n", 7);
+        assert_eq!((changes.misowned, changes.misdated), ((2, "./b".to_owned()), (1, "./c".to_owned())));
+        assert_eq!((changes.count, changes.is_unknown), (0, false));
+    }
+
+    #[test]
     fn what_makes_no_sense_is_not_taken_for_unchanged() {
         let files = [("./a", 5, 7), ("./b", 5, 7)];
         let long = [b'x'; 100];
-        for answer in [b"".as_slice(), b"stat: not found\n", b"5 7 ./a\n5", b"5 7 ./z\n", b"5 7 ./b\n5 7 ./a\n", &long]
-        {
+        for answer in [
+            b"".as_slice(),
+            b"stat: not found\n",
+            b"5 7 0 0 ./a\n5",
+            b"5 7 0 0 ./z\n",
+            b"5 7 ./a\n5 7 ./b\n",
+            b"5 7 0 0 ./b\n5 7 0 0 ./a\n",
+            &long,
+        ] {
             assert!(compared(&files, answer, 3).is_unknown, "{answer:?}");
         }
         assert!(!compared(&[], b"", 1).is_unknown);
@@ -298,7 +348,7 @@ mod tests {
     fn of_many_changes_some_are_named_and_all_counted() {
         let names: Vec<String> = (0..100).map(|number| format!("./{number}")).collect();
         let files: Vec<(&str, u64, i64)> = names.iter().map(|name| (name.as_str(), 1, 1)).collect();
-        let answer: String = names.iter().map(|name| format!("0 1 {name}\n")).collect();
+        let answer: String = names.iter().map(|name| format!("0 1 0 0 {name}\n")).collect();
         let changes = compared(&files, answer.as_bytes(), 10);
         assert_eq!((changes.shrunk.len(), changes.count, changes.is_unknown), (NAMED, 100, false));
     }

@@ -284,7 +284,12 @@ async fn read(
             }
             outlet.send(chunk).await?;
         }
-        end_of(&mut stdout, settings.stall, &context.cancel).await
+        let exit = end_of(&mut stdout, settings.stall, &context.cancel).await?;
+        // Of a small source all may have come before the line that says so.
+        if let Some((on_flavour, flavour)) = on_flavour.take().zip(flavour_in(stdout.stderr())) {
+            let _gone = on_flavour.send(flavour);
+        }
+        Ok(exit)
     };
     match remote::while_feeding(feeding, reading).await {
         Ok(exit) => {

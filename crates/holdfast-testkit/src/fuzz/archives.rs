@@ -146,7 +146,8 @@ pub fn make_document(rng: &mut Rng) -> Vec<u8> {
         damage(rng, &mut bytes, &[b"null", b"{}", b"[]", b"[[[[[[[[", b"1e999", b"\"id\":", b"\\ud800", b"-"]);
     }
     if rng.one_in(40) {
-        bytes.splice(1..1, b"\"x\":".iter().chain(&[b'['; 5000]).copied());
+        let at = bytes.len().min(1);
+        bytes.splice(at..at, b"\"x\":".iter().chain(&[b'['; 5000]).copied());
     }
     let mut packer = letter::Packer::new().expect("a packer");
     packer.write_all(&bytes).expect("memory takes everything");

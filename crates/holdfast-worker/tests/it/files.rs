@@ -257,6 +257,27 @@ async fn a_tar_without_excludes_gives_way_to_sftp() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn owners_and_times_that_busybox_cannot_write_are_named() {
+    let shims = tempfile::tempdir().unwrap();
+    let bench = bench(with_tar(shims.path(), BUSYBOX)).await;
+    for name in ["plain", "owned", "old"] {
+        std::fs::write(bench.source().join(name), name).unwrap();
+    }
+    if std::os::unix::fs::chown(bench.source().join("owned"), Some(4_000_000_000), None).is_err() {
+        eprintln!("skipped: only root can give files away");
+        return;
+    }
+    let before = std::time::UNIX_EPOCH - std::time::Duration::from_secs(1000);
+    let old = std::fs::File::options().write(true).open(bench.source().join("old")).unwrap();
+    old.set_modified(before).unwrap();
+    let log = bench.run(bench.task(json!({})).await).await;
+    assert_eq!(log["status"], "successful", "{log}");
+    for what in ["owners: 1 files have other ones in this backup, ./owned", "times before 1970: 1 files"] {
+        assert!(log["output"].as_str().unwrap().contains(what), "{what}: {log}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_tar_of_bsd_is_enough() {
     let shims = tempfile::tempdir().unwrap();
     let bench = bench(with_tar(shims.path(), r#"exec bsdtar "$@""#)).await;
