@@ -12,7 +12,7 @@ use holdfast_core::scope::ScopeSet;
 use holdfast_core::user::{self, LinkPurpose, UserDraft};
 use holdfast_core::{Secret, Timestamp, limits, random, rules, run};
 use holdfast_store::users::{self, UserRow};
-use holdfast_store::{Tx, identities, sessions as links, settings, tasks, tokens as api_tokens};
+use holdfast_store::{Tx, audit, identities, sessions as links, settings, tasks, tokens as api_tokens};
 
 use crate::mailer::Mail;
 use crate::tokens::{self, TokenRequest};
@@ -31,6 +31,9 @@ pub(crate) const OPEN: &str = "open";
 /// Beside the limit on one e-mail from one address: what one address may try over all e-mails, and one e-mail from all
 /// addresses, so that spreading the guesses does not help.
 const WIDE_SIGN_IN_FACTOR: u32 = 6;
+
+/// From how many addresses, the latest first, somebody may sign in while strangers try theirs.
+const KNOWN_ADDRESSES: i64 = 50;
 
 /// What the first start found.
 pub enum FirstStart {
@@ -263,7 +266,8 @@ fn used_up() -> AppError {
 /// the answer is the same, and the mail is sent after it.
 pub async fn request_reset(app: &Arc<App>, email: &str, origin: &Origin) -> Result<()> {
     let email = user::normal_email(email);
-    limit_sign_in(app, &email, origin)?;
+    limit_address(app, origin)?;
+    limit_account(app, "reset", &email, origin)?;
     let (app, origin) = (app.clone(), origin.clone());
     tokio::spawn(async move {
         if let Err(error) = send_reset(&app, &email, &origin).await {
@@ -354,7 +358,8 @@ pub async fn register(
     if !is_registration_open(app).await? {
         return Err(AppError::Missing("Nobody can register here. Ask whoever runs this service for an invitation."));
     }
-    limit_sign_in(app, &draft.email, origin)?;
+    limit_address(app, origin)?;
+    limit_account(app, "register", &draft.email, origin)?;
     let draft = UserDraft { is_admin: false, ..draft.clone() };
     let id = create(app, origin, &draft, password).await?;
     let mut tx = app.store.begin().await?;
@@ -366,7 +371,8 @@ pub async fn register(
 /// Asks somebody who is signed in for their password again, before something that cannot be undone.
 pub async fn confirm_password(app: &App, caller: &Caller, password: &str, field: &str) -> Result<UserRow> {
     let user = users::find(&mut app.store.read().await?, caller.user).await?.ok_or(AppError::Unauthenticated)?;
-    limit_sign_in(app, &user.email, &caller.origin)?;
+    limit_address(app, &caller.origin)?;
+    limit_account(app, "confirm", &user.email, &caller.origin)?;
     if app.hasher.verify(&Secret::new(password), user.password_hash.clone()).await? {
         return Ok(user);
     }
@@ -495,8 +501,9 @@ async fn check_credentials(
         return Err(AppError::Invalid(errors));
     }
     let email = user::normal_email(&email);
-    limit_sign_in(app, &email, origin)?;
+    limit_address(app, origin)?;
     let user = users::find_by_email(&mut app.store.read().await?, &email).await?;
+    limit_sign_in(app, &email, user.as_ref(), origin).await?;
     let hash = user.as_ref().and_then(|user| user.password_hash.clone());
     let matches = app.hasher.verify(&Secret::new(password), hash).await?;
     let Some(user) = user.filter(|_| matches) else {
@@ -533,11 +540,22 @@ pub(crate) fn limit_address(app: &App, origin: &Origin) -> Result<()> {
     take_sign_in(app, &format!("\n{}", client_of(origin)), wide(app))
 }
 
-fn limit_sign_in(app: &App, email: &str, origin: &Origin) -> Result<()> {
-    // The address first: one that tries too much cannot fill our memory with e-mails.
-    limit_address(app, origin)?;
-    take_sign_in(app, &format!("{email}\n{}", client_of(origin)), app.limits.sign_ins)?;
-    take_sign_in(app, &format!("{email}\n"), wide(app))
+/// Counts a try of one kind for an account: few from one address, a few more from all of them together. Every kind
+/// counts apart, so that whoever tries passwords does not keep the owner from asking for a new one.
+fn limit_account(app: &App, kind: &str, email: &str, origin: &Origin) -> Result<()> {
+    take_sign_in(app, &format!("{kind}\n{email}\n{}", client_of(origin)), app.limits.sign_ins)?;
+    take_sign_in(app, &format!("{kind}\n{email}\n"), wide(app))
+}
+
+/// Counts a try to sign in. The tries of strangers lock nobody out: where the user has signed in before, only the tries
+/// from there count.
+async fn limit_sign_in(app: &App, email: &str, user: Option<&UserRow>, origin: &Origin) -> Result<()> {
+    let client = client_of(origin);
+    take_sign_in(app, &format!("sign-in\n{email}\n{client}"), app.limits.sign_ins)?;
+    let Err(error) = take_sign_in(app, &format!("sign-in\n{email}\n"), wide(app)) else { return Ok(()) };
+    let Some(user) = user.filter(|_| !client.is_empty()) else { return Err(error) };
+    let known = audit::list_sign_in_addresses(&mut app.store.read().await?, user.user_id(), KNOWN_ADDRESSES).await?;
+    if known.iter().any(|address| client_key(address) == client) { Ok(()) } else { Err(error) }
 }
 
 fn wide(app: &App) -> Quota {
@@ -559,6 +577,9 @@ fn take_sign_in(app: &App, key: &str, quota: Quota) -> Result<()> {
 
 /// Whom tries from an address count for; one for all whose address is not known.
 fn client_of(origin: &Origin) -> String {
-    let address = origin.address.as_deref().unwrap_or_default();
+    client_key(origin.address.as_deref().unwrap_or_default())
+}
+
+fn client_key(address: &str) -> String {
     address.parse().map_or_else(|_| address.to_owned(), |address| ClientKey::of(address).to_string())
 }

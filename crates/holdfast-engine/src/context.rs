@@ -120,6 +120,44 @@ impl Log {
 
     pub(crate) fn redacted(&self, text: &str) -> String {
         let secrets = self.state.secrets.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret.reveal(), "[secret]"))
+        secrets.iter().fold(text.to_owned(), |text, secret| without_secret(text, secret.reveal()))
+    }
+}
+
+/// Blots a secret out. One of very few characters is part of many words, and what is left of them would tell it: that
+/// one is blotted out where it stands alone.
+fn without_secret(text: String, secret: &str) -> String {
+    const SHORT: usize = 4;
+    const BLOT: &str = "[secret]";
+    if secret.chars().count() >= SHORT {
+        return text.replace(secret, BLOT);
+    }
+    let mut told = String::with_capacity(text.len());
+    let mut rest = text.as_str();
+    while let Some(at) = rest.find(secret) {
+        let (before, after) = (&rest[..at], &rest[at + secret.len()..]);
+        let last = before.chars().next_back().or_else(|| told.chars().next_back());
+        let stands_alone = !last.is_some_and(char::is_alphanumeric) && !after.starts_with(char::is_alphanumeric);
+        told.push_str(before);
+        told.push_str(if stands_alone { BLOT } else { secret });
+        rest = after;
+    }
+    told + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_secret;
+
+    #[test]
+    fn secrets_are_blotted_out_and_words_around_short_ones_stay() {
+        let blotted = |text: &str, secret: &str| without_secret(text.to_owned(), secret);
+        assert_eq!(blotted("xhunter2x, hunter2", "hunter2"), "x[secret]x, [secret]");
+        assert_eq!(
+            blotted("could not execute e: --password=e", "e"),
+            "could not execute [secret]: --password=[secret]"
+        );
+        assert_eq!(blotted("ee e", "e"), "ee [secret]");
+        assert_eq!(blotted("ü ü", "ü"), "[secret] [secret]");
     }
 }

@@ -13,6 +13,8 @@ use crate::archive::MysqlFacts;
 pub(crate) const ACCOUNTS: &str = "mysql";
 /// The longest name of a database, a table or a view.
 pub(crate) const NAME_CHARS: usize = 64;
+/// The longest comment on a database.
+const COMMENT_CHARS: usize = 1024;
 /// Names of roles may be longer.
 const LONGEST_NAME: usize = 128;
 
@@ -158,8 +160,23 @@ pub(crate) fn is_word(text: &str) -> bool {
 }
 
 impl MysqlFacts {
+    /// What a server is asked for, and [`MysqlFacts::parse`] reads. The second part is for MariaDB from 10.5 alone.
+    pub(crate) const COLUMNS: &str = "default_character_set_name, ' ', default_collation_name /*M!100500 , ' ', \
+                                      HEX(schema_comment) */";
+
+    pub(crate) fn parse(answer: &str) -> Option<Self> {
+        let mut words = answer.trim().split(' ');
+        let (character_set, collation) = (words.next()?.to_owned(), words.next()?.to_owned());
+        let comment = match words.next().filter(|digits| !digits.is_empty()) {
+            Some(digits) => Some(String::from_utf8(random::from_hex(digits)?).ok()?),
+            None => None,
+        };
+        words.next().is_none().then_some(Self { character_set, collation, comment })
+    }
+
     pub(crate) fn is_plausible(&self) -> bool {
-        is_word(&self.character_set) && is_word(&self.collation)
+        let is_comment = |comment: &String| comment.chars().count() <= COMMENT_CHARS;
+        is_word(&self.character_set) && is_word(&self.collation) && self.comment.iter().all(is_comment)
     }
 }
 
@@ -208,7 +225,7 @@ mod tests {
     #[test]
     fn a_document_is_what_a_server_has_or_is_refused() {
         let document = |name: &str, collation: &str, statement: &str| {
-            let set_up = MysqlFacts { character_set: "utf8mb4".into(), collation: collation.into() };
+            let set_up = MysqlFacts { character_set: "utf8mb4".into(), collation: collation.into(), comment: None };
             let databases = vec![DatabaseFacts { name: name.into(), set_up }];
             let facts =
                 ServerFacts { databases, views: vec![view(statement)], has_accounts: true, ..Default::default() };

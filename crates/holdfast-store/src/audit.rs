@@ -77,3 +77,17 @@ pub async fn list(tx: &mut Tx, user: Option<UserId>, before: Option<i64>, limit:
         ),
     }
 }
+
+/// Where a user signed in from, each address once, the latest first.
+pub async fn list_sign_in_addresses(tx: &mut Tx, user: UserId, limit: i64) -> Result<Vec<String>> {
+    let rows = fetch_all!(
+        tx,
+        (String,),
+        "SELECT address FROM audit_events
+         WHERE user_id = $1 AND action IN ('user.signed_in', 'token.created') AND address IS NOT NULL
+         GROUP BY address ORDER BY MAX(id) DESC LIMIT $2",
+        user.0,
+        limit
+    )?;
+    Ok(rows.into_iter().map(|(address,)| address).collect())
+}

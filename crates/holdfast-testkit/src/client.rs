@@ -33,6 +33,14 @@ impl Client {
         Self { http, base_url: base_url.to_owned(), token: token.map(str::to_owned) }
     }
 
+    /// Somebody at another address; all of 127.0.0.0/8 are loopback.
+    #[must_use]
+    pub fn from_address(&self, address: std::net::Ipv4Addr) -> Self {
+        let http =
+            reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).local_address(Some(address.into()));
+        Self { http: http.build().expect("a client without TLS"), ..self.clone() }
+    }
+
     #[must_use]
     pub fn with_token(&self, token: &str) -> Self {
         Self { token: Some(token.to_owned()), ..self.clone() }

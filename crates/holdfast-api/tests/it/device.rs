@@ -63,6 +63,29 @@ async fn switched_off_it_is_a_path_that_does_not_exist() {
 }
 
 #[tokio::test]
+async fn the_guesses_of_strangers_lock_nobody_out_where_they_signed_in_before() {
+    let app = TestApp::start_with(Engine::Sqlite, settings(true)).await;
+    app.user("ada").await;
+    let post = async |last: u8, password: &str| {
+        let client = app.client().from_address([127, 0, 0, last].into());
+        client.post(PATH, json!({"email": "ada@example.org", "password": password, "device_name": "x"})).await
+    };
+    post(200, PASSWORD).await.expect(200);
+    app.clock.advance_secs(60);
+    for stranger in 1..=6 {
+        for _ in 0..5 {
+            post(stranger, "guess").await.expect(422);
+        }
+    }
+    post(7, PASSWORD).await.expect(429);
+    post(200, PASSWORD).await.expect(200);
+    for _ in 0..4 {
+        post(200, "guess").await.expect(422);
+    }
+    post(200, PASSWORD).await.expect(429);
+}
+
+#[tokio::test]
 async fn guessing_is_slowed_down_per_email_and_address() {
     let app = TestApp::start_with(Engine::Sqlite, settings(true)).await;
     app.user("ada").await;

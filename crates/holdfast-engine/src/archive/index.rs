@@ -57,6 +57,9 @@ pub struct Manifest {
 pub struct MysqlFacts {
     pub character_set: String,
     pub collation: String,
+    /// MariaDB's; MySQL has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
 }
 
 /// The last line: what only the end knows.

@@ -58,6 +58,12 @@ pub struct DumpFacts {
     pub said_of_objects: BTreeSet<String>,
 }
 
+impl DumpFacts {
+    pub(crate) fn has_event_triggers(&self) -> bool {
+        self.kinds.contains_key("EVENT TRIGGER")
+    }
+}
+
 pub(super) fn inspect(reader: &mut dyn Read) -> io::Result<Inspected> {
     let (facts, entries) = read(reader)?;
     let (major, minor, _) = facts.format_version;

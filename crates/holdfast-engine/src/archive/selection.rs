@@ -144,6 +144,7 @@ pub(crate) enum Left {
     /// Something is there already, and was to stay.
     Kept,
     ThroughLink,
+    BelowFile,
     LinkInTheWay,
     FileInTheWay,
     FolderInTheWay,
@@ -157,6 +158,7 @@ impl Left {
         match self {
             Self::Kept => "exists already and was kept",
             Self::ThroughLink => "skipped: a folder on its path is a link in the target",
+            Self::BelowFile => "skipped: a folder on its path is a file in the target",
             Self::LinkInTheWay => "skipped: the target has a link where the backup has a folder",
             Self::FileInTheWay => "skipped: the target has a file where the backup has a folder",
             Self::FolderInTheWay => "skipped: the target has a folder where the backup has a file",
@@ -456,9 +458,13 @@ impl Selection {
             return Verdict::Leave(Left::TooLong);
         }
         let Some(existing) = &self.existing else { return Verdict::Write };
-        let mut above = ancestors(path).map(|above| existing.at(above));
-        if above.any(|occupant| matches!(occupant, Some(Occupant::Symlink | Occupant::File))) {
-            return Verdict::Leave(Left::ThroughLink);
+        let blocked = ancestors(path).find_map(|above| match existing.at(above)? {
+            Occupant::Symlink => Some(Left::ThroughLink),
+            Occupant::File => Some(Left::BelowFile),
+            Occupant::Directory | Occupant::Nothing => None,
+        });
+        if let Some(left) = blocked {
+            return Verdict::Leave(left);
         }
         match (existing.at(path), is_dir) {
             (Some(Occupant::Nothing), _) => Verdict::Write,

@@ -157,16 +157,32 @@ impl Session<'_> {
                     "This server does not know the collation {}; the database keeps its own.",
                     facts.collation
                 ));
-                Ok(())
             }
-            altered => altered.map(drop),
+            altered => drop(altered?),
+        }
+        self.comment_on(name, facts).await;
+        Ok(())
+    }
+
+    /// Gives a database its comment. MySQL has none, and nothing is lost that a restore should fail for.
+    async fn comment_on(&self, name: &str, facts: &MysqlFacts) {
+        let Some(comment) = &facts.comment else { return };
+        // Put together by the server, so that the comment is text whatever is in it.
+        let statement = mysql_text(&format!("ALTER DATABASE {} COMMENT = ", quoted(name)));
+        let sql = format!(
+            "SET SESSION sql_mode = ''; SET @holdfast = CONCAT({statement}, QUOTE({})); PREPARE holdfast FROM @holdfast; \
+             EXECUTE holdfast",
+            mysql_text(comment)
+        );
+        if let Err(error) = self.query(&sql).await {
+            self.context.log.warn(format!("The comment of the database {name} was not restored: {}", error.message));
         }
     }
 
     /// How a database is set up; `None` when the server does not say.
     pub(super) async fn set_up_of(&self, name: &str) -> Result<Option<MysqlFacts>> {
         let sql = database::set_up_sql(name);
-        Ok(database::set_up(&self.query(&sql).await?).filter(MysqlFacts::is_plausible))
+        Ok(MysqlFacts::parse(&self.query(&sql).await?).filter(MysqlFacts::is_plausible))
     }
 
     async fn query_within(&self, sql: &str, settings: &RemoteSettings) -> Result<String> {
@@ -208,10 +224,14 @@ impl Session<'_> {
                     "This server does not know the collation {}; the database gets its own.",
                     facts.collation
                 ));
-                self.query(&format!("CREATE DATABASE {}", quoted(name))).await.map(drop)
+                self.query(&format!("CREATE DATABASE {}", quoted(name))).await?;
             }
-            (created, _) => created.map(drop),
+            (created, _) => drop(created?),
         }
+        if let Some(facts) = facts {
+            self.comment_on(name, facts).await;
+        }
+        Ok(())
     }
 
     /// Takes away what this restore made itself.

@@ -17,10 +17,10 @@ use crate::context::Context;
 use crate::error::{EngineError, Result, classify};
 use crate::plan::{RestorePlan, RestoreReport};
 use crate::postgres::contents::Contents;
-use crate::postgres::describe_dump;
 use crate::postgres::globals::sql::{create_database_sql, finish_database_sql, finish_existing_sql};
 use crate::postgres::globals::{DatabaseFacts, Guarded, Name};
 use crate::postgres::quoting::{identifier, text};
+use crate::postgres::{DumpFacts, describe_dump};
 use crate::remote::{self, Script, ended};
 use crate::source::database::{self, Login, PSQL, pg_name, postgres};
 use crate::source::postgres_server::ask_database;
@@ -91,7 +91,7 @@ impl Engine {
         if !plan.options.no_owner {
             let told = facts.iter().flat_map(|facts| facts.roles.iter().chain([&facts.owner]));
             let told = told.map(|role| role.as_str().to_owned());
-            session.check_roles(dump.owners.into_iter().chain(told).collect()).await?;
+            session.check_roles(dump.owners.iter().cloned().chain(told).collect()).await?;
         }
         if plan.options.dry_run {
             context.log.line(match (&there, contents.count()) {
@@ -104,7 +104,7 @@ impl Engine {
         if there.is_some() && !plan.overwrite {
             // An empty database that somebody made for this: one transaction fills it or leaves it as it is.
             context.begin_writing().await?;
-            let report = session.fill(name).await?;
+            let report = session.fill(name, &dump).await?;
             if let (Some(model), Some(there)) = (&facts, &there) {
                 session.finish_existing(model, there, &target).await;
             }
@@ -116,7 +116,7 @@ impl Engine {
         let made = Fresh { fresh, target, replaces: there.is_some() };
         let report = async {
             let filled = async {
-                let report = session.fill(made.fresh.as_str()).await?;
+                let report = session.fill(made.fresh.as_str(), &dump).await?;
                 if let Some(model) = &model {
                     session.finish(model, &made.fresh).await?;
                 }
@@ -260,10 +260,10 @@ impl Session<'_> {
     }
 
     /// Restores the backup's one dump into a database, whole or not at all.
-    async fn fill(&self, database: &str) -> Result<RestoreReport> {
+    async fn fill(&self, database: &str, dump: &DumpFacts) -> Result<RestoreReport> {
         let Self { engine, connection, plan, login, context } = *self;
         let whole = engine.open_whole(&plan.backup, context).await?;
-        let process = self.restore_script(database).await?.start(connection).await?;
+        let process = self.restore_script(database, dump.has_event_triggers()).await?.start(connection).await?;
         let feeding =
             Feeding { process, login: login.lines(DatabaseEngine::Postgresql), finish: engine.settings.remote.finish };
         let fed = engine
@@ -276,8 +276,8 @@ impl Session<'_> {
         Ok(RestoreReport { plain_bytes: fed.plain_bytes, ..RestoreReport::default() })
     }
 
-    pub(super) async fn restore_script(&self, database: &str) -> Result<Script> {
-        let (name, options) = (pg_name(database), self.options(database).await?);
+    pub(super) async fn restore_script(&self, database: &str, has_event_triggers: bool) -> Result<Script> {
+        let (name, options) = (pg_name(database), self.options(database, has_event_triggers).await?);
         let mut words = vec![name.as_str(), options.as_str()];
         if self.plan.options.no_owner {
             words.extend(["--no-owner", "--no-privileges"]);
@@ -287,11 +287,20 @@ impl Session<'_> {
 
     /// Options that turn off what would end `pg_restore`, or keep it from writing, in sessions of this role and this
     /// database, and that it does not turn off itself; mostly none. Connection poolers take no options.
-    async fn options(&self, database: &str) -> Result<String> {
+    async fn options(&self, database: &str, has_event_triggers: bool) -> Result<String> {
         const HURTING: &str = "SELECT coalesce(pg_catalog.string_agg('-c ' || name || '=0', ' '), '') FROM \
             pg_catalog.pg_settings WHERE name IN ('default_transaction_read_only', 'idle_session_timeout', \
             'transaction_timeout') AND reset_val NOT IN ('0', 'off')";
-        self.query(database, HURTING).await
+        // Materialized views are filled after event triggers were made, and one that refuses would end the restore.
+        // Only who may make them may switch them off, from version 17 on by themselves.
+        const EVENT_TRIGGERS: &str = "SELECT CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_settings WHERE name = \
+            'event_triggers') THEN '-c event_triggers=off' ELSE '-c session_replication_role=replica' END FROM \
+            pg_catalog.pg_roles WHERE rolname = session_user AND rolsuper";
+        let mut options = self.query(database, HURTING).await?;
+        if has_event_triggers {
+            options = format!("{options} {}", self.query(database, EVENT_TRIGGERS).await?);
+        }
+        Ok(options.trim().to_owned())
     }
 
     pub(super) fn judge(&self, exit: &crate::ssh::Exit, lines: &[String]) -> Result<()> {

@@ -73,10 +73,12 @@ impl Engine {
         }
         let version = session.version().await?;
         let made_roles = if plan.options.no_owner { 0 } else { session.make_roles(&globals, &roles).await? };
+        let with_event_triggers = dumps.iter().filter(|(_, facts)| facts.has_event_triggers());
+        let with_event_triggers: BTreeSet<usize> = with_event_triggers.map(|(index, _)| *index).collect();
         let mut fresh = Vec::new();
         let restored = async {
             let filled = async {
-                let report = session.fill_all(&globals, &wanted, &there, &mut fresh).await?;
+                let report = session.fill_all(&globals, &wanted, &with_event_triggers, &there, &mut fresh).await?;
                 for one in &fresh {
                     let model = globals.databases.iter().find(|facts| facts.name == one.target);
                     if let Some(model) = model {
@@ -371,6 +373,7 @@ impl Session<'_> {
         &self,
         globals: &Globals,
         wanted: &[usize],
+        with_event_triggers: &BTreeSet<usize>,
         there: &BTreeSet<String>,
         fresh: &mut Vec<Fresh>,
     ) -> Result<RestoreReport> {
@@ -386,8 +389,8 @@ impl Session<'_> {
             let name = self.make_fresh(Some(facts)).await?;
             let replaces = there.contains(facts.name.as_str());
             fresh.push(Fresh { fresh: name.clone(), target: facts.name.clone(), replaces });
-            let (script, login) =
-                (self.restore_script(name.as_str()).await?, self.login.lines(DatabaseEngine::Postgresql));
+            let script = self.restore_script(name.as_str(), with_event_triggers.contains(&index)).await?;
+            let login = self.login.lines(DatabaseEngine::Postgresql);
             let fed = self.engine.feed_dump(self.connection, &script, login, &mut reading, self.context).await?;
             self.judge(&fed.exit, &fed.lines)?;
         }

@@ -492,28 +492,24 @@ pub(crate) async fn mysql_facts(
     );
     let floats = named_tables(&query(connection, ENGINE, "", &floats, &source.login, settings, context).await?);
     if !floats.is_empty() {
-        context
-            .log
-            .line(format!("The tool dumps columns of type FLOAT with six digits, no more: {}", floats.join(", ")));
+        context.log.warn(format!(
+            "Columns of type FLOAT are dumped with six digits; values with more come back rounded: {}",
+            floats.join(", ")
+        ));
     }
     let Some(name) = &source.name else { return Ok(None) };
     let answer = query(connection, ENGINE, "", &set_up_sql(name), &source.login, settings, context).await?;
     let text = String::from_utf8_lossy(&answer.stdout).into_owned();
-    Ok(set_up(&text).filter(|_| answer.exit.success()))
+    Ok(MysqlFacts::parse(&text).filter(|_| answer.exit.success()))
 }
 
-/// Asks how a database is set up, for [`set_up`].
+/// Asks how a database is set up, for [`MysqlFacts::parse`].
 pub(crate) fn set_up_sql(name: &str) -> String {
     format!(
-        "SELECT CONCAT(default_character_set_name, ' ', default_collation_name) FROM information_schema.schemata \
-         WHERE schema_name = {}",
+        "SELECT CONCAT({}) FROM information_schema.schemata WHERE schema_name = {}",
+        MysqlFacts::COLUMNS,
         mysql_text(name)
     )
-}
-
-pub(crate) fn set_up(answer: &str) -> Option<MysqlFacts> {
-    let (character_set, collation) = answer.trim().split_once(' ')?;
-    Some(MysqlFacts { character_set: character_set.to_owned(), collation: collation.to_owned() })
 }
 
 /// Why a database tool failed, from what it says.
@@ -542,8 +538,12 @@ pub(crate) fn explain(tool: &str, exit: &Exit, lines: &[String], context: &Conte
     if exit.status == Some(EXIT_NO_TOOL) || exit.status == Some(127) {
         return EngineError::new(FailureCode::ToolMissing, format!("The server has no {tool}."));
     }
+    // It selects the database by its name as text in a statement, where these characters are escaped.
+    let is_misnamed = |line: &String| line.contains("Unknown database '") && line.contains('\\');
     let is_missing = |line: &String| line.contains("database \"") && line.contains("does not exist");
-    let code = if lines.iter().any(is_missing) {
+    let code = if lines.iter().any(is_misnamed) {
+        FailureCode::RemoteFailed
+    } else if lines.iter().any(is_missing) {
         FailureCode::DatabaseMissing
     } else {
         let fits = |signs: &&[&str]| lines.iter().any(|line| signs.iter().any(|sign| line.contains(sign)));
@@ -552,7 +552,18 @@ pub(crate) fn explain(tool: &str, exit: &Exit, lines: &[String], context: &Conte
     // Some clients show the statement before they say what is wrong with it.
     let telling = lines.iter().find(|line| line.contains("ERROR") || line.contains("error:")).or(lines.first());
     let said = telling.map(|line| format!(": {line}")).unwrap_or_default();
-    EngineError::new(code, context.log.redacted(&format!("{tool} {}{said}", ended(exit))))
+    let hint = match telling {
+        Some(line) if line.contains("due to statement timeout") => {
+            ". A setting of the database or of the user ends statements before the tool can switch that off: \
+             ALTER ROLE … SET statement_timeout = 0 for the user of this backup comes before a setting of the database."
+        }
+        Some(line) if is_misnamed(line) => {
+            ". The dump tool of MariaDB cannot dump events of a database with a quote or a backslash in its name: drop \
+             the events, or move them to another database."
+        }
+        _ => "",
+    };
+    EngineError::new(code, context.log.redacted(&format!("{tool} {}{said}{hint}", ended(exit))))
 }
 
 #[cfg(test)]
@@ -570,5 +581,17 @@ mod tests {
         assert_eq!((unhex("zz"), unhex("c")), (None, None));
         let login = Login { username: Some("a\"b".into()), password: Some(Secret::new(r#"p\w"d#'"#)) };
         assert_eq!(login.mysql_lines(), "user=\"a\\\"b\"\npassword=\"p\\\\w\\\"d#'\"\n");
+    }
+
+    #[test]
+    fn what_people_can_do_about_a_failed_tool_is_said() {
+        let (context, _lines) = Context::new(tokio_util::sync::CancellationToken::new());
+        let exit = Exit { status: Some(1), signal: None };
+        let told = |line: &str| explain("pg_dump", &exit, &[line.to_owned()], &context);
+        let error = told("pg_dump: error: query failed: ERROR:  canceling statement due to statement timeout");
+        assert!(error.message.contains("SET statement_timeout = 0"), "{}", error.message);
+        let error = told("mariadb-dump: Got error: 1049: \"Unknown database 'a\\'b'\" when selecting the database");
+        assert_eq!(error.code, FailureCode::RemoteFailed);
+        assert_eq!(told("Unknown database 'ab'").code, FailureCode::DatabaseMissing);
     }
 }

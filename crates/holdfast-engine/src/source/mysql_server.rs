@@ -149,13 +149,12 @@ impl Asking<'_> {
 
     async fn databases(&self) -> Result<Vec<DatabaseFacts>> {
         let sql = format!(
-            "SELECT CONCAT(HEX(schema_name), ' ', default_character_set_name, ' ', default_collation_name) FROM \
-             information_schema.schemata WHERE {OTHERS} ORDER BY schema_name"
+            "SELECT CONCAT(HEX(schema_name), ' ', {}) FROM information_schema.schemata WHERE {OTHERS} ORDER BY schema_name",
+            MysqlFacts::COLUMNS
         );
         let parse = |line: &String| {
-            let [name, character_set, collation] = line.split(' ').collect::<Vec<_>>().try_into().ok()?;
-            let set_up = MysqlFacts { character_set: character_set.to_owned(), collation: collation.to_owned() };
-            Some(DatabaseFacts { name: unhex(name)?, set_up })
+            let (name, set_up) = line.split_once(' ')?;
+            Some(DatabaseFacts { name: unhex(name)?, set_up: MysqlFacts::parse(set_up)? })
         };
         self.lines(&sql).await?.iter().map(|line| parse(line).ok_or_else(unclear)).collect()
     }

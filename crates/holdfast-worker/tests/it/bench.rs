@@ -158,3 +158,21 @@ pub fn assert_failed(log: &Value, code: &str) {
 pub fn encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
+
+/// Another server that the same user may restore to.
+pub async fn add_server(bench: &Bench, ssh: &SshServer, login: Value) -> i64 {
+    let key = bench.user.client.get("/api/ssh-key").await.data(200);
+    ssh.authorize(key["public_key"].as_str().unwrap());
+    let mut body =
+        json!({"label": "second", "ip_address": "127.0.0.1", "port": ssh.port(), "username": ssh.username()});
+    body.as_object_mut().unwrap().extend(login.as_object().unwrap().clone());
+    bench.user.client.post("/api/remote-servers", body).await.id(201)
+}
+
+pub fn output(run: &Value) -> &str {
+    run["output"].as_str().unwrap()
+}
+
+pub fn assert_successful(run: &Value) {
+    assert_eq!(run["status"], "successful", "{}", output(run));
+}

@@ -35,7 +35,7 @@ pub fn mysql_home(folder: &Path, mariadb: &MariaDbServer) -> String {
     folder.display().to_string()
 }
 
-fn shim(shims: &TempDir, name: &str, script: &str) {
+pub fn shim(shims: &TempDir, name: &str, script: &str) {
     let path = shims.path().join(name);
     std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();

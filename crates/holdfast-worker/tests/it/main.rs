@@ -5,16 +5,20 @@
 mod bench;
 // Databases: dumps that come back, and dumps that must not count.
 mod databases;
-// Dumps into servers that hold something, have other roles, or are in use.
-mod dumps;
 // What goes wrong on the way, each with the outcome it must have.
 mod faults;
 // Files of every kind, over tar and over SFTP.
 mod files;
+// Dumps of whole servers in the form of the first release.
+mod first_release;
 // Looking at servers, into backups, and at how everything stands.
 mod looks;
+// MySQL and MariaDB: dumps into servers that hold something, or are in use.
+mod mysql;
 // What people are told, and whether it arrives.
 mod notices;
+// PostgreSQL: dumps into servers that hold something, have other roles, or are in use.
+mod postgres;
 // Slots, turns, second tries, lost workers, and what happens by itself.
 mod queue;
 // Restores into places that hold something, of trees and archives that are out of the ordinary.

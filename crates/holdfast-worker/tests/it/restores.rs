@@ -5,18 +5,10 @@ use std::process::Command;
 use holdfast_testkit::{Fingerprint, SshServer, TestApp, assert_same, on_both_engines};
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, assert_failed};
+use crate::bench::{Bench, assert_failed, assert_successful, output};
 
 async fn bench(ssh: SshServer) -> Bench {
     Bench::with(TestApp::start(holdfast_testkit::Engine::Sqlite).await, ssh).await
-}
-
-fn output(run: &Value) -> &str {
-    run["output"].as_str().unwrap()
-}
-
-fn assert_successful(run: &Value) {
-    assert_eq!(run["status"], "successful", "{}", output(run));
 }
 
 /// Writes a program into a folder of programs that come before the system's own.

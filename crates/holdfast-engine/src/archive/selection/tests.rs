@@ -126,6 +126,7 @@ fn nothing_is_written_through_links_of_the_target_nor_over_folders() {
         (FILE, "./conf/a", "", "x"),
         (FILE, "./data", "", "x"),
         (DIR, "./logs", "", ""),
+        (FILE, "./logs/b", "", "x"),
         (FILE, "./new", "", "x"),
     ]);
     let existing = [
@@ -147,6 +148,7 @@ fn nothing_is_written_through_links_of_the_target_nor_over_folders() {
         assert_eq!(why("conf/a"), Some(Left::ThroughLink));
         assert_eq!(why("data"), Some(Left::FolderInTheWay));
         assert_eq!(why("logs"), Some(Left::FileInTheWay));
+        assert_eq!(why("logs/b"), Some(Left::BelowFile));
         assert_eq!(why("new"), (!overwrite).then_some(Left::Kept));
     }
 }

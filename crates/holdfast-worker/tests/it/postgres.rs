@@ -1,21 +1,15 @@
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use holdfast_core::backup::Content;
-use holdfast_core::ids::{DestinationId, RunId, TaskId};
-use holdfast_store::backups::NewBackup;
-use holdfast_testkit::{MariaDbServer, PostgresServer, Settings, SshServer, TestApp, on_both_engines, random};
+use holdfast_testkit::{PostgresServer, SshServer, TestApp};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
-use tempfile::TempDir;
 
-use crate::bench::{Bench, assert_failed};
-use crate::databases::{login, mysql_home, task};
+use crate::bench::{Bench, add_server, assert_failed, assert_successful, output};
+use crate::databases::{login, shim, task};
 use crate::faults::wait_for;
+use crate::first_release::{dump_all, store_as_before};
 
-async fn postgres_bench(postgres: &PostgresServer) -> Bench {
+pub async fn postgres_bench(postgres: &PostgresServer) -> Bench {
     let ssh = SshServer::builder().set_env("PGHOST", "127.0.0.1").set_env("PGPORT", &postgres.port().to_string());
     let bench = Bench::with(TestApp::start(holdfast_testkit::Engine::Sqlite).await, ssh.start()).await;
     login(&bench, "holdfast", None).await;
@@ -23,23 +17,14 @@ async fn postgres_bench(postgres: &PostgresServer) -> Bench {
 }
 
 /// Another server that the same user may restore to.
-async fn second_server(bench: &Bench, postgres: &PostgresServer) -> (SshServer, i64) {
+pub async fn second_server(bench: &Bench, postgres: &PostgresServer) -> (SshServer, i64) {
     let ssh = SshServer::builder().set_env("PGHOST", "127.0.0.1").set_env("PGPORT", &postgres.port().to_string());
     let ssh = ssh.start();
     let id = add_server(bench, &ssh, json!({"database_username": "holdfast"})).await;
     (ssh, id)
 }
 
-async fn add_server(bench: &Bench, ssh: &SshServer, login: Value) -> i64 {
-    let key = bench.user.client.get("/api/ssh-key").await.data(200);
-    ssh.authorize(key["public_key"].as_str().unwrap());
-    let mut body =
-        json!({"label": "second", "ip_address": "127.0.0.1", "port": ssh.port(), "username": ssh.username()});
-    body.as_object_mut().unwrap().extend(login.as_object().unwrap().clone());
-    bench.user.client.post("/api/remote-servers", body).await.id(201)
-}
-
-fn psql(postgres: &PostgresServer, database: &str, sql: &str) -> String {
+pub fn psql(postgres: &PostgresServer, database: &str, sql: &str) -> String {
     let name = format!("dbname='{}'", database.replace('\\', "\\\\").replace('\'', "\\'"));
     let output = Command::new("psql")
         .args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p", &postgres.port().to_string()])
@@ -61,13 +46,22 @@ fn session(postgres: &PostgresServer, database: &str) -> std::process::Child {
         .unwrap()
 }
 
-fn output(run: &Value) -> &str {
-    run["output"].as_str().unwrap()
+/// Makes a materialized view of the table `t`, and an event trigger that lets nobody fill it again.
+fn refuse_refresh(postgres: &PostgresServer, database: &str) {
+    psql(postgres, database, "CREATE MATERIALIZED VIEW total AS SELECT sum(a) a FROM t");
+    let function = "CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''no''; END'";
+    psql(postgres, database, function);
+    let tag = "WHEN TAG IN ('REFRESH MATERIALIZED VIEW')";
+    psql(
+        postgres,
+        database,
+        &format!("CREATE EVENT TRIGGER refuse ON ddl_command_end {tag} EXECUTE FUNCTION refuse()"),
+    );
 }
 
-fn assert_successful(run: &Value) {
-    assert_eq!(run["status"], "successful", "{}", output(run));
-}
+/// What the view holds, and whether the trigger is on.
+const REFUSED: &str =
+    "SELECT concat_ws(' ', a, evtenabled::text) FROM total, pg_event_trigger WHERE evtname = 'refuse'";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_whole_postgresql_server_comes_back_whatever_its_databases_are_called() {
@@ -80,6 +74,7 @@ async fn a_whole_postgresql_server_comes_back_whatever_its_databases_are_called(
         psql(&postgres, name, "CREATE TABLE t AS SELECT generate_series(1, 1000) a");
         psql(&postgres, name, "CREATE VIEW v AS SELECT '\\'::text b");
     }
+    refuse_refresh(&postgres, "x\\y");
     psql(&postgres, "postgres", "ALTER DATABASE \"my-app\" SET search_path TO public, \"odd schema\"");
     psql(&postgres, "postgres", "REVOKE CONNECT ON DATABASE \"my-app\" FROM PUBLIC");
     let latin = "CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0";
@@ -126,6 +121,7 @@ async fn a_whole_postgresql_server_comes_back_whatever_its_databases_are_called(
     let run = bench.restore(&backup, json!({"remote_server_id": server, "overwrite": true})).await;
     assert_successful(&run);
     assert_eq!(psql(&second, "a'b", "SELECT count(*) FROM t"), "1000");
+    assert_eq!(psql(&second, "x\\y", REFUSED), "500500 O");
     assert_eq!(psql(&second, "postgres", password), hash);
     assert_eq!(psql(&second, "postgres", may_set), "t");
 }
@@ -146,6 +142,8 @@ async fn a_database_goes_to_another_server_and_back_over_what_is_there() {
         "CREATE SCHEMA own AUTHORIZATION app; CREATE TABLE own.t AS SELECT generate_series(1, 10) a",
     );
     psql(&postgres, "shop", "ALTER TABLE own.t OWNER TO app; GRANT SELECT ON own.t TO reader");
+    psql(&postgres, "shop", "CREATE VIEW t AS SELECT * FROM own.t");
+    refuse_refresh(&postgres, "shop");
     let options = json!({"database_name": "shop", "database_engine": "postgresql"});
     let backup = bench.back_up(task(&bench, options).await).await;
 
@@ -166,6 +164,7 @@ async fn a_database_goes_to_another_server_and_back_over_what_is_there() {
     let facts = "SELECT current_setting('server_encoding') || current_setting('work_mem') || pg_get_userbyid(datdba) || \
         datcollate || shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = current_database()";
     assert_eq!(psql(&postgres, "copy", facts), "LATIN177MBappCthe 'shop'");
+    assert_eq!(psql(&postgres, "copy", REFUSED), "55 O");
     assert_eq!(psql(&postgres, "copy", "SELECT has_table_privilege('reader', 'own.t', 'SELECT')"), "t");
 
     let second = PostgresServer::start(false);
@@ -481,192 +480,6 @@ async fn whatever_somebody_made_in_a_postgresql_database_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_mariadb_dump_does_not_say_comes_back_too() {
-    let mariadb = MariaDbServer::start();
-    mariadb.create_user("all", "pass word", "*");
-    let home = tempfile::tempdir().unwrap();
-    let ssh = SshServer::builder().set_env("HOME", &mysql_home(home.path(), &mariadb)).start();
-    let bench = Bench::with(TestApp::start(holdfast_testkit::Engine::Sqlite).await, ssh).await;
-    login(&bench, "all", Some("pass word")).await;
-    mariadb.sql("", "CREATE DATABASE shop CHARACTER SET latin1 COLLATE latin1_german2_ci");
-    mariadb.sql("shop", "CREATE TABLE v (a INT) WITH SYSTEM VERSIONING; INSERT INTO v VALUES (1); UPDATE v SET a = 2");
-    mariadb.sql("shop", "CREATE TABLE old (a INT) ENGINE=MyISAM; CREATE TABLE `with.dot` (a INT)");
-    mariadb.sql("shop", "CREATE DEFINER=`gone`@`nowhere` SQL SECURITY DEFINER VIEW w AS SELECT a FROM v");
-    // A table that is called like its database, and a text that looks like a name of it.
-    mariadb.sql("shop", "CREATE TABLE shop (id INT); INSERT INTO shop VALUES (1), (2), (3)");
-    mariadb.sql("shop", "CREATE TABLE bought (id INT); INSERT INTO bought VALUES (2)");
-    let unsold = "CREATE VIEW unsold AS SELECT * FROM shop WHERE NOT EXISTS \
-        (SELECT 1 FROM bought WHERE bought.id = shop.id)";
-    mariadb.sql("shop", unsold);
-    mariadb.sql("shop", "CREATE VIEW literal AS SELECT 'see `shop`.`t`.`c` here' AS s");
-    let options = json!({"database_name": "shop", "database_engine": "mysql", "excluded_tables": "with.dot"});
-    let task = task(&bench, options).await;
-    let backup = bench.back_up(task).await;
-    let log = bench.latest_log(task).await;
-    assert!(output(&log).contains("no transactions") && output(&log).contains("shop.old"), "{}", output(&log));
-
-    let run = bench.restore(&backup, json!({"database_name": "copy"})).await;
-    assert_successful(&run);
-    assert!(output(&run).contains("gone@nowhere"), "a user that is not here is named: {}", output(&run));
-    let collation = "SELECT default_collation_name FROM information_schema.schemata WHERE schema_name = DATABASE()";
-    assert_eq!(mariadb.sql("copy", collation).trim(), "latin1_german2_ci");
-    assert_eq!(mariadb.sql("copy", "SELECT COUNT(*) FROM v FOR SYSTEM_TIME ALL").trim(), "2");
-    assert_eq!(mariadb.sql("copy", "SHOW TABLES LIKE 'with%'").trim(), "");
-    assert_eq!(mariadb.sql("copy", "SELECT SUM(id) FROM unsold").trim(), "4");
-    assert_eq!(mariadb.sql("copy", "SELECT s FROM literal").trim(), "see `shop`.`t`.`c` here");
-    let run = bench.restore(&backup, json!({"database_name": "mine", "no_owner": true})).await;
-    assert_successful(&run);
-    assert_eq!(mariadb.sql("mine", "SELECT a FROM w").trim(), "2");
-
-    // What is there goes only when the dump was loaded whole.
-    mariadb.sql("copy", "CREATE TABLE precious (a INT)");
-    assert_failed(&bench.restore(&backup, json!({"database_name": "copy"})).await, "target_not_empty");
-    assert_successful(&bench.restore(&backup, json!({"database_name": "copy", "overwrite": true})).await);
-    assert_eq!(mariadb.sql("copy", "SHOW TABLES LIKE 'precious'").trim(), "");
-    assert_eq!(mariadb.sql("copy", collation).trim(), "latin1_german2_ci");
-    assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE '%holdfast%'").trim(), "", "nothing is left behind");
-
-    // Keys that lead here from another database keep it neither from being replaced nor from being whole.
-    mariadb.sql("copy", "CREATE TABLE a (id INT PRIMARY KEY)");
-    mariadb.sql("", "CREATE DATABASE other; CREATE TABLE other.c (id INT, FOREIGN KEY (id) REFERENCES copy.a (id))");
-    assert_successful(&bench.restore(&backup, json!({"database_name": "copy", "overwrite": true})).await);
-    assert_eq!(mariadb.sql("copy", "SELECT SUM(id) FROM unsold").trim(), "4");
-
-    // A user who does not see everything is told what may be missing.
-    mariadb
-        .sql("", "CREATE USER weak IDENTIFIED BY 'w'; GRANT SELECT, LOCK TABLES, SHOW VIEW, EVENT ON shop.* TO weak");
-    login(&bench, "weak", Some("w")).await;
-    bench.back_up(task).await;
-    let log = bench.latest_log(task).await;
-    for missing in ["triggers of shop", "routines of shop"] {
-        assert!(output(&log).contains(missing), "{missing}: {}", output(&log));
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_whole_mariadb_server_is_replaced_only_when_all_of_it_was_loaded() {
-    let mariadb = MariaDbServer::start();
-    mariadb.create_user("all", "pass word", "*");
-    mariadb.create_user("reader", "old", "shop");
-    let home = tempfile::tempdir().unwrap();
-    let ssh = SshServer::builder().set_env("HOME", &mysql_home(home.path(), &mariadb)).start();
-    let bench = Bench::with(TestApp::start(holdfast_testkit::Engine::Sqlite).await, ssh).await;
-    login(&bench, "all", Some("pass word")).await;
-    mariadb.sql("", "CREATE DATABASE `a``b.ü` COLLATE latin1_german2_ci; CREATE DATABASE shop COLLATE utf8mb4_bin");
-    mariadb.sql("", "CREATE DATABASE empty");
-    mariadb.sql("shop", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1), (2); CREATE TABLE `left.out` (a INT)");
-    mariadb.sql("shop", "CREATE PROCEDURE p() SELECT 'it''s `shop`.`t`' AS s");
-    mariadb.sql("a`b.ü", "CREATE TABLE t (a INT); INSERT INTO t VALUES (40)");
-    // Views of the first database that need the second, one that needs another view, and one that nothing can make.
-    mariadb.sql("a`b.ü", "CREATE VIEW z AS SELECT a, 'tab\\there; \\\\ ü' AS s FROM shop.t");
-    mariadb.sql("a`b.ü", "CREATE VIEW `a;v` AS SELECT SUM(a) AS a FROM z");
-    mariadb.sql("shop", "CREATE TABLE gone (a INT); CREATE VIEW broken AS SELECT a FROM gone; DROP TABLE gone");
-    // What dumps and views forget easily.
-    mariadb.sql(
-        "shop",
-        "CREATE SEQUENCE s; CREATE TABLE d (id INT DEFAULT nextval(shop.s) PRIMARY KEY, x INT CHECK (x > 0))",
-    );
-    mariadb.sql(
-        "shop",
-        "INSERT INTO d (x) VALUES (1), (2); SET check_constraint_checks = 0; INSERT INTO d (x) VALUES (-1)",
-    );
-    mariadb.sql(
-        "a`b.ü",
-        "CREATE TABLE child (id INT, FOREIGN KEY (id) REFERENCES shop.d (id)); INSERT INTO child VALUES (2)",
-    );
-    mariadb.sql("shop", "SET NAMES latin1; CREATE VIEW old AS SELECT 'abc' = 'ABC' AS x, COLLATION('abc') AS c");
-    mariadb.sql("shop", "CREATE VIEW bytes AS SELECT HEX(_latin1 0xe9) AS x");
-    mariadb.sql(
-        "shop",
-        "CREATE ROLE runs; GRANT EXECUTE ON shop.* TO runs; CREATE DEFINER=runs PROCEDURE by_role() SELECT 7",
-    );
-    mariadb.sql("shop", "CREATE USER app; GRANT ALL ON shop.* TO app; CREATE DEFINER=app VIEW first AS SELECT SUM(a) AS a, 1 AS b FROM t");
-    mariadb.sql("shop", "CREATE DEFINER=app VIEW second AS SELECT * FROM first");
-    // All users may do something here. It is listed like a role, and cannot be made like one.
-    mariadb.sql("", "GRANT SELECT ON shop.t TO PUBLIC; GRANT runs TO PUBLIC");
-    mariadb.sql("", "CREATE DATABASE SYS; CREATE TABLE SYS.x (a INT); INSERT INTO SYS.x VALUES (9)");
-    mariadb.sql("", "SET GLOBAL event_scheduler = ON; CREATE DATABASE counts; CREATE TABLE counts.t (a INT)");
-    mariadb.sql("shop", "CREATE EVENT tick ON SCHEDULE EVERY 1 SECOND ON COMPLETION PRESERVE DISABLE DO INSERT INTO counts.t VALUES (1)");
-    let options = json!({"database_engine": "mysql", "excluded_tables": "left.out"});
-    let task = task(&bench, options).await;
-    bench.back_up(task).await;
-    assert!(
-        !output(&bench.latest_log(task).await).contains("server's own databases"),
-        "what comes with it is no stray"
-    );
-    mariadb.sql("", "CREATE TABLE mysql.ops (a INT); CREATE VIEW sys.mine AS SELECT 1; CREATE FUNCTION mysql.f() RETURNS INT RETURN 1");
-    let backup = bench.back_up(task).await;
-    let log = bench.latest_log(task).await;
-    assert!(output(&log).contains("keep them in one of your own: mysql.ops, sys.mine, mysql.f."), "{}", output(&log));
-    assert_eq!(backup["content"], "mysql-server");
-    let said = |sql: &str| mariadb.sql("", sql).trim().to_owned();
-    let states = [
-        "SELECT x, c FROM shop.old",
-        "SELECT x FROM shop.bytes",
-        "SELECT a FROM SYS.x",
-        "CALL shop.by_role()",
-        "SELECT definer FROM information_schema.routines WHERE routine_name = 'by_role'",
-        "SELECT GROUP_CONCAT(id, ' ', x) FROM shop.d",
-        "SELECT SUM(a) FROM shop.t",
-        "SELECT a FROM `a``b.ü`.`a;v`",
-        "SELECT s FROM `a``b.ü`.z LIMIT 1",
-    ];
-    let before: Vec<String> = states.iter().map(|sql| said(sql)).collect();
-
-    // One dump that cannot be loaded: what is there stays, in every database.
-    mariadb.sql("shop", "DELETE FROM t; CREATE TABLE precious (a INT)");
-    mariadb.sql("a`b.ü", "DELETE FROM t; CREATE TABLE precious (a INT)");
-    bench.ask_restore(&backup, json!({"remote_server_id": bench.server})).await.error_of("overwrite");
-    let run = bench.restore(&backup, json!({"overwrite": true, "dry_run": true})).await;
-    assert_successful(&run);
-    assert!(output(&run).contains("shop would be replaced"), "{}", output(&run));
-    // A folder with something in it that is not the server's, and a user who may not make views for others.
-    let folder = mariadb.socket().parent().unwrap().join("data/shop/export.csv");
-    std::fs::write(&folder, "1").unwrap();
-    mariadb.sql("", "REVOKE SUPER, SET USER ON *.* FROM `all`@`%`; FLUSH PRIVILEGES");
-    let run = bench.restore(&backup, json!({"overwrite": true})).await;
-    assert_eq!(run["status"], "failed", "{}", output(&run));
-    assert!(output(&run).contains("No database that was there was changed"), "{}", output(&run));
-    assert_eq!(said("SELECT COUNT(*) FROM information_schema.tables WHERE table_name = 'precious'"), "2");
-    assert_eq!(said("SHOW DATABASES LIKE '%holdfast%'"), "", "nothing is left behind");
-
-    mariadb.sql("", "GRANT ALL ON *.* TO `all`@`%`; DROP DATABASE empty");
-    mariadb.sql("", "SET PASSWORD FOR `reader`@`%` = PASSWORD('new'); CREATE USER newcomer; CREATE DATABASE other");
-    let reader = "SELECT JSON_VALUE(priv, '$.authentication_string') = PASSWORD('old') FROM mysql.global_priv \
-        WHERE user = 'reader' AND host = '%'";
-    assert_eq!(said(reader), "0");
-    let run = bench.restore(&backup, json!({"overwrite": true})).await;
-    assert_successful(&run);
-    let after: Vec<String> = states.iter().map(|sql| said(sql)).collect();
-    assert_eq!(after, before);
-    assert_eq!(said("CALL shop.p()"), "it's `shop`.`t`");
-    assert_eq!(said("SELECT COUNT(*) FROM information_schema.tables WHERE table_name = 'precious'"), "0");
-    assert_eq!(said("SHOW DATABASES LIKE '%holdfast%'"), "", "nothing is left behind");
-    assert_eq!(said("SHOW DATABASES LIKE 'empty'"), "empty");
-    let collation = |name: &str| mariadb.sql(name, "SELECT @@collation_database").trim().to_owned();
-    assert_eq!((collation("a`b.ü"), collation("shop")), ("latin1_german2_ci".into(), "utf8mb4_bin".into()));
-    assert!(output(&run).contains("shop.broken"), "a view that cannot be made is named: {}", output(&run));
-    assert_eq!(mariadb.sql("shop", "SHOW TABLES LIKE 'left%'").trim(), "");
-    assert_eq!((said(reader).as_str(), said("SHOW DATABASES LIKE 'other'").as_str()), ("1", "other"));
-    assert_eq!(said("SELECT COUNT(*) FROM mysql.global_priv WHERE user = 'newcomer'"), "1");
-
-    // On a bare server whose account has another password: definers come with the users, before the views.
-    let bare = MariaDbServer::start();
-    bare.create_user("all", "another", "*");
-    let home = tempfile::tempdir().unwrap();
-    let ssh = SshServer::builder().set_env("HOME", &mysql_home(home.path(), &bare)).start();
-    let server = add_server(&bench, &ssh, json!({"database_username": "all", "database_password": "another"})).await;
-    let run = bench.restore(&backup, json!({"remote_server_id": server, "overwrite": true})).await;
-    assert_successful(&run);
-    assert_eq!(bare.sql("", "SELECT a, b FROM shop.second").trim(), "3\t1");
-    assert_eq!(bare.sql("", reader).trim(), "1");
-    for grant in ["GRANT SELECT ON `shop`.`t` TO PUBLIC", "GRANT `runs` TO PUBLIC"] {
-        assert!(bare.sql("", "SHOW GRANTS FOR PUBLIC").contains(grant), "{grant}");
-    }
-    assert_successful(&bench.restore(&backup, json!({"remote_server_id": server, "overwrite": true})).await);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_restore_sets_which_libraries_a_session_loads() {
     let postgres = PostgresServer::start(false);
     let bench = postgres_bench(&postgres).await;
@@ -708,16 +521,6 @@ async fn no_restore_sets_which_libraries_a_session_loads() {
     assert!(output(&run).contains(said), "{}", output(&run));
     assert_eq!(psql(&second, "copy", "SHOW session_preload_libraries"), "");
     assert_eq!(psql(&second, "copy", "SHOW work_mem"), "77MB");
-}
-
-/// All databases in SQL, as the first release asked for them.
-fn dump_all(postgres: &PostgresServer) -> Vec<u8> {
-    let dump = Command::new("pg_dumpall")
-        .args(["--clean", "--if-exists", "-h", "127.0.0.1", "-p", &postgres.port().to_string(), "-U", "holdfast"])
-        .output()
-        .unwrap();
-    assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
-    dump.stdout
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -1036,370 +839,5 @@ async fn a_connection_that_drops_while_databases_change_places_leaves_none_close
             assert!(output(&run).contains("No database was changed."), "{}", output(&run));
         }
         assert_eq!(psql(&postgres, "shop", "SELECT a FROM t"), "2");
-    }
-}
-
-/// Stores a dump as the first release did: frames of a mebibyte, an index with a manifest and no entries, and its row. The run is
-/// that of another backup of the task.
-async fn store_as_before(bench: &Bench, task: i64, content: Content, dump: &[u8]) -> Value {
-    let other = bench.back_up(task).await;
-    let sha256 = |bytes: &[u8]| -> String { Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect() };
-    let frames: Vec<Vec<u8>> = dump.chunks(1024 * 1024).map(|frame| zstd::encode_all(frame, 3).unwrap()).collect();
-    let sizes: Vec<usize> = frames.iter().map(Vec::len).collect();
-    let mut object = frames.concat();
-    let manifest = json!({"holdfast": 1, "content": content.as_str(), "created_at": "2024-11-01T03:00:00Z",
-        "label": "Web files", "source": "all databases", "frame_bytes": 1024 * 1024});
-    let end = json!({"entries": 1, "plain_bytes": dump.len(), "plain_sha256": sha256(dump), "frames": sizes});
-    let lines = format!("{}\n{}\n", json!({"manifest": manifest}), json!({"end": end}));
-    let index = zstd::encode_all(lines.as_bytes(), 3).unwrap();
-    object.extend(0x184D_2A5E_u32.to_le_bytes());
-    object.extend(u32::try_from(index.len() + 16).unwrap().to_le_bytes());
-    object.extend(&index);
-    object.extend((index.len() as u64).to_le_bytes());
-    object.extend(b"HFINDEX1");
-    let key = other["key"].as_str().unwrap().rsplit_once(".tar").unwrap().0.to_owned() + "0.sql.zst";
-    std::fs::write(bench.stored_folder().join(&key), &object).unwrap();
-    let new = NewBackup {
-        task: TaskId(task),
-        destination: DestinationId(bench.destination),
-        run: RunId(other["run_id"].as_i64().unwrap()),
-        task_label: "Web files".to_owned(),
-        source: "all databases".to_owned(),
-        source_server: String::new(),
-        signs: Vec::new(),
-        content,
-        key,
-        size_bytes: object.len().try_into().unwrap(),
-        sha256: sha256(&object),
-        plain_bytes: dump.len().try_into().unwrap(),
-        plain_sha256: sha256(dump),
-        entries: 1,
-        databases: Vec::new(),
-        password: None,
-    };
-    let app = &bench.app.app;
-    let mut tx = app.store.begin().await.unwrap();
-    let id = holdfast_store::backups::insert(&mut tx, bench.user.id, &new, app.now()).await.unwrap();
-    tx.commit().await.unwrap();
-    bench.show(&json!({"id": id.0})).await
-}
-
-on_both_engines! {
-    async fn a_postgresql_server_as_the_first_release_stored_it_comes_back(app: TestApp) {
-        let postgres = PostgresServer::start(false);
-        let ssh = SshServer::builder().set_env("PGHOST", "127.0.0.1").set_env("PGPORT", &postgres.port().to_string());
-        let bench = Bench::with(app, ssh.start()).await;
-        login(&bench, "holdfast", None).await;
-        psql(&postgres, "postgres", "CREATE ROLE app LOGIN PASSWORD 'secret' CONNECTION LIMIT 3");
-        for name in ["my-app", "a'b"] {
-            psql(&postgres, "postgres", &format!("CREATE DATABASE \"{name}\" OWNER app"));
-            psql(&postgres, name, "CREATE TABLE t AS SELECT n, repeat(md5(n::text), 9) || E'\\n\\\\.\\t' v FROM generate_series(1, 2000) n");
-            psql(&postgres, name, "ALTER TABLE t OWNER TO app; CREATE VIEW odd AS SELECT '\\! id'::text b");
-        }
-        let dump = dump_all(&postgres);
-        let task = task(&bench, json!({"database_engine": "postgresql"})).await;
-        let backup = store_as_before(&bench, task, Content::PostgresCluster, &dump).await;
-        assert_eq!(backup["content"], "postgresql-all");
-        assert_eq!(bench.verify(&backup).await["status"], "successful");
-
-        let sum = "SELECT count(*) || md5(string_agg(t::text, ',' ORDER BY n)) || min(b) FROM t, odd";
-        let (before, password) = (psql(&postgres, "my-app", sum), "SELECT rolpassword FROM pg_authid WHERE rolname = 'app'");
-        let hash = psql(&postgres, "postgres", password);
-        psql(&postgres, "my-app", "DELETE FROM t WHERE n > 5; CREATE TABLE later AS SELECT 1 a");
-        psql(&postgres, "postgres", "DROP DATABASE \"a'b\"");
-        psql(&postgres, "postgres", "ALTER ROLE app PASSWORD 'other' CONNECTION LIMIT 1");
-        assert_successful(&bench.restore(&backup, json!({"overwrite": true, "dry_run": true})).await);
-        assert_eq!(psql(&postgres, "my-app", "SELECT count(*) FROM t"), "5");
-        assert_successful(&bench.restore(&backup, json!({"overwrite": true})).await);
-        for name in ["my-app", "a'b"] {
-            assert_eq!(psql(&postgres, name, sum), before, "{name}");
-            assert_eq!(psql(&postgres, name, "SELECT tableowner FROM pg_tables WHERE tablename = 't'"), "app");
-        }
-        assert_eq!(psql(&postgres, "my-app", "SELECT to_regclass('later') IS NULL"), "t");
-        assert_eq!(psql(&postgres, "postgres", password), hash);
-
-        // Neither does one that would take a database away for ever.
-        psql(&postgres, "postgres", "CREATE DATABASE payroll");
-        let evil = String::from_utf8(dump.clone()).unwrap();
-        let evil = evil.replacen("DROP DATABASE ", "DROP DATABASE IF EXISTS payroll;\nDROP DATABASE ", 1);
-        let backup = store_as_before(&bench, task, Content::PostgresCluster, evil.as_bytes()).await;
-        assert_failed(&bench.restore(&backup, json!({"overwrite": true})).await, "hostile_archive");
-        assert_eq!(psql(&postgres, "payroll", "SELECT 1"), "1");
-        // One that would have psql do something else changes nothing.
-        let evil = [&dump[..], b"\\! id\n--\n-- PostgreSQL database cluster dump complete\n--\n"].concat();
-        let backup = store_as_before(&bench, task, Content::PostgresCluster, &evil).await;
-        psql(&postgres, "my-app", "DELETE FROM t WHERE n > 7");
-        assert_failed(&bench.restore(&backup, json!({"overwrite": true})).await, "hostile_archive");
-        assert_eq!(psql(&postgres, "my-app", "SELECT count(*) FROM t"), "7");
-    }
-}
-
-on_both_engines! {
-    async fn a_mysql_server_as_the_first_release_stored_it_comes_back(app: TestApp) {
-        let mariadb = MariaDbServer::start();
-        mariadb.create_user("all", "pass word", "*");
-        let home = tempfile::tempdir().unwrap();
-        let ssh = SshServer::builder().set_env("HOME", &mysql_home(home.path(), &mariadb)).start();
-        let bench = Bench::with(app, ssh).await;
-        login(&bench, "all", Some("pass word")).await;
-        mariadb.sql("", "CREATE DATABASE shop; CREATE TABLE shop.t (a INT); INSERT INTO shop.t VALUES (1), (2)");
-        let dump = Command::new("mariadb-dump")
-            .args(["--no-defaults", "--user=root", "--all-databases", "--single-transaction", "--routines"])
-            .arg(format!("--socket={}", mariadb.socket().display()))
-            .output()
-            .unwrap();
-        assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
-        let task = task(&bench, json!({"database_engine": "mysql"})).await;
-        let backup = store_as_before(&bench, task, Content::MysqlServerDump, &dump.stdout).await;
-        assert_eq!(backup["content"], "mysql-all");
-        assert_eq!(bench.verify(&backup).await["status"], "successful");
-        mariadb.sql("", "DROP DATABASE shop");
-        assert_successful(&bench.restore(&backup, json!({"overwrite": true})).await);
-        assert_eq!(mariadb.sql("shop", "SELECT SUM(a) FROM t").trim(), "3");
-    }
-}
-
-fn shim(shims: &TempDir, name: &str, script: &str) {
-    let path = shims.path().join(name);
-    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-}
-
-/// A server whose account finds this MariaDB, with a folder first on its path; a user who may do everything there.
-async fn mariadb_bench(mariadb: &MariaDbServer, shims: &TempDir, settings: Settings) -> Bench {
-    let ssh = SshServer::builder().with_path_shims(shims.path()).set_env("HOME", &mysql_home(shims.path(), mariadb));
-    let app = TestApp::start_with(holdfast_testkit::Engine::Sqlite, settings).await;
-    let bench = Bench::with(app, ssh.start()).await;
-    mariadb.create_user("ada", "secret", "*");
-    login(&bench, "ada", Some("secret")).await;
-    bench
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mysql_dump_takes_no_file_of_the_ssh_user_along() {
-    let mariadb = MariaDbServer::start();
-    mariadb.sql("mysql", "SET GLOBAL local_infile = ON; CREATE DATABASE kept; CREATE DATABASE control");
-    let shims = tempfile::tempdir().unwrap();
-    let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
-    // What the account itself wants from its client counts for nothing.
-    let mut options = std::fs::read_to_string(shims.path().join(".my.cnf")).unwrap();
-    options.push_str("[mysql]\nlocal-infile=1\n[mariadb-client]\nlocal-infile=1\n");
-    std::fs::write(shims.path().join(".my.cnf"), options).unwrap();
-    let secret = shims.path().join("id_ed25519");
-    std::fs::write(&secret, "a private key\n").unwrap();
-    let load = format!(
-        "CREATE TABLE loot (a TEXT);\nLOAD DATA LOCAL INFILE '{}' INTO TABLE loot;\n-- Dump completed\n",
-        secret.display()
-    );
-    let dump = format!("-- MariaDB dump 10.19\n--\n{load}");
-    std::fs::write(shims.path().join("dump"), &dump).unwrap();
-    let script = format!("case $2 in --help) exit 0;; esac; exec cat {}/dump", shims.path().display());
-    shim(&shims, "mariadb-dump", &script);
-    let task = task(&bench, json!({"database_name": "kept", "database_engine": "mysql"})).await;
-    let backup = bench.back_up(task).await;
-
-    // A client that is not told otherwise does send the file to this server.
-    let mut client = Command::new("mariadb");
-    client.args(["--no-defaults", "--user=root", "--local-infile=1"]);
-    client.arg(format!("--socket={}", mariadb.socket().display())).args(["control", "-e", &load]);
-    assert!(client.status().unwrap().success());
-    assert_eq!(mariadb.sql("control", "SELECT a FROM loot").trim(), "a private key");
-
-    for name in ["kept", "fresh"] {
-        let run = bench.restore(&backup, json!({"database_name": name})).await;
-        assert_failed(&run, "remote_failed");
-        assert!(output(&run).contains("local infile"), "{}", output(&run));
-    }
-    assert_eq!(mariadb.sql("kept", "SHOW TABLES").trim(), "", "it was empty, and is again");
-    assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE 'fresh'").trim(), "");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn option_files_of_the_account_change_neither_the_user_nor_the_dump() {
-    let mariadb = MariaDbServer::start();
-    mariadb.sql("", "CREATE DATABASE shop");
-    mariadb.sql("shop", "CREATE TABLE t AS SELECT seq FROM seq_1_to_300");
-    let shims = tempfile::tempdir().unwrap();
-    let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
-    let mut options = std::fs::read_to_string(shims.path().join(".my.cnf")).unwrap();
-    options.push_str("user = root\n[ mysqldump ]\nno-data\nwhere = 1=0\npassword=wrong\nno-such-option\n");
-    std::fs::write(shims.path().join(".my.cnf"), options).unwrap();
-    mariadb.create_user("lim", "it's \"secret\"", "shop");
-    mariadb.sql("", "GRANT ALL ON back.* TO lim@'%'");
-    login(&bench, "lim", Some("it's \"secret\"")).await;
-    let backup = bench.back_up(task(&bench, json!({"database_name": "shop", "database_engine": "mysql"})).await).await;
-    assert_successful(&bench.restore(&backup, json!({"database_name": "back"})).await);
-    assert_eq!(mariadb.sql("back", "SELECT COUNT(*) FROM t").trim(), "300");
-    let run = bench.restore(&backup, json!({"database_name": "elsewhere"})).await;
-    assert_failed(&run, "database_auth");
-    login(&bench, "lim", Some("wrong")).await;
-    assert_failed(&bench.restore(&backup, json!({"database_name": "back", "overwrite": true})).await, "database_auth");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mysql_database_under_another_name_leaves_the_first_one_alone() {
-    let mariadb = MariaDbServer::start();
-    let shims = tempfile::tempdir().unwrap();
-    let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
-    mariadb.sql("", "CREATE DATABASE prod; CREATE TABLE prod.audit (a INT); INSERT INTO prod.audit VALUES (1)");
-    mariadb.sql("prod", "CREATE SEQUENCE sq; CREATE TABLE o (id INT DEFAULT nextval(sq)); INSERT INTO o VALUES (), ()");
-    let trigger = "CREATE TRIGGER prod.tg\nAFTER DELETE ON prod.o FOR EACH ROW\nDELETE FROM prod.audit";
-    mariadb.sql("prod", trigger);
-    // The server writes the database before sequences and functions of views, and before tables where there are others.
-    mariadb.sql("prod", "CREATE FUNCTION f(x INT) RETURNS INT DETERMINISTIC RETURN x + 1");
-    mariadb.sql("prod", "CREATE VIEW asks AS SELECT nextval(sq) AS n, f(a) AS g FROM audit");
-    mariadb.sql("", "CREATE DATABASE other; CREATE TABLE other.audit (a INT); INSERT INTO other.audit VALUES (1)");
-    mariadb.sql("prod", "CREATE VIEW joins AS SELECT a.a FROM audit a JOIN other.audit USING (a)");
-    mariadb.sql("prod", "CREATE VIEW same AS SELECT prod.audit.a FROM audit JOIN other.audit WHERE other.audit.a = 1");
-    let one = json!({"database_name": "prod", "database_engine": "mysql"});
-    let one = bench.back_up(task(&bench, one).await).await;
-    let all = bench.back_up(task(&bench, json!({"database_engine": "mysql"})).await).await;
-    let triggers = "SELECT GROUP_CONCAT(trigger_schema, '.', trigger_name ORDER BY 1) FROM information_schema.triggers";
-
-    mariadb.sql("prod", "DROP TRIGGER tg");
-    let run = bench.restore(&one, json!({"database_name": "prod_test"})).await;
-    assert_successful(&run);
-    assert_eq!(mariadb.sql("", triggers).trim(), "prod_test.tg");
-    let said = "name the database prod in what they do, and still mean it: tg.";
-    assert!(output(&run).contains(said), "{}", output(&run));
-    let next = mariadb.sql("prod", "SELECT next_not_cached_value FROM sq");
-    mariadb.sql("prod_test", "INSERT INTO o VALUES ()");
-    assert_eq!(mariadb.sql("prod", "SELECT next_not_cached_value FROM sq"), next);
-    assert!(!mariadb.sql("prod_test", "SHOW CREATE TABLE o").contains("`prod`."));
-    for view in ["asks", "joins", "same"] {
-        let shown = mariadb.sql("prod_test", &format!("SHOW CREATE VIEW {view}"));
-        assert!(!shown.contains("`prod`."), "{shown}");
-    }
-    assert_eq!(mariadb.sql("prod_test", "SELECT g FROM asks").trim(), "2");
-    assert_eq!(mariadb.sql("prod", "SELECT next_not_cached_value FROM sq"), next);
-
-    // With its trigger there, and with its sequence gone.
-    mariadb.sql("", "DROP DATABASE prod_test");
-    mariadb.sql("prod", trigger);
-    for (backup, name) in [(&one, json!("prod")), (&all, json!(null)), (&one, json!("prod"))] {
-        let run = bench.restore(backup, json!({"database_name": name, "overwrite": true})).await;
-        assert_successful(&run);
-        assert_eq!(mariadb.sql("", triggers).trim(), "prod.tg");
-        assert_eq!(mariadb.sql("prod", "SELECT COUNT(*), COUNT(DISTINCT id) FROM o").trim(), "2\t2");
-        assert_eq!(mariadb.sql("prod", "SELECT COUNT(*) FROM joins NATURAL JOIN same").trim(), "1");
-        mariadb.sql("prod", "ALTER TABLE o ALTER id DROP DEFAULT; DROP SEQUENCE sq");
-    }
-
-    // A view of a view, as a user with rights to this database alone. Without them what is there stays, and the way out is
-    // named.
-    mariadb
-        .sql("other", "CREATE USER app; GRANT ALL ON other.* TO app; CREATE DEFINER=app VIEW a AS SELECT a FROM audit");
-    mariadb.sql("other", "CREATE DEFINER=app VIEW b AS SELECT a FROM a");
-    mariadb.sql("other", "CREATE DEFINER=app FUNCTION twice(x INT) RETURNS INT DETERMINISTIC RETURN 2 * x");
-    mariadb.sql("other", "CREATE DEFINER=app VIEW c AS SELECT twice(a) AS a FROM audit");
-    let other = json!({"database_name": "other", "database_engine": "mysql"});
-    let other = bench.back_up(task(&bench, other).await).await;
-    mariadb.sql("other", "DELETE FROM audit");
-    assert_successful(&bench.restore(&other, json!({"database_name": "other", "overwrite": true})).await);
-    assert_eq!(mariadb.sql("other", "SELECT b.a, c.a FROM b, c").trim(), "1\t2");
-    let functions =
-        "SELECT CONCAT(routine_name, ' ', definer) FROM information_schema.routines WHERE routine_schema = 'other'";
-    assert_eq!(mariadb.sql("", functions).trim(), "twice app@%");
-    let definers = "SELECT GROUP_CONCAT(table_schema, '.', table_name, ' ', definer ORDER BY table_name) FROM \
-        information_schema.views WHERE definer LIKE 'app@%' OR table_name LIKE 'probe%'";
-    assert_eq!(mariadb.sql("", definers).trim(), "other.a app@%,other.b app@%,other.c app@%");
-    // A function alone is enough.
-    let called = json!({"database_name": "called", "database_engine": "mysql"});
-    mariadb.sql("", "CREATE DATABASE called; GRANT ALL ON called.* TO app");
-    mariadb.sql("called", "CREATE DEFINER=app FUNCTION one() RETURNS INT DETERMINISTIC RETURN 1");
-    mariadb.sql("called", "CREATE DEFINER=app VIEW v AS SELECT one() AS a");
-    let called = bench.back_up(task(&bench, called).await).await;
-    assert_successful(&bench.restore(&called, json!({"database_name": "called", "overwrite": true})).await);
-    assert_eq!(mariadb.sql("called", "SELECT a FROM v").trim(), "1");
-    let run = bench.restore(&called, json!({"database_name": "called_2"})).await;
-    assert_eq!(run["status"], "failed", "{}", output(&run));
-    assert!(output(&run).contains("Restore without owners, or give that user the rights to it."), "{}", output(&run));
-    mariadb.sql("", "DROP DATABASE called");
-    mariadb.sql("other", "REVOKE ALL ON other.* FROM app; DELETE FROM audit");
-    let run = bench.restore(&other, json!({"database_name": "other", "overwrite": true})).await;
-    assert_eq!(run["status"], "failed", "{}", output(&run));
-    let said = "Restore without owners, or give that user the rights to it. The database other was not changed.";
-    assert!(output(&run).contains(said), "{}", output(&run));
-    assert_eq!(mariadb.sql("", definers).trim(), "other.a app@%,other.b app@%,other.c app@%");
-    assert_eq!(mariadb.sql("other", "SELECT COUNT(*) FROM audit").trim(), "0");
-    let run = bench.restore(&other, json!({"database_name": "other", "overwrite": true, "no_owner": true})).await;
-    assert_successful(&run);
-    assert_eq!(mariadb.sql("other", "SELECT a FROM b").trim(), "1");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_empty_for_mysql_keeps_what_it_has_and_becomes_what_it_was() {
-    let mariadb = MariaDbServer::start();
-    let shims = tempfile::tempdir().unwrap();
-    let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
-    mariadb.sql("", "CREATE DATABASE shop COLLATE utf8mb4_unicode_ci; CREATE TABLE shop.t AS SELECT 1 AS a");
-    mariadb.sql("", "CREATE DATABASE events; CREATE EVENT events.precious ON SCHEDULE EVERY 1 DAY DO DO 1");
-    let one = json!({"database_name": "shop", "database_engine": "mysql"});
-    let one = bench.back_up(task(&bench, one).await).await;
-    let all = bench.back_up(task(&bench, json!({"database_engine": "mysql"})).await).await;
-    assert_failed(&bench.restore(&one, json!({"database_name": "events"})).await, "target_not_empty");
-    assert!(mariadb.sql("events", "SHOW EVENTS").contains("precious"));
-
-    let collation = |name: &str| {
-        let sql = "SELECT default_collation_name FROM information_schema.schemata WHERE schema_name =";
-        mariadb.sql("", &format!("{sql} '{name}'")).trim().to_owned()
-    };
-    mariadb.sql(
-        "",
-        "CREATE DATABASE filled COLLATE latin1_bin; DROP DATABASE shop; CREATE DATABASE shop COLLATE koi8r_bin",
-    );
-    assert_successful(&bench.restore(&one, json!({"database_name": "filled"})).await);
-    assert_eq!(collation("filled"), "utf8mb4_unicode_ci");
-    assert_successful(&bench.restore(&all, json!({"overwrite": true})).await);
-    assert_eq!(collation("shop"), "utf8mb4_unicode_ci");
-
-    // A restore that fails leaves it as it was.
-    mariadb.sql("", "CREATE DATABASE again COLLATE koi8r_bin; GRANT ALL ON again.* TO lim@'%' IDENTIFIED BY 'p'");
-    mariadb.sql("", "REVOKE INSERT ON again.* FROM lim@'%'");
-    login(&bench, "lim", Some("p")).await;
-    let run = bench.restore(&one, json!({"database_name": "again"})).await;
-    assert_eq!(run["status"], "failed", "{}", output(&run));
-    assert_eq!((collation("again").as_str(), mariadb.sql("again", "SHOW TABLES").trim()), ("koi8r_bin", ""));
-
-    // Who sees only some databases is told so.
-    let run = bench.run(task(&bench, json!({"database_engine": "mysql"})).await).await;
-    assert!(output(&run).contains("sees only the databases that it has rights to"), "{}", output(&run));
-}
-
-/// Runs until the process that wrote down its number has ended.
-async fn wait_for_end_of(pid_file: &Path) {
-    let pid = std::fs::read_to_string(pid_file).unwrap().trim().to_owned();
-    wait_for(async || (!Path::new(&format!("/proc/{pid}")).exists()).then_some(())).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restore_ends_when_the_server_takes_too_little_or_never_finishes() {
-    let mariadb = MariaDbServer::start();
-    mariadb.sql("mysql", "CREATE DATABASE shop; CREATE TABLE shop.t (a LONGBLOB)");
-    // More than what lies between us and a process that does not read.
-    mariadb.sql("shop", "INSERT INTO t SELECT RANDOM_BYTES(1024) FROM mysql.help_topic, seq_1_to_20 LIMIT 16384");
-    let shims = tempfile::tempdir().unwrap();
-    let mut settings = Settings::default();
-    settings.engine.remote.stall = Duration::from_secs(2);
-    settings.engine.remote.finish = Duration::from_secs(2);
-    let bench = mariadb_bench(&mariadb, &shims, settings).await;
-    std::fs::write(bench.source().join("large"), random(7, 16 * 1024 * 1024)).unwrap();
-    let files = bench.back_up(bench.task(json!({})).await).await;
-    let dump = bench.back_up(task(&bench, json!({"database_name": "shop", "database_engine": "mysql"})).await).await;
-    let pid_file = shims.path().join("pid");
-    let drips = "while dd bs=1 count=1 2>/dev/null | grep -q ''; do sleep 1; done";
-    let never_ends = "cat >/dev/null; exec sleep 600";
-    for (number, way) in [drips, never_ends].into_iter().enumerate() {
-        let script = format!("echo $$ > {}; {way}", pid_file.display());
-        shim(&shims, "tar", &format!("case $1 in --version) exec /usr/bin/tar --version;; esac; {script}"));
-        shim(&shims, "mariadb", &format!("case \"$*\" in *--execute*) exec /usr/bin/mariadb \"$@\";; esac; {script}"));
-        let target = bench.folder.path().join(format!("target-{number}"));
-        assert_failed(&bench.restore(&files, json!({"path": target})).await, "stalled");
-        wait_for_end_of(&pid_file).await;
-        std::fs::remove_file(&pid_file).unwrap();
-        let name = format!("fresh_{number}");
-        assert_failed(&bench.restore(&dump, json!({"database_name": name})).await, "stalled");
-        wait_for_end_of(&pid_file).await;
-        assert_eq!(mariadb.sql("", &format!("SHOW DATABASES LIKE '{name}'")).trim(), "", "it is taken away again");
     }
 }
