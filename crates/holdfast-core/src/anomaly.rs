@@ -149,7 +149,10 @@ pub fn judge(backup: Finished<'_>) -> Judgement {
 
 fn reason(signs: &[Sign], now: Measure, baseline: Measure) -> String {
     let part = |sign: &Sign| match sign {
-        Sign::Empty => format!("it is empty, where a normal backup had {} entries", baseline.entries),
+        Sign::Empty if baseline.entries > now.entries => {
+            format!("it is empty, where a normal backup had {} entries", baseline.entries)
+        }
+        Sign::Empty => format!("it is empty, where a normal backup held {}", size(baseline.plain_bytes)),
         Sign::Smaller => {
             format!("it holds {}, where a normal backup held {}", size(now.plain_bytes), size(baseline.plain_bytes))
         }
@@ -284,6 +287,8 @@ mod tests {
             )
         );
         assert_eq!(reason(&[Sign::Empty, Sign::Smaller]), "it is empty, where a normal backup had 1000 entries");
+        let held = super::reason(&[Sign::Empty], measure(0, 0, 1000), baseline);
+        assert_eq!(held, format!("it is empty, where a normal backup held {}", size(10 * MIB)));
         assert_eq!(read_signs("empty fewer unknown"), [Sign::Empty, Sign::Fewer]);
         assert!(read_signs("").is_empty());
     }

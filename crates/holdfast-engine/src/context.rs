@@ -120,20 +120,20 @@ impl Log {
 
     pub(crate) fn redacted(&self, text: &str) -> String {
         let secrets = self.state.secrets.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        secrets.iter().fold(text.to_owned(), |text, secret| without_secret(text, secret.reveal()))
+        secrets.iter().fold(text.to_owned(), |text, secret| without_secret(&text, secret.reveal()))
     }
 }
 
 /// Blots a secret out. One of very few characters is part of many words, and what is left of them would tell it: that
 /// one is blotted out where it stands alone.
-fn without_secret(text: String, secret: &str) -> String {
+fn without_secret(text: &str, secret: &str) -> String {
     const SHORT: usize = 4;
     const BLOT: &str = "[secret]";
     if secret.chars().count() >= SHORT {
         return text.replace(secret, BLOT);
     }
     let mut told = String::with_capacity(text.len());
-    let mut rest = text.as_str();
+    let mut rest = text;
     while let Some(at) = rest.find(secret) {
         let (before, after) = (&rest[..at], &rest[at + secret.len()..]);
         let last = before.chars().next_back().or_else(|| told.chars().next_back());
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn secrets_are_blotted_out_and_words_around_short_ones_stay() {
-        let blotted = |text: &str, secret: &str| without_secret(text.to_owned(), secret);
+        let blotted = |text: &str, secret: &str| without_secret(text, secret);
         assert_eq!(blotted("xhunter2x, hunter2", "hunter2"), "x[secret]x, [secret]");
         assert_eq!(
             blotted("could not execute e: --password=e", "e"),

@@ -13,6 +13,8 @@ use crate::archive::MysqlFacts;
 pub(crate) const ACCOUNTS: &str = "mysql";
 /// The longest name of a database, a table or a view.
 pub(crate) const NAME_CHARS: usize = 64;
+/// Between the name of a database and the number of a copy that a restore makes beside it.
+pub(crate) const COPY: &str = "_holdfast_";
 /// The longest comment on a database.
 const COMMENT_CHARS: usize = 1024;
 /// Names of roles may be longer.
@@ -178,6 +180,12 @@ impl MysqlFacts {
         let is_comment = |comment: &String| comment.chars().count() <= COMMENT_CHARS;
         is_word(&self.character_set) && is_word(&self.collation) && self.comment.iter().all(is_comment)
     }
+}
+
+/// Whether a restore made this database beside the one that it replaces.
+pub(crate) fn is_copy(name: &str) -> bool {
+    let number = name.rsplit_once(COPY).map(|(_, number)| number);
+    number.is_some_and(|number| number.len() == 8 && number.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// Whether this stands for all users of MariaDB. It looks like a role where accounts are listed, but nobody can make it:

@@ -183,6 +183,10 @@ cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
             )),
             (Some(0), [state, flavour, id, longest_name, folder]) => {
                 context.note_folder(folder);
+                // In a dry run a folder that is to be made is not there yet.
+                if !(is_dry && *state == "missing") && leads_elsewhere(path, folder) {
+                    context.log.line(format!("A part of {path} is a link: the target is {folder}."));
+                }
                 let flavour = match *flavour {
                     "gnu" => Flavour::Gnu,
                     "bsd" => Flavour::Bsd,
@@ -652,6 +656,15 @@ fn judge(exit: &Exit, lines: &[String], context: &Context) -> Result<()> {
         FailureCode::RemoteFailed
     };
     Err(EngineError::new(code, format!("tar {}{said}", ended(exit))))
+}
+
+/// Whether a folder is another one than its path says. With `..` in the path nobody can tell.
+fn leads_elsewhere(path: &str, folder: &str) -> bool {
+    let parts = |path: &str| -> Vec<String> {
+        path.split('/').filter(|part| !matches!(*part, "" | ".")).map(str::to_owned).collect()
+    };
+    let asked = parts(&path.replace(['\n', '\r'], "?"));
+    !folder.is_empty() && path.starts_with('/') && !asked.iter().any(|part| part == "..") && asked != parts(folder)
 }
 
 #[cfg(test)]

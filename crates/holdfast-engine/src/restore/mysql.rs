@@ -14,7 +14,7 @@ use crate::Engine;
 use crate::archive::MysqlFacts;
 use crate::context::Context;
 use crate::error::{EngineError, Result, classify};
-use crate::mysql::{NAME_CHARS, quoted};
+use crate::mysql::{COPY, NAME_CHARS, quoted};
 use crate::plan::{RestorePlan, RestoreReport};
 use crate::remote::RemoteSettings;
 use crate::source::database::{self, Login, MYSQL_CLIENT, mysql, mysql_text, unhex};
@@ -544,7 +544,7 @@ fn is_unknown_set(error: &EngineError) -> bool {
 
 /// A name for a copy of a database that stands beside it for a time.
 pub(super) fn name_beside(name: &str) -> String {
-    let suffix = format!("_holdfast_{}", random::hex(&random::bytes::<4>()));
+    let suffix = format!("{COPY}{}", random::hex(&random::bytes::<4>()));
     let kept: String = name.chars().take(NAME_CHARS - suffix.len()).collect();
     format!("{kept}{suffix}")
 }

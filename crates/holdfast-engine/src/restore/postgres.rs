@@ -6,7 +6,6 @@ use std::io;
 use std::time::Duration;
 
 use holdfast_core::backup::name_text;
-use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +19,7 @@ use crate::postgres::contents::Contents;
 use crate::postgres::globals::sql::{create_database_sql, finish_database_sql, finish_existing_sql};
 use crate::postgres::globals::{DatabaseFacts, Guarded, Name};
 use crate::postgres::quoting::{identifier, text};
-use crate::postgres::{DumpFacts, describe_dump};
+use crate::postgres::{DumpFacts, Own, describe_dump};
 use crate::remote::{self, Script, ended};
 use crate::source::database::{self, Login, PSQL, pg_name, postgres};
 use crate::source::postgres_server::ask_database;
@@ -236,7 +235,7 @@ impl Session<'_> {
 
     /// An empty database like the one that was backed up.
     pub(super) async fn make_fresh(&self, model: Option<&DatabaseFacts>) -> Result<Name> {
-        let fresh = name_of(&format!("holdfast_restore_{}", random::hex(&random::bytes::<8>())))?;
+        let fresh = name_of(&Own::Fresh.new_name())?;
         let plain = format!("CREATE DATABASE {} TEMPLATE template0;", identifier(&fresh));
         let Some(model) = model else {
             self.run("postgres", &[plain]).await?;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_core::random;
 use tokio_util::sync::CancellationToken;
 
 use super::postgres::{Fresh, Session, UNCHANGED, drop_sql, end_sessions_sql, name_of, template_sql, with_note};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
+use crate::postgres::Own;
 use crate::postgres::globals::Name;
 use crate::postgres::quoting::{identifier, text};
 
@@ -25,7 +25,7 @@ impl Session<'_> {
         if self.context.cancel.is_cancelled() {
             return Err(with_note(&EngineError::cancelled(), UNCHANGED));
         }
-        self.context.begin_writing().await?;
+        self.context.begin_writing().await.map_err(|error| with_note(&error, UNCHANGED))?;
         // From here on it takes seconds, and nobody is served by an end half-way.
         let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
         let session = Session { context: &context, ..*self };
@@ -35,7 +35,7 @@ impl Session<'_> {
             return session.run("postgres", &renamed).await.map_err(|error| with_note(&error, UNCHANGED));
         }
         // A database of its own to be connected to: any other may be one of those that change places.
-        let from = name_of(&format!("holdfast_swap_{}", random::hex(&random::bytes::<8>())))?;
+        let from = name_of(&Own::Swap.new_name())?;
         let create = [format!("CREATE DATABASE {} TEMPLATE template0;", identifier(&from))];
         session.run("template1", &create).await.map_err(|error| with_note(&error, UNCHANGED))?;
         let swapped = session.swap_from(from.as_str(), all).await;
@@ -90,7 +90,7 @@ struct Plan<'a> {
 impl<'a> Plan<'a> {
     fn new(all: &'a [Fresh], open: &BTreeSet<String>) -> Result<Self> {
         let replaced = all.iter().filter(|one| one.replaces);
-        let old = replaced.clone().map(|_| name_of(&format!("holdfast_old_{}", random::hex(&random::bytes::<8>()))));
+        let old = replaced.clone().map(|_| name_of(&Own::Old.new_name()));
         let open = replaced.map(|one| &one.target).filter(|name| open.contains(name.as_str()));
         Ok(Self { all, open: open.collect(), old: old.collect::<Result<_>>()? })
     }

@@ -13,7 +13,7 @@ use crate::archive::MysqlFacts;
 use crate::archive::server::{DOCUMENT, VIEWS, folder, is_bounded};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, is_public, is_word, quoted, unescaped};
+use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, is_copy, is_public, is_word, quoted, unescaped};
 use crate::remote::RemoteSettings;
 use crate::ssh::Connection;
 
@@ -92,7 +92,7 @@ pub(crate) async fn pump(
         ));
     }
     let roles = if has_accounts { asking.roles().await? } else { Vec::new() };
-    for left in databases.iter().filter(|database| database.name.contains("_holdfast_")) {
+    for left in databases.iter().filter(|database| is_copy(&database.name)) {
         context.log.warn(format!("The database {} looks like a copy that an earlier restore left behind.", left.name));
     }
     let mut excluded: Vec<Table> = tables.into_iter().filter(|table| is_excluded(table)).collect();
@@ -122,7 +122,9 @@ pub(crate) async fn pump(
             (mysql_dump(name), format!("{login}{}", ignored_lines(&here)))
         };
         parts.dump(Dump { tool: "mysqldump", script, input, folder: &folder(index, name) }).await?;
-        context.note_database(name);
+        if !is_copy(name) {
+            context.note_database(name);
+        }
     }
     parts.outlet.send(Bytes::from_static(&[0; 1024])).await
 }

@@ -10,6 +10,7 @@ use super::parts::{Dump, Parts};
 use crate::archive::server::{DOCUMENT, ROLES, folder, is_bounded};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
+use crate::postgres::Own;
 use crate::postgres::globals::{self, CAN_READ_PASSWORDS, Globals, Name, globals_query, sql};
 use crate::remote::RemoteSettings;
 use crate::ssh::Connection;
@@ -89,7 +90,15 @@ pub(crate) async fn pump(
         let script = pg_dump(name, &excluded);
         let input = source.login.lines(DatabaseEngine::Postgresql);
         parts.dump(Dump { tool: "pg_dump", script, input, folder: &folder(index, name) }).await?;
-        context.note_database(name);
+        match Own::of(name) {
+            None => context.note_database(name),
+            Some(Own::Old) => context.log.warn(format!(
+                "The database {name} is what a restore replaced and could not drop; drop it when nobody needs it."
+            )),
+            Some(Own::Fresh | Own::Swap) => {
+                context.log.warn(format!("The database {name} was left behind by a restore; drop it."));
+            }
+        }
     }
     parts.outlet.send(Bytes::from_static(&[0; 1024])).await
 }

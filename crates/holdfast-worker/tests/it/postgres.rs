@@ -345,6 +345,7 @@ async fn a_database_that_is_missing_from_a_server_holds_removal() {
     let bench = postgres_bench(&postgres).await;
     psql(&postgres, "postgres", "CREATE DATABASE shop");
     psql(&postgres, "postgres", "CREATE DATABASE later");
+    psql(&postgres, "shop", "CREATE TABLE t AS SELECT 1 a");
     let task = task(&bench, json!({"database_engine": "postgresql", "maximum_backups_to_keep": 1})).await;
     let later = async || {
         bench.app.clock.advance_secs(60);
@@ -359,6 +360,13 @@ async fn a_database_that_is_missing_from_a_server_holds_removal() {
     assert_eq!(bench.backups(task).await.len(), 2);
     psql(&postgres, "postgres", "ALTER DATABASE shop ALLOW_CONNECTIONS true");
     assert_eq!(later().await, "", "it is there again");
+    // What a restore left behind is told of, and nobody is held when it goes.
+    psql(&postgres, "postgres", "CREATE DATABASE holdfast_old_0123456789abcdef");
+    assert_eq!(later().await, "");
+    let log = bench.latest_log(task).await;
+    assert!(output(&log).contains("is what a restore replaced and could not drop"), "{}", output(&log));
+    psql(&postgres, "postgres", "DROP DATABASE holdfast_old_0123456789abcdef");
+    assert_eq!(later().await, "");
     // What was dropped on purpose, somebody confirms.
     psql(&postgres, "postgres", "DROP DATABASE later");
     assert!(later().await.contains("had: later."));

@@ -403,6 +403,8 @@ on_both_engines! {
         end_early(&bench, &run, RunStatus::Failed, FailureCode::WorkerLost).await;
         assert!(is_held_later(&bench, task).await);
         let done = bench.restore(&good, json!({"path": link, "overwrite": true})).await;
+        let said = format!("A part of {} is a link: the target is {}.", link.display(), bench.source().display());
+        assert!(done["output"].as_str().unwrap().contains(&said), "{done}");
         assert_eq!(done["status"], "successful", "{done}");
         assert!(!is_held_later(&bench, task).await, "by the same name, it is put right");
 
