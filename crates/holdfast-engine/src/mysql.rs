@@ -13,8 +13,8 @@ use crate::archive::MysqlFacts;
 pub(crate) const ACCOUNTS: &str = "mysql";
 /// The longest name of a database, a table or a view.
 pub(crate) const NAME_CHARS: usize = 64;
-/// Between the name of a database and the number of a copy that a restore makes beside it.
-pub(crate) const COPY: &str = "_holdfast_";
+/// How the name of a copy begins that a restore makes beside a database; a number and the database's own name follow.
+pub(crate) const COPY: &str = "holdfast_";
 /// The longest comment on a database.
 const COMMENT_CHARS: usize = 1024;
 /// Names of roles may be longer.
@@ -182,10 +182,12 @@ impl MysqlFacts {
     }
 }
 
-/// Whether a restore made this database beside the one that it replaces.
+/// Whether a restore made this database beside the one that it replaces. Earlier versions put the number last.
 pub(crate) fn is_copy(name: &str) -> bool {
-    let number = name.rsplit_once(COPY).map(|(_, number)| number);
-    number.is_some_and(|number| number.len() == 8 && number.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    let is_number = |text: &str| text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let first = name.strip_prefix(COPY).and_then(|rest| rest.split_once('_'));
+    first.is_some_and(|(number, _)| is_number(number))
+        || name.rsplit_once("_holdfast_").is_some_and(|(_, number)| is_number(number))
 }
 
 /// Whether this stands for all users of MariaDB. It looks like a role where accounts are listed, but nobody can make it:

@@ -315,7 +315,7 @@ impl Executor {
                     Some(Content::PostgresDatabase | Content::PostgresServer) =>
                         " Databases named holdfast_restore_… on the server are incomplete and can be dropped.",
                     Some(Content::MysqlDatabase | Content::MysqlServer) =>
-                        " Databases named …_holdfast_… on the server are incomplete and can be dropped.",
+                        " Databases named holdfast_… on the server are incomplete and can be dropped.",
                     Some(Content::PostgresCluster | Content::MysqlServerDump | Content::Files) | None => "",
                 }
             ),
@@ -345,7 +345,7 @@ impl Executor {
             Databases named holdfast_restore_… on the server can be dropped. If one has the name holdfast_old_…, it is what \
             was there before: look whether the restored one is in its place before you drop it. If nobody can connect to \
             a database any more, run ALTER DATABASE … ALLOW_CONNECTIONS true for it.";
-        const MYSQL: &str = "What was there may be gone or half replaced. Databases named …_holdfast_… on the server are \
+        const MYSQL: &str = "What was there may be gone or half replaced. Databases named holdfast_… on the server are \
             copies of what was being restored, whole ones if the log says that they were being replaced: look at them \
             before you drop them, or restore again.";
         Ok(match self.content_of(tx, run).await? {

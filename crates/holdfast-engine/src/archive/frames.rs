@@ -1,6 +1,6 @@
-//! Compresses frames on as many threads as there are cores, for all runs together.
+//! Frames: compressed on as many threads as there are cores, for all runs together, and unpacked again.
 
-use std::io;
+use std::io::{self, BufRead};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -10,6 +10,9 @@ use zstd::zstd_safe::{CParameter, compress_bound};
 
 use super::LEVEL;
 
+/// How far back a frame may refer, as a power of two, which is also how much memory unpacking it takes. What we write
+/// stays within its frames of one mebibyte.
+pub(super) const WINDOW_LOG: u32 = 23;
 struct Job {
     frame: Frame,
     done: SyncSender<io::Result<Frame>>,
@@ -55,6 +58,13 @@ impl Pool {
         self.jobs.send(Job { frame, done }).map_err(|_| io::Error::other("the compressing threads are gone"))?;
         Ok(result)
     }
+}
+
+/// Unpacks frames that take no more memory than this.
+pub(super) fn unpack<R: BufRead>(reader: R, window_log: u32) -> io::Result<zstd::stream::read::Decoder<'static, R>> {
+    let mut decoder = zstd::stream::read::Decoder::with_buffer(reader)?;
+    decoder.window_log_max(window_log)?;
+    Ok(decoder)
 }
 
 fn work(queue: &Mutex<Receiver<Job>>, outstanding: &AtomicUsize) {

@@ -56,6 +56,8 @@ pub struct DumpFacts {
     pub has_objects: bool,
     /// Rights, labels and comments of objects, such as `ACL SCHEMA public`; not more than can be named to a person.
     pub said_of_objects: BTreeSet<String>,
+    /// Functions that run with the rights of their owner, with their schema; as many as can be named.
+    pub owner_functions: BTreeSet<String>,
 }
 
 impl DumpFacts {
@@ -138,6 +140,13 @@ impl Item {
         let is_given =
             matches!((self.kind.as_str(), self.tag.as_slice()), ("SCHEMA", b"public") | ("EXTENSION", b"plpgsql"));
         !is_given && !ABOUT_OTHERS.contains(&self.kind.as_str())
+    }
+
+    /// A function whose definition may say so. A text in its body that looks like it is no reason to keep silent.
+    fn runs_as_owner(&self) -> bool {
+        const SAID: &[u8] = b"SECURITY DEFINER";
+        matches!(self.kind.as_str(), "FUNCTION" | "PROCEDURE")
+            && self.definition.windows(SAID.len()).any(|part| part == SAID)
     }
 
     /// The database itself, which `pg_restore` does not make.
@@ -304,6 +313,10 @@ impl Dump<'_> {
         facts.has_objects |= item.is_object();
         if facts.said_of_objects.len() < SAID {
             facts.said_of_objects.extend(item.said());
+        }
+        if item.runs_as_owner() && facts.owner_functions.len() < SAID {
+            let tag: String = String::from_utf8_lossy(&item.tag).chars().take(NAME_BYTES).collect();
+            facts.owner_functions.insert(format!("{}.{tag}", item.schema));
         }
         if item.kind == "ENCODING" {
             facts.encoding = item.encoding();

@@ -8,7 +8,9 @@ use holdfast_core::backup::Content;
 use holdfast_core::run::FailureCode;
 use tokio_util::sync::CancellationToken;
 
+use super::frames::{WINDOW_LOG, unpack};
 use super::index::{Ending, Entry, FOOTER_BYTES, IndexReader, Manifest, Recorded, index_length};
+use super::sealed::Headed;
 use super::tar::Reader;
 use super::{FRAME_BYTES, KeyTurn, Written};
 use crate::error::{EngineError, Result, classify};
@@ -17,10 +19,13 @@ use crate::plan::StoredBackup;
 /// Reads between stages; a few of zstd's own blocks.
 const BUFFER_BYTES: usize = 256 * 1024;
 
+/// How far back a frame may refer in files that somebody opens by hand, which other tools may have packed.
+const FOREIGN_WINDOW_LOG: u32 = 27;
+
 /// The compressed stream, decrypted where that is needed.
 enum Stream<S> {
     Plain(S),
-    Sealed(StreamReader<S>),
+    Sealed(StreamReader<Headed<S>>),
 }
 
 impl<S: Read> Read for Stream<S> {
@@ -72,8 +77,9 @@ pub(crate) fn plain<S: Read>(
     stop: &CancellationToken,
 ) -> Result<impl Read + use<S>> {
     let stream = Stream::open(source, is_encrypted, password, turn, Written::ByUs(stop))?;
-    let decoder = zstd::stream::read::Decoder::with_buffer(BufReader::with_capacity(BUFFER_BYTES, stream));
-    Ok(ToTheEnd { decoder: decoder.map_err(|error| damaged(&error))? })
+    let buffered = BufReader::with_capacity(BUFFER_BYTES, stream);
+    let decoder = unpack(buffered, WINDOW_LOG).map_err(|error| damaged(&error))?;
+    Ok(ToTheEnd { decoder })
 }
 
 /// Reads what follows the last frame too: the index, and the proof that nothing was cut off.
@@ -120,6 +126,7 @@ impl<R: Read> Read for Bounded<R> {
 /// An archive that can be read anywhere: a file, or an object by ranges.
 pub struct Archive<S> {
     stream: Stream<S>,
+    window_log: u32,
     recorded: Recorded,
     stop: CancellationToken,
 }
@@ -130,7 +137,8 @@ impl<S: Read + Seek> Archive<S> {
     pub fn open(source: S, password: Option<&Secret>) -> Result<Self> {
         let (turn, written) = (KeyTurn::default(), Written::ByAnybody);
         let stream = Stream::open(source, password.is_some(), password, &turn, written)?;
-        Ok(Self { stream, recorded: Recorded::NOTHING, stop: CancellationToken::new() })
+        let window_log = FOREIGN_WINDOW_LOG;
+        Ok(Self { stream, window_log, recorded: Recorded::NOTHING, stop: CancellationToken::new() })
     }
 
     /// The same of a backup that is on record, read until somebody says stop.
@@ -145,7 +153,7 @@ impl<S: Read + Seek> Archive<S> {
         // Of a dump its tables are counted, which no index lists.
         let entries = (backup.content == Content::Files).then_some(backup.entries);
         let recorded = Recorded { entries, plain_bytes: backup.plain_bytes };
-        Ok(Self { stream, recorded, stop: stop.clone() })
+        Ok(Self { stream, window_log: WINDOW_LOG, recorded, stop: stop.clone() })
     }
 
     /// All of it, in order.
@@ -156,7 +164,7 @@ impl<S: Read + Seek> Archive<S> {
     fn decode_from(&mut self, offset: u64) -> Result<impl Read + use<'_, S>> {
         self.stream.seek(SeekFrom::Start(offset)).map_err(|error| damaged(&error))?;
         let buffered = BufReader::with_capacity(BUFFER_BYTES, &mut self.stream);
-        let decoder = zstd::stream::read::Decoder::with_buffer(buffered).map_err(|error| damaged(&error))?;
+        let decoder = unpack(buffered, self.window_log).map_err(|error| damaged(&error))?;
         Ok(Bounded::new(decoder, self.recorded.plain_bytes, self.stop.clone()))
     }
 

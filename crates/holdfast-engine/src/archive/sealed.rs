@@ -1,6 +1,7 @@
 //! Encryption with a password: the age format, so that `age -d` opens what we wrote.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use age::secrecy::SecretString;
@@ -17,6 +18,10 @@ use crate::error::{EngineError, Result, carried};
 const WORK_FACTOR: u8 = 15;
 /// What we are willing to spend on a file that somebody else wrote with `age`.
 const MAX_WORK_FACTOR: u8 = 18;
+
+/// The longest header that is read. Ours has one recipient, a password, and takes some 170 bytes. The library takes a
+/// header of any length, and reads it again from its beginning for every byte of it.
+const HEADER_BYTES: usize = 4096;
 
 /// Whose header is read, which says how much work its key takes.
 #[derive(Clone, Copy)]
@@ -60,10 +65,17 @@ impl KeyTurn {
     }
 
     /// Reads the header; what is read from here on is authentic or an error.
-    pub(crate) fn open<R: Read>(&self, input: R, password: &Secret, written: Written<'_>) -> Result<StreamReader<R>> {
+    pub(crate) fn open<R: Read>(
+        &self,
+        input: R,
+        password: &Secret,
+        written: Written<'_>,
+    ) -> Result<StreamReader<Headed<R>>> {
         let mut identity = scrypt::Identity::new(SecretString::from(password.reveal().to_owned()));
         identity.set_max_work_factor(written.most_work());
-        let opened = Decryptor::new(input).and_then(|decryptor| {
+        let left = Arc::new(AtomicUsize::new(HEADER_BYTES));
+        let opened = Decryptor::new(Headed { input, left: left.clone() }).and_then(|decryptor| {
+            left.store(usize::MAX, Ordering::Relaxed);
             self.take(|| {
                 if written.is_stopped() {
                     return Err(DecryptError::Io(EngineError::cancelled().into()));
@@ -86,6 +98,34 @@ impl KeyTurn {
     }
 }
 
+/// Ends a header that is too long; what follows it is read without a limit.
+pub(crate) struct Headed<R> {
+    input: R,
+    left: Arc<AtomicUsize>,
+}
+
+impl<R: Read> Read for Headed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.left.load(Ordering::Relaxed);
+        if left == usize::MAX {
+            return self.input.read(buffer);
+        }
+        if left == 0 {
+            return Err(EngineError::corrupt("The encryption's header is longer than that of any backup.").into());
+        }
+        let most = buffer.len().min(left);
+        let read = self.input.read(&mut buffer[..most])?;
+        self.left.store(left - read, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+impl<R: Seek> Seek for Headed<R> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.input.seek(to)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,6 +137,17 @@ mod tests {
         let mut writer = encryptor.wrap_output(Vec::new()).unwrap();
         writer.write_all(b"text").unwrap();
         writer.finish().unwrap()
+    }
+
+    #[test]
+    fn a_header_without_end_is_damage() {
+        let (turn, password) = (KeyTurn::default(), Secret::new("password".to_owned()));
+        let mut bytes = sealed(10, &password);
+        let end = bytes.windows(4).position(|four| four == b"\n---").unwrap();
+        bytes.splice(end..end, b"\n-> x\n".repeat(1_000_000));
+        let error = turn.open(&bytes[..], &password, Written::ByAnybody).err().unwrap();
+        assert_eq!(error.code, FailureCode::Corrupt);
+        assert!(error.message.contains("longer than"), "{}", error.message);
     }
 
     #[test]

@@ -141,6 +141,9 @@ impl ObjectReader {
 
 impl Read for ObjectReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.cancel.is_cancelled() {
+            return Err(EngineError::cancelled().into());
+        }
         if self.current.is_empty() {
             self.fetch_ahead();
             let Some((end, piece)) = self.ahead.pop_front() else { return Ok(0) };

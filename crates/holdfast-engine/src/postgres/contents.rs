@@ -75,7 +75,7 @@ pub fn contents_query(server_version: u32) -> String {
     .replacen("SELECT", &format!("WITH made AS ({}) SELECT", all.join(" UNION ALL ")), 1)
 }
 
-/// Rows that belong to an extension, or were made together with another row, do not count.
+/// Rows that an extension's script made, or that were made together with another row, do not count.
 fn made_query(index: usize, catalogue: &Catalogue) -> String {
     let Catalogue { name, condition, .. } = catalogue;
     if *name == SUBSCRIPTIONS {
@@ -86,10 +86,13 @@ fn made_query(index: usize, catalogue: &Catalogue) -> String {
     }
     // Of these, anybody may choose the number.
     let first = if *name == "pg_largeobject_metadata" { 1 } else { FIRST_MADE };
+    let theirs = owner(name).map_or_else(String::new, |owner| {
+        format!(" AND EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = o.{owner} AND r.rolsuper)")
+    });
     let mut sql = format!(
         "SELECT {index} AS kind, o.oid FROM pg_catalog.{name} o WHERE o.oid >= {first} AND NOT EXISTS (SELECT FROM \
          pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.{name}'::pg_catalog.regclass AND d.objid = o.oid AND \
-         d.objsubid = 0 AND d.deptype IN ('e', 'i'))"
+         d.objsubid = 0 AND (d.deptype = 'i' OR d.deptype = 'e'{theirs}))"
     );
     let schema = match *name {
         "pg_class" => Some("o.relnamespace"),
@@ -104,6 +107,29 @@ fn made_query(index: usize, catalogue: &Catalogue) -> String {
         sql.push_str(&format!(" AND {condition}"));
     }
     sql
+}
+
+/// The column with the owner of what can run, or have something run, for others. Whoever has an extension can add objects
+/// of their own to it; those of its own script belong to an administrator. Tables of extensions are given to others, and
+/// nothing runs because one of them is there.
+fn owner(catalogue: &str) -> Option<&'static str> {
+    Some(match catalogue {
+        "pg_proc" => "proowner",
+        "pg_type" => "typowner",
+        "pg_namespace" => "nspowner",
+        "pg_operator" => "oprowner",
+        "pg_opclass" => "opcowner",
+        "pg_opfamily" => "opfowner",
+        "pg_collation" => "collowner",
+        "pg_conversion" => "conowner",
+        "pg_language" => "lanowner",
+        "pg_event_trigger" => "evtowner",
+        "pg_foreign_data_wrapper" => "fdwowner",
+        "pg_foreign_server" => "srvowner",
+        "pg_ts_config" => "cfgowner",
+        "pg_ts_dict" => "dictowner",
+        _ => return None,
+    })
 }
 
 /// The answer to [`contents_query`].

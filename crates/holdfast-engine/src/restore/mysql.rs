@@ -29,6 +29,9 @@ pub(super) const CLIENT: &str = "--defaults-file=/dev/fd/3 --binary-mode --local
 /// that it calls a function that its definer may not run.
 const LACKS_RIGHTS: [&str; 2] = ["ERROR 1356 ", "ERROR 1370 "];
 
+/// How many things are named one by one.
+const NAMED: usize = 20;
+
 /// One restore into a server: how to reach it, and as whom.
 pub(super) struct Session<'a> {
     pub engine: &'a Engine,
@@ -276,15 +279,15 @@ impl Session<'_> {
                 Ok(report)
             }
             Err(error) => {
-                let message = format!("{} The whole restored database is in {beside}.", error.message);
+                let message = format!("{} The restored database is in {beside}, without its events.", error.message);
                 Err(EngineError::new(error.code, message))
             }
         }
     }
 
     /// Loads the dump into a copy of a database. A view that reads from another one is made only where its definer may read,
-    /// and rights belong to the name of a database: whoever has them to the database may have none to the copy. Then views
-    /// of the copy run as nobody else, when their definers are known to have rights where they will be in the end.
+    /// and rights belong to the name of a database: whoever has them to the database may have none to the copy. Then the
+    /// copy has no views, when their definers are known to have rights where they will be in the end.
     async fn load_beside(&self, name: &str, beside: &str, facts: Option<&MysqlFacts>) -> Result<()> {
         let refused = match self.load(Some(beside), true, None).await {
             Err(error)
@@ -294,9 +297,7 @@ impl Session<'_> {
             }
             loaded => return loaded.map(drop),
         };
-        self.context
-            .log
-            .line("A view runs as a user without rights to the copy. Loading it again with views that do not.");
+        self.context.log.line("A view runs as a user without rights to the copy. Loading it again without views.");
         let definers = Definers::default();
         self.make_anew(beside, facts).await?;
         self.load(Some(beside), true, Some(definers.clone())).await?;
@@ -366,8 +367,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// `is_copy` says that it only stands beside the real one for a while. With `view_definers`, views run as nobody else,
-    /// and whom they ran as is noted there.
+    /// `is_copy` says that it only stands beside the real one for a while. With `view_definers`, views are left out,
+    /// and whom they run as is noted there.
     async fn load(&self, name: Option<&str>, is_copy: bool, view_definers: Option<Definers>) -> Result<RestoreReport> {
         let Self { engine, connection, plan, login, context } = *self;
         let script = match name {
@@ -384,8 +385,7 @@ impl Session<'_> {
         };
         let old_name = manifest.map(|manifest| manifest.source).filter(|old| name.is_some_and(|name| name != old));
         let rewriting = Rewriting {
-            // A copy that is only to show that the dump loads.
-            without_definers: plan.options.no_owner || view_definers.is_some(),
+            without_definers: plan.options.no_owner,
             view_definers,
             without_events: is_copy,
             old_name: old_name.clone(),
@@ -398,7 +398,7 @@ impl Session<'_> {
             })
             .await?;
         self.judge(&fed.exit, &fed.lines)?;
-        if let Some(name) = name {
+        if let Some(name) = name.filter(|_| !is_copy) {
             self.warn_of_definers(name).await;
         }
         if let (Some(name), Some(old), false) = (name, &old_name, is_copy) {
@@ -515,6 +515,9 @@ impl Session<'_> {
 
     /// Views and routines that run as somebody who is not here fail when they are used, not when they are made.
     pub(super) async fn warn_of_definers(&self, name: &str) {
+        if self.plan.options.no_owner {
+            self.warn_of_own_rights(name).await;
+        }
         let name = mysql_text(name);
         let sql = format!(
             "SELECT GROUP_CONCAT(DISTINCT d.definer SEPARATOR ', ') FROM (\
@@ -537,14 +540,35 @@ impl Session<'_> {
     }
 }
 
+impl Session<'_> {
+    /// Names the routines of a database that run as the user of this restore, whoever calls them.
+    async fn warn_of_own_rights(&self, name: &str) {
+        let sql = format!(
+            "SELECT HEX(routine_name) FROM information_schema.routines WHERE routine_schema = {} AND security_type = \
+             'DEFINER' AND definer = CURRENT_USER() ORDER BY routine_name LIMIT {NAMED}",
+            mysql_text(name)
+        );
+        let Ok(answer) = self.query(&sql).await else { return };
+        let names: Vec<String> = answer.lines().filter_map(unhex).map(|name| name_text(name.as_bytes())).collect();
+        if !names.is_empty() {
+            self.context.log.warn(format!(
+                "Without owners, these routines run with the rights of the database user of this restore (SQL SECURITY \
+                 DEFINER), whoever calls them: {}. Restore as a user with few rights.",
+                names.join(", ")
+            ));
+        }
+    }
+}
+
 /// Whether the server does not have a character set or collation.
 fn is_unknown_set(error: &EngineError) -> bool {
     error.message.contains("nknown co") || error.message.contains("nknown character set")
 }
 
-/// A name for a copy of a database that stands beside it for a time.
+/// A name for a copy of a database that stands beside it for a time. Rights to all databases whose names begin like
+/// that of the original are none to the copy.
 pub(super) fn name_beside(name: &str) -> String {
-    let suffix = format!("{COPY}{}", random::hex(&random::bytes::<4>()));
-    let kept: String = name.chars().take(NAME_CHARS - suffix.len()).collect();
-    format!("{kept}{suffix}")
+    let prefix = format!("{COPY}{}_", random::hex(&random::bytes::<4>()));
+    let kept: String = name.chars().take(NAME_CHARS - prefix.len()).collect();
+    format!("{prefix}{kept}")
 }

@@ -47,7 +47,13 @@ pub(super) struct Fresh {
     pub fresh: Name,
     pub target: Name,
     pub replaces: bool,
+    /// How many may be connected once it has its name, where nobody may be before.
+    pub limit: Option<i32>,
 }
+
+/// Added to the statement that makes a database: only superusers can connect to it. Its contents are for nobody's eyes
+/// before its rights are set, and nobody can make something in it that the restore would run.
+pub(super) const CLOSED: &str = " CONNECTION LIMIT 0";
 
 impl Engine {
     pub(super) async fn restore_postgres(
@@ -84,6 +90,7 @@ impl Engine {
         }
         let dump = self.read_as(&plan.backup, context, describe_dump).await?;
         session.tell_tablespaces(&dump);
+        session.tell_owner_functions(&dump);
         if is_replaced {
             session.tell_lost(name, &dump).await?;
         }
@@ -100,37 +107,80 @@ impl Engine {
             });
             return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
         }
-        if there.is_some() && !plan.overwrite {
-            // An empty database that somebody made for this: one transaction fills it or leaves it as it is.
-            context.begin_writing().await?;
-            let report = session.fill(name, &dump).await?;
-            if let (Some(model), Some(there)) = (&facts, &there) {
+        if let Some(there) = there.as_ref().filter(|_| !plan.overwrite) {
+            // An empty database that somebody made for this.
+            let report = session.fill_empty(there, &dump).await?;
+            if let Some(model) = &facts {
                 session.finish_existing(model, there, &target).await;
             }
             return Ok(report);
         }
         // Without a word about the original, the one that is replaced says how a database is made here.
         let model = facts.or_else(|| there.clone());
-        let fresh = session.make_fresh(model.as_ref()).await?;
-        let made = Fresh { fresh, target, replaces: there.is_some() };
+        let made = session.make_fresh(model.as_ref(), &target, there.is_some()).await?;
+        session.fill_and_swap(&made, model.as_ref().map(|model| (model, !plan.options.no_owner)), &dump).await
+    }
+}
+
+impl Session<'_> {
+    /// Fills a database that holds nothing: whole, or it stays as it is.
+    async fn fill_empty(&self, there: &DatabaseFacts, dump: &DumpFacts) -> Result<RestoreReport> {
+        let name = there.name.as_str();
+        if !self.is_superuser().await? {
+            // What its owner could make in it meanwhile would run as whoever we are, who may not do much more than that.
+            let contents = self.contents(name).await?;
+            if contents.count() > 0 {
+                return Err(super::not_empty(&name_text(name.as_bytes())));
+            }
+            self.context.begin_writing().await?;
+            return self.fill(name, dump).await;
+        }
+        let made = self.copy_empty(there).await?;
+        let contents = self.contents(made.fresh.as_str()).await;
+        if !matches!(&contents, Ok(contents) if contents.count() == 0) {
+            self.drop_own(&made.fresh).await;
+            return Err(contents.err().unwrap_or_else(|| super::not_empty(&name_text(name.as_bytes()))));
+        }
+        self.fill_and_swap(&made, Some((there, true)), dump).await
+    }
+
+    /// Fills a fresh database, makes it like the model, and gives it its place; all of it or nothing.
+    async fn fill_and_swap(
+        &self,
+        made: &Fresh,
+        model: Option<(&DatabaseFacts, bool)>,
+        dump: &DumpFacts,
+    ) -> Result<RestoreReport> {
         let report = async {
             let filled = async {
-                let report = session.fill(made.fresh.as_str(), &dump).await?;
-                if let Some(model) = &model {
-                    session.finish(model, &made.fresh).await?;
+                let report = self.fill(made.fresh.as_str(), dump).await?;
+                if let Some((model, with_roles)) = model {
+                    self.finish(model, made, with_roles).await?;
                 }
                 Ok::<_, EngineError>(report)
             };
             let report = filled.await.map_err(|error| with_note(&error, UNCHANGED))?;
-            session.swap(std::slice::from_ref(&made)).await?;
+            self.swap(std::slice::from_ref(made)).await?;
             Ok::<_, EngineError>(report)
         };
         match report.await {
             Ok(report) => Ok(report),
             Err(error) => {
-                session.drop_own(&made.fresh).await;
+                self.drop_own(&made.fresh).await;
                 Err(error)
             }
+        }
+    }
+
+    /// Functions that run with the rights of their owner, who is whoever restores without owners.
+    pub(super) fn tell_owner_functions(&self, dump: &DumpFacts) {
+        if self.plan.options.no_owner && !dump.owner_functions.is_empty() {
+            let names: Vec<String> = dump.owner_functions.iter().map(|name| name_text(name.as_bytes())).collect();
+            self.context.log.warn(format!(
+                "Without owners, these functions run with the rights of the database user of this restore (SECURITY \
+                 DEFINER), whoever calls them: {}. Restore as a user with few rights, or take EXECUTE from PUBLIC.",
+                names.join(", ")
+            ));
         }
     }
 }
@@ -233,17 +283,50 @@ impl Session<'_> {
         Err(EngineError::new(FailureCode::RolesMissing, message))
     }
 
-    /// An empty database like the one that was backed up.
-    pub(super) async fn make_fresh(&self, model: Option<&DatabaseFacts>) -> Result<Name> {
+    pub(super) async fn is_superuser(&self) -> Result<bool> {
+        let sql = "SELECT count(*) FROM pg_catalog.pg_roles WHERE rolname = session_user AND rolsuper";
+        Ok(self.query("postgres", sql).await? == "1")
+    }
+
+    /// An empty database like the one that was backed up, for the place of `target`.
+    pub(super) async fn make_fresh(
+        &self,
+        model: Option<&DatabaseFacts>,
+        target: &Name,
+        replaces: bool,
+    ) -> Result<Fresh> {
+        let closed = if self.is_superuser().await? { CLOSED } else { "" };
+        let limit = model.map_or(-1, |model| model.connection_limit);
+        let limit = Some(limit).filter(|_| !closed.is_empty());
+        let fresh = self.make_empty(model, closed).await?;
+        Ok(Fresh { fresh, target: target.clone(), replaces, limit })
+    }
+
+    /// A copy of a database that is empty, with whatever came with its template and its extensions, to be filled in its
+    /// place. Its owner could make something in it at any time that the restore would run as a superuser.
+    async fn copy_empty(&self, there: &DatabaseFacts) -> Result<Fresh> {
         let fresh = name_of(&Own::Fresh.new_name())?;
-        let plain = format!("CREATE DATABASE {} TEMPLATE template0;", identifier(&fresh));
+        let (copy, name) = (identifier(&fresh), identifier(&there.name));
+        let from = if there.name.as_str() == "postgres" { "template1" } else { "postgres" };
+        let mut statements: Vec<String> = end_sessions_sql(&there.name).into();
+        statements.push(format!("CREATE DATABASE {copy} TEMPLATE {name}{CLOSED};"));
+        self.run(from, &statements).await?;
+        Ok(Fresh { fresh, target: there.name.clone(), replaces: true, limit: Some(there.connection_limit) })
+    }
+
+    async fn make_empty(&self, model: Option<&DatabaseFacts>, closed: &str) -> Result<Name> {
+        let fresh = name_of(&Own::Fresh.new_name())?;
+        let plain = format!("CREATE DATABASE {} TEMPLATE template0{closed};", identifier(&fresh));
         let Some(model) = model else {
             self.run("postgres", &[plain]).await?;
             return Ok(fresh);
         };
         let like_it = create_database_sql(model, &fresh, self.version().await?);
         let made = match like_it {
-            Ok(sql) => self.run("postgres", &[sql]).await.map_err(|error| error.message),
+            Ok(sql) => {
+                let sql = format!("{}{closed};", sql.trim_end_matches(';'));
+                self.run("postgres", &[sql]).await.map_err(|error| error.message)
+            }
             Err(reason) => Err(reason),
         };
         if let Err(reason) = made {
@@ -252,7 +335,8 @@ impl Session<'_> {
                 .log
                 .warn(format!("The database cannot be made as it was ({reason}); it gets this server's locale."));
             let encoding = text(model.encoding.as_str());
-            let plain = format!("CREATE DATABASE {} TEMPLATE template0 ENCODING {encoding};", identifier(&fresh));
+            let plain =
+                format!("CREATE DATABASE {} TEMPLATE template0 ENCODING {encoding}{closed};", identifier(&fresh));
             self.run("postgres", &[plain]).await?;
         }
         Ok(fresh)
@@ -317,9 +401,11 @@ impl Session<'_> {
         }
     }
 
-    /// Owner, rights, settings and limits of the original.
-    pub(super) async fn finish(&self, model: &DatabaseFacts, fresh: &Name) -> Result<()> {
-        self.run("postgres", &finish_database_sql(model, fresh, !self.plan.options.no_owner)).await
+    /// Owner, rights, settings and limits of the original. Where nobody may connect yet, the limit comes with the name.
+    pub(super) async fn finish(&self, model: &DatabaseFacts, made: &Fresh, with_roles: bool) -> Result<()> {
+        let limit = if made.limit.is_some() { -1 } else { model.connection_limit };
+        let model = DatabaseFacts { connection_limit: limit, ..model.clone() };
+        self.run("postgres", &finish_database_sql(&model, &made.fresh, with_roles)).await
     }
 
     /// As [`Self::finish`], for a database that somebody made before: what this login may not set is a warning, and so
@@ -359,7 +445,8 @@ impl Session<'_> {
         let session = Session { context: &context, ..*self };
         let dropping = async {
             let _may_be_none = session.run("postgres", &[template_sql(name)]).await;
-            session.run("postgres", &[drop_sql(name)]).await
+            let away: Vec<String> = end_sessions_sql(name).into_iter().chain([drop_sql(name)]).collect();
+            session.run("postgres", &away).await
         };
         if !matches!(tokio::time::timeout(CLEANING_UP, dropping).await, Ok(Ok(()))) {
             context.log.warn(format!("The database {name} was left behind on the server."));

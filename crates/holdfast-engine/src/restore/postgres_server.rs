@@ -60,6 +60,7 @@ impl Engine {
         let open = session.names(open).await?;
         for (index, facts) in dumps.iter().filter(|(index, _)| wanted.contains(index)) {
             let name = globals.databases[*index].name.as_str();
+            session.tell_owner_functions(facts);
             if open.contains(name) {
                 session.tell_lost(name, facts).await?;
             }
@@ -82,7 +83,7 @@ impl Engine {
                 for one in &fresh {
                     let model = globals.databases.iter().find(|facts| facts.name == one.target);
                     if let Some(model) = model {
-                        session.finish(model, &one.fresh).await?;
+                        session.finish(model, one, !plan.options.no_owner).await?;
                     }
                 }
                 Ok::<_, EngineError>(report)
@@ -386,9 +387,9 @@ impl Session<'_> {
         while let Some(index) = reading.next().await {
             let facts = &globals.databases[index];
             self.context.log.line(format!("Restoring {}.", facts.name));
-            let name = self.make_fresh(Some(facts)).await?;
-            let replaces = there.contains(facts.name.as_str());
-            fresh.push(Fresh { fresh: name.clone(), target: facts.name.clone(), replaces });
+            let made = self.make_fresh(Some(facts), &facts.name, there.contains(facts.name.as_str())).await?;
+            let name = made.fresh.clone();
+            fresh.push(made);
             let script = self.restore_script(name.as_str(), with_event_triggers.contains(&index)).await?;
             let login = self.login.lines(DatabaseEngine::Postgresql);
             let fed = self.engine.feed_dump(self.connection, &script, login, &mut reading, self.context).await?;

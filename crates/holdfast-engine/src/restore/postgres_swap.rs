@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use tokio_util::sync::CancellationToken;
 
-use super::postgres::{Fresh, Session, UNCHANGED, drop_sql, end_sessions_sql, name_of, template_sql, with_note};
+use super::postgres::{
+    CLOSED, Fresh, Session, UNCHANGED, drop_sql, end_sessions_sql, name_of, template_sql, with_note,
+};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::postgres::Own;
@@ -30,16 +32,18 @@ impl Session<'_> {
         let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
         let session = Session { context: &context, ..*self };
         if all.iter().all(|one| !one.replaces) {
-            let renamed = all.iter().map(|one| rename_sql(&one.fresh, &one.target));
-            let renamed: Vec<String> = in_transaction(renamed).collect();
+            let mut renamed: Vec<String> = all.iter().flat_map(|one| end_sessions_sql(&one.fresh)).collect();
+            renamed.extend(in_transaction(all.iter().flat_map(Fresh::named_sql)));
             return session.run("postgres", &renamed).await.map_err(|error| with_note(&error, UNCHANGED));
         }
         // A database of its own to be connected to: any other may be one of those that change places.
         let from = name_of(&Own::Swap.new_name())?;
-        let create = [format!("CREATE DATABASE {} TEMPLATE template0;", identifier(&from))];
+        let closed = if session.is_superuser().await? { CLOSED } else { "" };
+        let create = [format!("CREATE DATABASE {} TEMPLATE template0{closed};", identifier(&from))];
         session.run("template1", &create).await.map_err(|error| with_note(&error, UNCHANGED))?;
         let swapped = session.swap_from(from.as_str(), all).await;
-        if let Err(error) = session.run("postgres", &[drop_sql(&from)]).await {
+        let away: Vec<String> = end_sessions_sql(&from).into_iter().chain([drop_sql(&from)]).collect();
+        if let Err(error) = session.run("postgres", &away).await {
             context.log.warn(format!("The database {from} was left behind: {}", error.message));
         }
         swapped
@@ -111,11 +115,12 @@ impl<'a> Plan<'a> {
         statements.push("\\set ON_ERROR_STOP 0".to_owned());
         let replaced = self.all.iter().filter(|one| one.replaces);
         statements.extend(replaced.flat_map(|one| end_sessions_sql(&one.target)));
+        statements.extend(self.all.iter().flat_map(|one| end_sessions_sql(&one.fresh)));
         let mut old = self.old.iter();
         let renamed = self.all.iter().flat_map(|one| {
             let aside = if one.replaces { old.next() } else { None };
             let away = aside.map(|aside| rename_sql(&one.target, aside));
-            away.into_iter().chain([rename_sql(&one.fresh, &one.target)])
+            away.into_iter().chain(one.named_sql())
         });
         statements.extend(in_transaction(renamed).collect::<Vec<_>>());
         let opening = self.opening().into_iter().map(|sql| format!("EXECUTE {};", text(&sql))).collect::<String>();
@@ -154,6 +159,14 @@ impl<'a> Plan<'a> {
 
 fn in_transaction(statements: impl Iterator<Item = String>) -> impl Iterator<Item = String> {
     ["BEGIN;".to_owned()].into_iter().chain(statements).chain(["COMMIT;".to_owned()])
+}
+
+impl Fresh {
+    /// Gives it its name, and lets people in.
+    fn named_sql(&self) -> Vec<String> {
+        let open = |limit: i32| format!("ALTER DATABASE {} CONNECTION LIMIT {limit};", identifier(&self.target));
+        [rename_sql(&self.fresh, &self.target)].into_iter().chain(self.limit.map(open)).collect()
+    }
 }
 
 fn rename_sql(from: &Name, to: &Name) -> String {

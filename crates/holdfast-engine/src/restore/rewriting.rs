@@ -4,6 +4,10 @@ use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use holdfast_core::random;
+
+use super::statements::{Rules, Statement};
+use crate::error::EngineError;
 use crate::mysql::{account_length, closing_quote, quoted};
 
 /// Users and roles as statements name them.
@@ -28,9 +32,9 @@ impl Definers {
 pub(super) struct Rewriting {
     /// Leave out every `DEFINER`, so that what is made belongs to whoever loads it.
     pub without_definers: bool,
-    /// Leave out the `DEFINER` of views alone, and note them here.
+    /// Leave out views, and note here whom they run as.
     pub view_definers: Option<Definers>,
-    /// Make events so that they do not run.
+    /// Leave out events: they would run.
     pub without_events: bool,
     /// The database that was dumped, when it is loaded under another name: views, triggers and defaults may name it.
     pub old_name: Option<String>,
@@ -49,107 +53,188 @@ const TRIGGER: &[u8] = b"/*!50003 CREATE";
 /// How they begin the line that makes an event, after lines that set what it needs.
 const EVENT: &[u8] = b"/*!50106 CREATE*/ ";
 
+/// How they begin a view, before the line with its definition.
+const VIEW_BEGIN: &[u8] = b"/*!50001 CREATE ALGORITHM";
+
 impl Rewriting {
-    fn is_needed(&self) -> bool {
-        self.without_definers || self.view_definers.is_some() || self.without_events || self.old_name.is_some()
+    /// The tools write definers and views at the beginning of a line, and line breaks in values as `\n`, so no value is
+    /// mistaken for one. What people wrote themselves goes with a delimiter that they cannot know.
+    pub(super) fn copy(&self, input: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
+        // The client takes no more than fifteen characters.
+        self.copy_with(input, out, &format!("~{}", random::hex(&random::bytes::<7>())))
     }
 
-    /// The tools write definers and views at the beginning of a line, and line breaks in values as `\n`, so no value is
-    /// mistaken for one.
-    pub(super) fn copy(&self, input: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
-        if !self.is_needed() {
-            return io::copy(input, out).map(drop);
-        }
-        let mut line = Vec::new();
-        let mut is_start = true;
-        let mut within = Within::Statements;
+    fn copy_with(&self, input: &mut dyn Read, out: &mut dyn Write, delimiter: &str) -> io::Result<()> {
+        let mut copying = Copying {
+            rewriting: self,
+            out,
+            delimiter,
+            line: Vec::new(),
+            is_start: true,
+            is_section: false,
+            statement: None,
+            rules: Rules::default(),
+        };
         let mut buffer = vec![0; 256 * 1024];
         loop {
             let read = input.read(&mut buffer)?;
             if read == 0 {
-                return out.write_all(&self.line(&line, within));
+                return copying.finish();
             }
             for piece in buffer[..read].split_inclusive(|byte| *byte == b'\n') {
-                if !is_start {
-                    out.write_all(piece)?;
-                    is_start = piece.ends_with(b"\n");
-                    continue;
-                }
-                line.extend_from_slice(piece);
-                if within.is_complete(&line) {
-                    out.write_all(&self.line(&line, within))?;
-                    within = within.after(&line);
-                    is_start = line.ends_with(b"\n");
-                    line.clear();
-                }
+                copying.take(piece)?;
             }
         }
     }
 
-    fn line(&self, line: &[u8], within: Within) -> Vec<u8> {
-        let is_event = within == Within::RoutineBody && line.starts_with(EVENT);
-        let of_view =
-            self.view_definers.as_ref().filter(|_| within == Within::Statements && line.starts_with(VIEW_DEFINER));
-        if let Some(definers) = of_view {
-            definers.note(line);
-        }
-        let line = match (self.without_definers || of_view.is_some(), within) {
-            (true, Within::Statements | Within::RoutineBegin) => without_definer(line),
-            (true, Within::RoutineBody) if is_event => without_definer(line),
-            _ => line.to_vec(),
-        };
-        let line = if is_event && self.without_events { disabled(&line) } else { line };
-        match (&self.old_name, within) {
-            (Some(name), Within::Statements) if line.starts_with(VIEW) => {
-                let instead = self.new_name.as_ref().map(|name| format!("{}.", quoted(name)));
-                renamed(&line, name, instead.unwrap_or_default().as_bytes(), |name| name.is_of_database())
-            }
+    /// A line outside of what people wrote.
+    fn line(&self, line: &[u8]) -> Vec<u8> {
+        let line = if self.without_definers { without_definer(line) } else { line.to_vec() };
+        match &self.old_name {
+            Some(name) if line.starts_with(VIEW) => self.renamed_view(&line, name),
             // A default that asks a sequence; no other default names anything.
-            (Some(name), Within::Statements) if line.starts_with(COLUMN) => {
+            Some(name) if line.starts_with(COLUMN) => {
                 renamed(&line, name, b"", |name| name.parts == 2 && name.is_sequence())
             }
-            (Some(_), Within::RoutineBegin) if line.starts_with(TRIGGER) => without_qualifiers(&line),
             _ => line,
         }
     }
-}
 
-/// Where in a dump a line stands. The body of a routine may hold any text at the beginning of a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Within {
-    Statements,
-    RoutineBegin,
-    RoutineBody,
-}
-
-impl Within {
-    /// Whether enough of a line was read to change it.
-    fn is_complete(self, line: &[u8]) -> bool {
-        /// Names of a user and a host, quoted, and what stands before them.
-        const LONGEST: usize = 1024;
-        const LONGEST_COLUMN: usize = 64 * 1024;
-        const LONGEST_VIEW: usize = 1024 * 1024;
-        let has_ended = line.ends_with(b"\n");
-        if self == Self::RoutineBegin && line.starts_with(TRIGGER) {
-            // To its end: to look for its head after every line would take forever where there are many.
-            return line.len() >= LONGEST_COLUMN || line.ends_with(b";;\n");
-        }
-        let longest = match self {
-            Self::Statements if line.starts_with(VIEW) => LONGEST_VIEW,
-            Self::Statements if line.starts_with(COLUMN) => LONGEST_COLUMN,
-            _ => LONGEST,
-        };
-        has_ended || line.len() >= longest
+    fn renamed_view(&self, line: &[u8], name: &str) -> Vec<u8> {
+        let instead = self.new_name.as_ref().map(|name| format!("{}.", quoted(name)));
+        renamed(line, name, instead.unwrap_or_default().as_bytes(), |name| name.is_of_database())
     }
 
-    fn after(self, line: &[u8]) -> Self {
-        match line.trim_ascii_end() {
-            b"DELIMITER ;;" if self == Self::Statements => Self::RoutineBegin,
-            b"DELIMITER ;" => Self::Statements,
-            _ if self == Self::RoutineBegin => Self::RoutineBody,
-            _ => self,
+    /// A view: how it is made, whom it runs as, and what it is, each from the beginning of a line. Names in the last may
+    /// hold line breaks. `None` when it is left out.
+    fn view(&self, statement: &[u8]) -> Option<Vec<u8>> {
+        let at = statement.windows(VIEW.len() + 1).position(|part| part[0] == b'\n' && &part[1..] == VIEW);
+        let (head, body) = statement.split_at(at.map_or(0, |at| at + 1));
+        let lines = || head.split_inclusive(|byte| *byte == b'\n');
+        if let Some(definers) = &self.view_definers {
+            lines().filter(|line| line.starts_with(VIEW_DEFINER)).for_each(|line| definers.note(line));
+            return None;
         }
+        let head = lines().flat_map(|line| if self.without_definers { without_definer(line) } else { line.to_vec() });
+        let mut written: Vec<u8> = head.collect();
+        match &self.old_name {
+            Some(name) => written.extend(self.renamed_view(body, name)),
+            None => written.extend_from_slice(body),
+        }
+        Some(written)
     }
+
+    /// What makes a routine, a trigger or an event, or sets what it needs; `None` when it is left out.
+    fn definition(&self, statement: &[u8]) -> Option<Vec<u8>> {
+        if self.without_events && statement.starts_with(EVENT) {
+            return None;
+        }
+        let statement = if self.without_definers { without_definer(statement) } else { statement.to_vec() };
+        let is_moved = self.old_name.is_some() && statement.starts_with(TRIGGER);
+        Some(if is_moved { without_qualifiers(&statement) } else { statement })
+    }
+}
+
+/// A dump on its way.
+struct Copying<'a> {
+    rewriting: &'a Rewriting,
+    out: &'a mut dyn Write,
+    delimiter: &'a str,
+    /// The beginning of a line, as long as it takes to see what it is.
+    line: Vec<u8>,
+    /// Whether the next piece begins a line.
+    is_start: bool,
+    /// Between `DELIMITER ;;` and `DELIMITER ;`, where routines, triggers and events are.
+    is_section: bool,
+    statement: Option<Statement>,
+    rules: Rules,
+}
+
+impl Copying<'_> {
+    fn take(&mut self, piece: &[u8]) -> io::Result<()> {
+        if let Some(statement) = &mut self.statement {
+            statement.text.extend_from_slice(piece);
+            return self.end_statement();
+        }
+        if !self.is_start {
+            self.is_start = piece.ends_with(b"\n");
+            return self.out.write_all(piece);
+        }
+        self.line.extend_from_slice(piece);
+        if is_complete(&self.line) { self.end_line() } else { Ok(()) }
+    }
+
+    fn end_line(&mut self) -> io::Result<()> {
+        let line = std::mem::take(&mut self.line);
+        let is_view = line.starts_with(VIEW_BEGIN);
+        match (self.is_section, line.trim_ascii_end()) {
+            (false, b"DELIMITER ;;") => {
+                self.is_section = true;
+                return writeln!(self.out, "DELIMITER {}", self.delimiter);
+            }
+            (true, b"DELIMITER ;") => {
+                self.is_section = false;
+                return self.out.write_all(&line);
+            }
+            (true, b"") | (false, _) if !is_view => {}
+            _ => {
+                let end: &[u8] = if self.is_section { b";;" } else { b";" };
+                let statement = self.statement.insert(Statement::begin(end, self.rules));
+                statement.text = line;
+                return self.end_statement();
+            }
+        }
+        self.rules.follow(&line);
+        self.is_start = line.ends_with(b"\n");
+        self.out.write_all(&self.rewriting.line(&line))
+    }
+
+    /// Writes the statement when all of it is there.
+    fn end_statement(&mut self) -> io::Result<()> {
+        let Some(mut statement) = self.statement.take() else { return Ok(()) };
+        if !statement.is_whole()? {
+            self.statement = Some(statement);
+            return Ok(());
+        }
+        let Self { rewriting, delimiter, .. } = self;
+        if !self.is_section {
+            let Some(view) = rewriting.view(&statement.text) else { return Ok(()) };
+            writeln!(self.out, "DELIMITER {delimiter}")?;
+            self.out.write_all(&view)?;
+            return write!(self.out, "\n{delimiter}\nDELIMITER ;\n");
+        }
+        self.rules.follow(&statement.text);
+        if let Some(definition) = rewriting.definition(&statement.text) {
+            self.out.write_all(&definition)?;
+            write!(self.out, "\n{delimiter}\n")?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        if !self.line.is_empty() {
+            self.line.push(b'\n');
+            self.end_line()?;
+        }
+        if self.statement.is_some() {
+            return Err(EngineError::corrupt("The dump ends in the middle of a statement.").into());
+        }
+        Ok(())
+    }
+}
+
+/// Whether enough of a line was read to see what it is, and to change it.
+fn is_complete(line: &[u8]) -> bool {
+    /// Names of a user and a host, quoted, and what stands before them.
+    const LONGEST: usize = 1024;
+    const LONGEST_COLUMN: usize = 64 * 1024;
+    const LONGEST_VIEW: usize = 1024 * 1024;
+    let longest = match line {
+        _ if line.starts_with(VIEW) => LONGEST_VIEW,
+        _ if line.starts_with(COLUMN) => LONGEST_COLUMN,
+        _ => LONGEST,
+    };
+    line.ends_with(b"\n") || line.len() >= longest
 }
 
 /// A name that begins like a database, as the server writes it in a view or in a default.
@@ -273,15 +358,6 @@ fn without_definer(line: &[u8]) -> Vec<u8> {
     let end = place.and_then(|at| Some((at, at + WORD.len() + account_length(&line[at + WORD.len()..])?)));
     match end {
         Some((at, end)) => [&line[..at], &line[end..]].concat(),
-        None => line.to_vec(),
-    }
-}
-
-/// An event that does not run.
-fn disabled(line: &[u8]) -> Vec<u8> {
-    const WORDS: &[u8] = b" PRESERVE ENABLE ";
-    match line.windows(WORDS.len()).position(|window| window == WORDS) {
-        Some(at) => [&line[..at], b" PRESERVE DISABLE ", &line[at + WORDS.len()..]].concat(),
         None => line.to_vec(),
     }
 }
@@ -415,58 +491,79 @@ impl Words<'_> {
 mod tests {
     use super::*;
 
+    fn rewritten(rewriting: &Rewriting, mut dump: impl Read) -> String {
+        let mut out = Vec::new();
+        rewriting.copy_with(&mut dump, &mut out, "OWN").unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    /// A section as the tools write it, as it is expected.
+    fn expected(section: &str) -> String {
+        section.replace("DELIMITER ;;", "DELIMITER OWN").replace(";;\n", "\nOWN\n")
+    }
+
     #[test]
     fn definers_are_left_out_where_the_tools_write_them_and_nowhere_else() {
-        let dump = "CREATE DEFINER=`a``b`@`%` PROCEDURE p() BEGIN\n/*!50013 DEFINER=`x`@`h` SQL SECURITY DEFINER */\n\
-            /*!50003 CREATE*/ /*!50017 DEFINER=`r`@`l`*/ /*!50003 TRIGGER t */;;\n\
+        let dump = "DELIMITER ;;\nCREATE DEFINER=`a``b`@`%` PROCEDURE p() BEGIN\n\
+            /*!50013 DEFINER=`x`@`h` SQL SECURITY DEFINER */\nEND ;;\n\
+            /*!50003 CREATE*/ /*!50017 DEFINER=`r`@`l`*/ /*!50003 TRIGGER t */;;\nDELIMITER ;\n\
             INSERT INTO t VALUES ('CREATE DEFINER=`a`@`b` PROCEDURE');\nCREATE TABLE `DEFINER` (a INT);\n";
-        let expected = "CREATE  PROCEDURE p() BEGIN\n/*!50013  SQL SECURITY DEFINER */\n\
-            /*!50003 CREATE*/ /*!50017 */ /*!50003 TRIGGER t */;;\n\
+        let without = "DELIMITER ;;\nCREATE  PROCEDURE p() BEGIN\n\
+            /*!50013 DEFINER=`x`@`h` SQL SECURITY DEFINER */\nEND ;;\n\
+            /*!50003 CREATE*/ /*!50017 */ /*!50003 TRIGGER t */;;\nDELIMITER ;\n\
             INSERT INTO t VALUES ('CREATE DEFINER=`a`@`b` PROCEDURE');\nCREATE TABLE `DEFINER` (a INT);\n";
-        let mut out = Vec::new();
         let rewriting = Rewriting { without_definers: true, ..Rewriting::default() };
-        rewriting.copy(&mut dump.as_bytes(), &mut out).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), expected);
+        assert_eq!(rewritten(&rewriting, dump.as_bytes()), expected(without));
         let long = format!("INSERT INTO t VALUES ('{}');\nCREATE DEFINER=`a`@`b` VIEW v\n", "x".repeat(700_000));
-        let mut out = Vec::new();
-        rewriting.copy(&mut long.as_bytes(), &mut out).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), long.replace("DEFINER=`a`@`b`", ""));
+        assert_eq!(rewritten(&rewriting, long.as_bytes()), long.replace("DEFINER=`a`@`b`", ""));
     }
 
     #[test]
-    fn definers_of_views_are_noted_and_left_out_alone() {
-        let dump = |definer: &str, role: &str| {
+    fn views_are_left_out_and_whom_they_run_as_is_noted() {
+        let view = |definer: &str, security: &str| {
             format!(
-                "/*!50001 CREATE ALGORITHM=UNDEFINED */\n/*!50013 {definer} SQL SECURITY DEFINER */\n/*!50001 VIEW `v` AS \
-                 select 1 */;\n/*!50013 {role} SQL SECURITY INVOKER */\nDELIMITER ;;\nCREATE DEFINER=`c`@`%` PROCEDURE p() \
-                 BEGIN\n/*!50013 DEFINER=`x`@`h` SQL SECURITY DEFINER */\nEND ;;\nDELIMITER ;\n"
+                "/*!50001 CREATE ALGORITHM=UNDEFINED */\n/*!50013 {definer} SQL SECURITY {security} */\n/*!50001 VIEW `v` AS \
+                 select 1 AS `a */;\n/*!50013 DEFINER=`z`@`z`` */"
             )
         };
+        let routine = "DELIMITER ;;\nCREATE DEFINER=`c`@`%` PROCEDURE p() BEGIN\n/*!50013 DEFINER=`x`@`h` SQL SECURITY \
+            DEFINER */\nEND ;;\nDELIMITER ;\n";
         let definers = Definers::default();
         let rewriting = Rewriting { view_definers: Some(definers.clone()), ..Rewriting::default() };
-        let mut out = Vec::new();
-        rewriting.copy(&mut dump("DEFINER=`a``b`@`%`", "DEFINER=`r`").as_bytes(), &mut out).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), dump("", ""));
+        let (first, second) = (view("DEFINER=`a``b`@`%`", "DEFINER"), view("DEFINER=`r`", "INVOKER"));
+        let dump = format!("{first};\n{second};\n{routine}");
+        assert_eq!(rewritten(&rewriting, dump.as_bytes()), expected(routine));
         assert_eq!(definers.all(), ["`a``b`@`%`", "`r`"]);
+        let rewriting = Rewriting { without_definers: true, ..Rewriting::default() };
+        let own = format!("DELIMITER OWN\n{}\nOWN\nDELIMITER ;\n", view("", "DEFINER"));
+        assert_eq!(rewritten(&rewriting, format!("{first};\n").as_bytes()), own);
     }
 
     #[test]
-    fn events_of_a_copy_do_not_run() {
+    fn a_copy_has_no_events() {
         let head = "DELIMITER ;;\n/*!50003 SET time_zone = 'SYSTEM' */ ;;\n";
-        let event = |word: &str| {
-            format!(
-                "{head}/*!50106 CREATE*/ /*!50117 DEFINER=`r`@`l`*/ /*!50106 EVENT `e` ON SCHEDULE EVERY 1 DAY ON \
-                 COMPLETION NOT PRESERVE {word} COMMENT ' PRESERVE ENABLE ' DO delete from t */ ;;\nDELIMITER ;\n"
-            )
-        };
-        let rewritten = |rewriting: Rewriting| {
-            let mut out = Vec::new();
-            rewriting.copy(&mut event("ENABLE").as_bytes(), &mut out).unwrap();
-            String::from_utf8(out).unwrap()
-        };
-        assert_eq!(rewritten(Rewriting { without_events: true, ..Rewriting::default() }), event("DISABLE"));
-        let without = rewritten(Rewriting { without_definers: true, ..Rewriting::default() });
-        assert_eq!(without, event("ENABLE").replace("DEFINER=`r`@`l`", ""));
+        let event = "/*!50106 CREATE*/ /*!50117 DEFINER=`r`@`l`*/ /*!50106 EVENT `x PRESERVE ENABLE y` ON SCHEDULE EVERY 1 \
+            DAY ON COMPLETION NOT PRESERVE ENABLE DO delete from t */ ;;\n";
+        let dump = format!("{head}{event}DELIMITER ;\n");
+        let without = Rewriting { without_events: true, ..Rewriting::default() };
+        assert_eq!(rewritten(&without, dump.as_bytes()), expected(&dump.replace(event, "")));
+        let without = Rewriting { without_definers: true, ..Rewriting::default() };
+        assert_eq!(rewritten(&without, dump.as_bytes()), expected(&dump.replace("DEFINER=`r`@`l`", "")));
+    }
+
+    #[test]
+    fn a_body_cannot_end_its_statement_for_the_client_alone() {
+        let body = "DELIMITER ;;\nCREATE PROCEDURE p() select 1 --\u{1} ;; GRANT ALL ON *.* TO x ;;\n;;\nDELIMITER ;\n";
+        let found = rewritten(&Rewriting::default(), body.as_bytes());
+        let sent =
+            "DELIMITER OWN\nCREATE PROCEDURE p() select 1 --\u{1} ;; GRANT ALL ON *.* TO x ;;\n\nOWN\nDELIMITER ;\n";
+        assert_eq!(found, sent);
+        let unclear =
+            "DELIMITER ;;\nCREATE PROCEDURE p() select 1 /*!99999 ' */ ;;\nDELIMITER ;\nGRANT ALL ON *.* TO x;\n";
+        let error = Rewriting::default().copy(&mut unclear.as_bytes(), &mut io::sink()).unwrap_err();
+        assert!(error.to_string().contains("where it ends"), "{error}");
+        let error = Rewriting::default().copy(&mut &b"DELIMITER ;;\nCREATE PROCEDURE p()\n"[..], &mut io::sink());
+        assert!(error.is_err());
     }
 
     #[test]
@@ -478,11 +575,8 @@ mod tests {
                 "{body}/*!50001 VIEW `w` AS select {database}`v`.`{name}`,`shop`.`id`,'`shop`.`v`.`x`' AS `a` from `v` */;\n"
             )
         };
-        let (dump, expected) = (view("`shop`."), view(""));
-        let mut out = Vec::new();
         let rewriting = Rewriting { old_name: Some("shop".to_owned()), ..Rewriting::default() };
-        rewriting.copy(&mut dump.as_bytes(), &mut out).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), expected);
+        assert_eq!(rewritten(&rewriting, view("`shop`.").as_bytes()), expected(&view("")));
     }
 
     #[test]
@@ -496,15 +590,13 @@ mod tests {
                  on(`shop`.`a` = 1)) where `shop`.`a` in (select `other`.`shop`.`a` from {own}`shop`) */;\n"
             )
         };
-        for (new_name, expected) in [(Some("co`py"), "`co``py`."), (None, "")] {
-            let mut out = Vec::new();
+        for (new_name, own) in [(Some("co`py"), "`co``py`."), (None, "")] {
             let rewriting = Rewriting {
                 old_name: Some("shop".to_owned()),
                 new_name: new_name.map(str::to_owned),
                 ..Rewriting::default()
             };
-            rewriting.copy(&mut view("`shop`.").as_bytes(), &mut out).unwrap();
-            assert_eq!(String::from_utf8(out).unwrap(), view(expected));
+            assert_eq!(rewritten(&rewriting, view("`shop`.").as_bytes()), view(own));
         }
     }
 
@@ -535,18 +627,16 @@ mod tests {
 
     #[test]
     fn triggers_are_made_where_they_are_loaded() {
-        let rewritten = |dump: &str| {
-            let mut out = Vec::new();
+        let moved = |dump: &str| {
             let rewriting = Rewriting { old_name: Some("shop".to_owned()), ..Rewriting::default() };
-            rewriting.copy(&mut InPieces(dump.as_bytes()), &mut out).unwrap();
-            String::from_utf8(out).unwrap()
+            rewritten(&rewriting, InPieces(dump.as_bytes()))
         };
         let dump = |statement: &str| {
             format!(
                 "DELIMITER ;;\n/*!50003 CREATE*/ /*!50017 DEFINER=`r`@`l`*/ /*!50003 {statement} */;;\nDELIMITER ;\n"
             )
         };
-        for (statement, expected) in [
+        for (statement, own) in [
             (
                 "TRIGGER shop.tg after delete on shop.o for each row delete from shop.audit",
                 "TRIGGER tg after delete on o for each row delete from shop.audit",
@@ -569,11 +659,11 @@ mod tests {
             ),
             ("TRIGGER", "TRIGGER"),
         ] {
-            assert_eq!(rewritten(&dump(statement)), dump(expected));
+            assert_eq!(moved(&dump(statement)), expected(&dump(own)));
         }
         let body =
             "DELIMITER ;;\nCREATE PROCEDURE p() BEGIN\n/*!50003 CREATE TRIGGER shop.a ON shop.b\nEND ;;\nDELIMITER ;\n";
-        assert_eq!(rewritten(body), body);
+        assert_eq!(moved(body), expected(body));
     }
 
     #[test]
@@ -587,10 +677,9 @@ mod tests {
         };
         let rewriting = Rewriting { old_name: Some("shop".to_owned()), ..Rewriting::default() };
         let begin = std::time::Instant::now();
-        let mut out = Vec::new();
-        rewriting.copy(&mut trigger("shop.").as_bytes(), &mut out).unwrap();
+        let found = rewritten(&rewriting, trigger("shop.").as_bytes());
         assert!(begin.elapsed() < std::time::Duration::from_secs(5), "{:?}", begin.elapsed());
-        assert_eq!(String::from_utf8(out).unwrap(), trigger(""));
+        assert_eq!(found, expected(&trigger("")));
     }
 
     #[test]
@@ -601,9 +690,7 @@ mod tests {
                  DEFAULT (`shop`.`x`)\n);\nINSERT INTO `o` VALUES\n(1,'  `id` nextval(`shop`.`sq`)');\n"
             )
         };
-        let mut out = Vec::new();
         let rewriting = Rewriting { old_name: Some("shop".to_owned()), ..Rewriting::default() };
-        rewriting.copy(&mut table("`shop`.").as_bytes(), &mut out).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), table(""));
+        assert_eq!(rewritten(&rewriting, table("`shop`.").as_bytes()), table(""));
     }
 }

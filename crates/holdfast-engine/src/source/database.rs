@@ -254,7 +254,7 @@ pub(crate) async fn query(
         ),
         DatabaseEngine::Mysql => mysql(
             MYSQL_CLIENT,
-            "--defaults-file=/dev/stdin --default-character-set=utf8mb4 --batch --skip-column-names \
+            "--defaults-file=/dev/stdin --binary-mode --default-character-set=utf8mb4 --batch --skip-column-names \
              --execute=\"$1\"",
             "",
             &[sql],
@@ -314,8 +314,9 @@ pub(crate) async fn pump(
 
 /// What all dumps of MySQL have in common, and options that only some of the tools know: the history of versioned tables,
 /// and no word about which transactions a server has seen, which would keep the dump out of the server it came from.
-/// No locks when it is loaded: a default that asks a sequence could not.
-const MYSQL_DUMP_OPTIONS: &str = "--defaults-file=/dev/stdin $g $c --single-transaction --quick --hex-blob \
+/// No locks when it is loaded: a default that asks a sequence could not. Binary values are text with escapes: as
+/// hexadecimal digits they would take twice the room, and rows of more than half a packet would not go back.
+const MYSQL_DUMP_OPTIONS: &str = "--defaults-file=/dev/stdin $g $c --single-transaction --quick \
     --no-tablespaces --skip-add-locks --max-allowed-packet=1G --default-character-set=utf8mb4";
 const MYSQL_DUMP_KNOWN: &str = "o=$(\"$t\" --no-defaults --help 2>/dev/null)\n\
     case $o in *--dump-history*) h=--dump-history ;; *) h= ;; esac\n\

@@ -449,3 +449,53 @@ async fn a_restore_ends_when_the_server_takes_too_little_or_never_finishes() {
         assert_eq!(mariadb.sql("", &format!("SHOW DATABASES LIKE '{name}'")).trim(), "", "it is taken away again");
     }
 }
+
+/// Whoever may write routines, views and events of one database has them run as themselves, also when somebody with all
+/// rights restores it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_people_wrote_never_runs_as_whoever_restores() {
+    let mariadb = MariaDbServer::start();
+    mariadb.sql("", "CREATE DATABASE shop; CREATE USER tenant; GRANT ALL ON `shop%`.* TO tenant");
+    mariadb.sql("", "SET GLOBAL event_scheduler = ON");
+    let shims = tempfile::tempdir().unwrap();
+    let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
+    let as_tenant = |sql: &str| {
+        let mut client = Command::new("mariadb");
+        client.args(["--no-defaults", "--user=tenant", "--comments", "--delimiter=$$"]);
+        client.arg(format!("--socket={}", mariadb.socket().display())).args(["shop", "-e", sql]);
+        assert!(client.status().unwrap().success(), "{sql}");
+    };
+    let grant = "GRANT ALL ON *.* TO tenant WITH GRANT OPTION";
+    // The server takes the first two for comments, the client does not.
+    as_tenant(&format!("CREATE PROCEDURE p() SELECT 1 --\u{1} ;; {grant} ;;\n"));
+    as_tenant(&format!("CREATE PROCEDURE q() BEGIN SELECT 1; --\u{1} ;;\n SELECT 2 --\u{1} ;;{grant};;\n; END"));
+    as_tenant("CREATE TABLE t AS SELECT 1 a");
+    as_tenant(
+        "CREATE VIEW a AS SELECT a FROM t $$ CREATE VIEW b AS SELECT a FROM a $$ CREATE VIEW c AS SELECT a FROM b",
+    );
+    as_tenant(&format!("CREATE EVENT `x PRESERVE ENABLE y` ON SCHEDULE EVERY 1 SECOND DO {grant}"));
+    as_tenant(&format!("CREATE PROCEDURE up() {grant}"));
+    let bodies = "SELECT GROUP_CONCAT(HEX(routine_definition) ORDER BY routine_name) FROM information_schema.routines \
+        WHERE routine_schema = DATABASE()";
+    let before = mariadb.sql("shop", bodies);
+    let options = json!({"database_name": "shop", "database_engine": "mysql"});
+    let one = bench.back_up(task(&bench, options).await).await;
+    let all = bench.back_up(task(&bench, json!({"database_engine": "mysql"})).await).await;
+    let is_lord = || mariadb.sql("", "SHOW GRANTS FOR tenant").contains("ALL PRIVILEGES ON *.*");
+    for (backup, body) in [
+        (&one, json!({"database_name": "shop", "overwrite": true})),
+        (&one, json!({"database_name": "shop_2"})),
+        (&all, json!({"overwrite": true})),
+    ] {
+        assert_successful(&bench.restore(backup, body).await);
+        assert!(!is_lord());
+    }
+    assert_eq!(mariadb.sql("shop", bodies), before);
+    assert_eq!(mariadb.sql("shop_2", bodies), before);
+    assert_eq!(mariadb.sql("shop", "SELECT a FROM c").trim(), "1");
+    assert_eq!(mariadb.sql("", "SELECT COUNT(*) FROM information_schema.events").trim(), "2");
+    // Without owners it would be ours, and that is said.
+    let run = bench.restore(&one, json!({"database_name": "third", "no_owner": true})).await;
+    assert_successful(&run);
+    assert!(output(&run).contains("whoever calls them: p, q, up."), "{}", output(&run));
+}

@@ -143,6 +143,7 @@ async fn a_database_goes_to_another_server_and_back_over_what_is_there() {
     );
     psql(&postgres, "shop", "ALTER TABLE own.t OWNER TO app; GRANT SELECT ON own.t TO reader");
     psql(&postgres, "shop", "CREATE VIEW t AS SELECT * FROM own.t");
+    psql(&postgres, "shop", "CREATE FUNCTION mine() RETURNS int LANGUAGE sql SECURITY DEFINER AS 'SELECT 1'");
     refuse_refresh(&postgres, "shop");
     let options = json!({"database_name": "shop", "database_engine": "postgresql"});
     let backup = bench.back_up(task(&bench, options).await).await;
@@ -174,7 +175,9 @@ async fn a_database_goes_to_another_server_and_back_over_what_is_there() {
     assert!(output(&run).contains("app, reader"), "{}", output(&run));
     assert_eq!(psql(&second, "postgres", "SELECT count(*) FROM pg_database WHERE datname = 'shop'"), "0");
     let body = json!({"remote_server_id": server, "database_name": "shop", "no_owner": true});
-    assert_successful(&bench.restore(&backup, body).await);
+    let run = bench.restore(&backup, body).await;
+    assert_successful(&run);
+    assert!(output(&run).contains("(SECURITY DEFINER), whoever calls them: public.mine()."), "{}", output(&run));
     assert_eq!(psql(&second, "shop", "SELECT count(*) FROM own.t"), "10");
 
     // A database that somebody made for it is empty, whatever the template brings along.
@@ -848,4 +851,78 @@ async fn a_connection_that_drops_while_databases_change_places_leaves_none_close
         }
         assert_eq!(psql(&postgres, "shop", "SELECT a FROM t"), "2");
     }
+}
+
+/// Whoever owns an empty database may make something in it that does not count as contents, or make it while a restore
+/// looks elsewhere; none of it runs as the superuser who fills it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_owner_of_an_empty_database_gains_nothing_when_it_is_filled() {
+    let postgres = PostgresServer::start(false);
+    let bench = postgres_bench(&postgres).await;
+    psql(&postgres, "postgres", "CREATE ROLE app LOGIN");
+    psql(&postgres, "postgres", "CREATE DATABASE shop");
+    psql(&postgres, "postgres", "CREATE DATABASE made OWNER app CONNECTION LIMIT 9");
+    psql(&postgres, "shop", "CREATE EXTENSION citext; CREATE TABLE t (a citext); INSERT INTO t VALUES ('x')");
+    let options = json!({"database_name": "shop", "database_engine": "postgresql"});
+    let backup = bench.back_up(task(&bench, options).await).await;
+    let as_app = |sql: &str| psql(&postgres, "made", &format!("SET SESSION AUTHORIZATION app; {sql}"));
+    as_app("CREATE EXTENSION hstore");
+    let body = json!({"database_name": "made", "no_owner": true});
+    assert_successful(&bench.restore(&backup, body.clone()).await);
+    assert_eq!(psql(&postgres, "made", "SELECT a || ('a=>1'::hstore -> 'a') FROM t"), "x1");
+    let kept = "SELECT pg_get_userbyid(datdba) || datconnlimit FROM pg_database WHERE datname = 'made'";
+    assert_eq!(psql(&postgres, "postgres", kept), "app9");
+
+    psql(&postgres, "postgres", "DROP DATABASE made");
+    psql(&postgres, "postgres", "CREATE DATABASE made OWNER app");
+    as_app("CREATE SCHEMA hid; CREATE EXTENSION citext SCHEMA hid");
+    as_app(
+        "CREATE FUNCTION public.up(text) RETURNS bool LANGUAGE plpgsql AS 'BEGIN ALTER ROLE app SUPERUSER; RETURN true; END'",
+    );
+    as_app("CREATE DOMAIN public.citext AS text CHECK (public.up(value))");
+    as_app("ALTER EXTENSION citext ADD FUNCTION public.up(text); ALTER EXTENSION citext ADD DOMAIN public.citext");
+    as_app("CREATE EXTENSION tsm_system_rows; ALTER EXTENSION tsm_system_rows ADD SCHEMA hid");
+    assert_failed(&bench.restore(&backup, body).await, "target_not_empty");
+    assert_eq!(psql(&postgres, "postgres", "SELECT rolsuper FROM pg_roles WHERE rolname = 'app'"), "f");
+    let left = "SELECT count(*) FROM pg_database WHERE datname ~ '^holdfast_(restore|swap|old)'";
+    assert_eq!(psql(&postgres, "postgres", left), "0", "nothing is left behind");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_gets_into_a_database_that_is_being_restored() {
+    let postgres = PostgresServer::start(false);
+    let bench = postgres_bench(&postgres).await;
+    psql(&postgres, "postgres", "CREATE ROLE low LOGIN");
+    psql(&postgres, "postgres", "CREATE DATABASE shop CONNECTION LIMIT 5");
+    psql(&postgres, "shop", "CREATE TABLE t AS SELECT n, repeat(md5(n::text), 4) FROM generate_series(1, 200000) n");
+    let options = json!({"database_name": "shop", "database_engine": "postgresql"});
+    let backup = bench.back_up(task(&bench, options).await).await;
+    let port = postgres.port().to_string();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let (tries, entries) = std::thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let (mut tries, mut entries) = (0, 0);
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let names =
+                    psql(&postgres, "template1", "SELECT datname FROM pg_database WHERE datname LIKE 'holdfast\\_%'");
+                for name in names.lines() {
+                    let mut client = Command::new("psql");
+                    client.args(["-Xq", "-h", "127.0.0.1", "-p", &port, "-U", "low", "-d", name, "-c", "SELECT 1"]);
+                    tries += 1;
+                    entries += u32::from(client.output().unwrap().status.success());
+                }
+            }
+            (tries, entries)
+        });
+        let run = tokio::task::block_in_place(|| {
+            let restoring = bench.restore(&backup, json!({"database_name": "shop", "overwrite": true}));
+            tokio::runtime::Handle::current().block_on(restoring)
+        });
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_successful(&run);
+        watching.join().unwrap()
+    });
+    assert!(tries > 0 && entries == 0, "{entries} of {tries}");
+    let limit = "SELECT datconnlimit FROM pg_database WHERE datname = 'shop'";
+    assert_eq!(psql(&postgres, "postgres", limit), "5");
 }

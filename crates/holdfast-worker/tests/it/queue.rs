@@ -719,7 +719,7 @@ async fn a_restore_that_lost_its_worker_says_what_may_be_written() {
 
     let postgres =
         "Databases named holdfast_restore_… on the server can be dropped. If one has the name holdfast_old_…";
-    let mysql = "Databases named …_holdfast_… on the server are copies of what was being restored, whole ones if";
+    let mysql = "Databases named holdfast_… on the server are copies of what was being restored, whole ones if";
     let expected = [
         (Content::PostgresDatabase, postgres, mysql),
         (Content::PostgresServer, postgres, mysql),

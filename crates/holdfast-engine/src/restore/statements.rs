@@ -1,0 +1,287 @@
+//! Where a statement of a MySQL or MariaDB dump ends, by the rules of the server that wrote it.
+//!
+//! The text of routines, triggers, events and views is what their authors wrote. The client that loads a dump takes
+//! some bytes for comments or quotes that the server does not, and the other way round, so a body can hold what only
+//! the client takes for its end; the rest would run as whoever restores. We look for the end as the server does, and
+//! give the client a delimiter that nobody can have written.
+
+use holdfast_core::run::FailureCode;
+
+use crate::error::{EngineError, Result};
+
+/// Servers of any version that we meet run what is in comments for this version or an earlier one.
+const RUN_EVERYWHERE: u32 = 50_500;
+
+/// How a server reads text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Rules {
+    characters: Characters,
+    /// A backslash is a character like others.
+    is_backslash_plain: bool,
+    /// Text in double quotes is a name.
+    are_quotes_names: bool,
+}
+
+/// Character sets in which the second byte of a character may be a backslash or a quote; in all others none can.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Characters {
+    #[default]
+    Plain,
+    Big5,
+    Gbk,
+    Gb18030,
+    ShiftJis,
+}
+
+impl Characters {
+    fn of(name: &[u8]) -> Self {
+        match name {
+            b"big5" => Self::Big5,
+            b"gbk" => Self::Gbk,
+            b"gb18030" => Self::Gb18030,
+            b"sjis" | b"cp932" => Self::ShiftJis,
+            _ => Self::Plain,
+        }
+    }
+
+    /// How many bytes the character at the beginning has.
+    fn length(self, text: &[u8]) -> usize {
+        let (Some(first), Some(second)) = (text.first(), text.get(1)) else { return 1 };
+        let is_pair = match self {
+            Self::Plain => false,
+            Self::Big5 => matches!((first, second), (0xa1..=0xf9, 0x40..=0x7e | 0xa1..=0xfe)),
+            Self::Gbk | Self::Gb18030 => matches!((first, second), (0x81..=0xfe, 0x40..=0x7e | 0x80..=0xfe)),
+            Self::ShiftJis => matches!((first, second), (0x81..=0x9f | 0xe0..=0xfc, 0x40..=0x7e | 0x80..=0xfc)),
+        };
+        let is_four = self == Self::Gb18030 && matches!(text, [0x81..=0xfe, b'0'..=b'9', 0x81..=0xfe, b'0'..=b'9', ..]);
+        if is_four { 4 } else { 1 + usize::from(is_pair) }
+    }
+}
+
+impl Rules {
+    /// Takes over what a statement of the dump tool sets; a statement of another kind sets nothing.
+    pub(super) fn follow(&mut self, statement: &[u8]) {
+        if let Some(value) = set_value(statement, b"SET character_set_client") {
+            self.characters = Characters::of(value);
+        }
+        if let Some(value) = set_value(statement, b"SET sql_mode") {
+            let has = |word: &[u8]| value.windows(word.len()).any(|part| part == word);
+            self.is_backslash_plain = has(b"NO_BACKSLASH_ESCAPES");
+            self.are_quotes_names = has(b"ANSI_QUOTES");
+        }
+    }
+}
+
+/// What the tool sets a variable to: `/*!50003 SET sql_mode              = 'STRICT_ALL_TABLES' */ ;`.
+fn set_value<'a>(statement: &'a [u8], variable: &[u8]) -> Option<&'a [u8]> {
+    let start = statement.strip_prefix(b"/*!").unwrap_or(statement);
+    let digits = start.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let assignment = start[digits..].trim_ascii_start().strip_prefix(variable)?;
+    let value = assignment.trim_ascii_start().strip_prefix(b"=")?.trim_ascii_start();
+    let end = value.windows(2).position(|two| two == b"*/" || two == b" ;").unwrap_or(value.len());
+    Some(value[..end].trim_ascii_end().trim_ascii_start())
+}
+
+/// A statement that is being read, line by line, until its end is found.
+pub(super) struct Statement {
+    pub text: Vec<u8>,
+    delimiter: &'static [u8],
+    /// With comments for other versions run, and with them skipped.
+    scanners: [Scanner; 2],
+}
+
+/// No statement of a server is longer than one of its packets; a gibibyte is the most there is, and no routine has
+/// come near this.
+const LONGEST: usize = 64 * 1024 * 1024;
+
+impl Statement {
+    pub(super) fn begin(delimiter: &'static [u8], rules: Rules) -> Self {
+        let scanner = |runs_versions: bool| Scanner { at: 0, state: State::Code, rules, runs_versions };
+        Self { text: Vec::new(), delimiter, scanners: [scanner(true), scanner(false)] }
+    }
+
+    /// Reads on, when the text ends with a whole line. True when the statement is whole and its delimiter cut off.
+    pub(super) fn is_whole(&mut self) -> Result<bool> {
+        if self.text.len() > LONGEST {
+            return Err(unclear());
+        }
+        if !self.text.ends_with(b"\n") {
+            return Ok(false);
+        }
+        let Self { text, delimiter, scanners } = self;
+        let [run, skipped] = scanners.each_mut().map(|scanner| scanner.find(text, delimiter));
+        let (run, skipped) = (run?, skipped?);
+        match run {
+            None if skipped.is_none() => Ok(false),
+            Some(end) if skipped == Some(end) && text[end + delimiter.len()..].trim_ascii().is_empty() => {
+                text.truncate(end);
+                Ok(true)
+            }
+            _ => Err(unclear()),
+        }
+    }
+}
+
+fn unclear() -> EngineError {
+    EngineError::new(
+        FailureCode::HostileArchive,
+        "The dump has a routine, trigger, event or view of which nobody can say where it ends; it could have other \
+         statements run. Download the backup, look at what it holds, and load it by hand.",
+    )
+}
+
+struct Scanner {
+    at: usize,
+    state: State,
+    rules: Rules,
+    runs_versions: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Code,
+    Quoted(u8),
+    /// To the end of the line.
+    Comment,
+    Block,
+    /// A comment for another version.
+    Version,
+}
+
+impl Scanner {
+    /// The place of the delimiter, if it is in what has come so far.
+    fn find(&mut self, text: &[u8], delimiter: &[u8]) -> Result<Option<usize>> {
+        while let Some(first) = text.get(self.at).copied() {
+            let rest = &text[self.at..];
+            self.at += match self.state {
+                State::Code if rest.starts_with(delimiter) => return Ok(Some(self.at)),
+                State::Code => self.step(rest),
+                State::Quoted(quote) => self.step_quoted(rest, quote),
+                State::Comment => {
+                    if first == b'\n' {
+                        self.state = State::Code;
+                    }
+                    1
+                }
+                State::Block | State::Version if rest.starts_with(b"*/") => {
+                    self.state = State::Code;
+                    2
+                }
+                // Not all servers agree on what ends it then.
+                State::Version if rest.starts_with(b"/*") => return Err(unclear()),
+                State::Block | State::Version => 1,
+            };
+        }
+        Ok(None)
+    }
+
+    /// What begins here, outside of quotes and comments; how much of it was passed.
+    fn step(&mut self, rest: &[u8]) -> usize {
+        match rest {
+            [quote @ (b'\'' | b'"' | b'`'), ..] => {
+                self.state = State::Quoted(*quote);
+                1
+            }
+            [b'#', ..] | [b'-', b'-'] | [b'-', b'-', 0..=b' ' | 0x7f, ..] => {
+                self.state = State::Comment;
+                // The line may end here.
+                rest.len().min(if rest[0] == b'#' { 1 } else { 2 })
+            }
+            [b'/', b'*', b'!', ..] | [b'/', b'*', b'M', b'!', ..] => {
+                let is_everybodys = rest[2] == b'!';
+                let mark = if is_everybodys { 3 } else { 4 };
+                let digits = rest[mark..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+                let version = std::str::from_utf8(&rest[mark..mark + digits]).ok().and_then(|text| text.parse().ok());
+                let version: u32 = version.unwrap_or(if digits == 0 { 0 } else { u32::MAX });
+                if !(is_everybodys && version <= RUN_EVERYWHERE) && !self.runs_versions {
+                    self.state = State::Version;
+                }
+                mark + digits
+            }
+            [b'/', b'*', ..] => {
+                self.state = State::Block;
+                2
+            }
+            _ => self.rules.characters.length(rest),
+        }
+    }
+
+    fn step_quoted(&mut self, rest: &[u8], quote: u8) -> usize {
+        let length = self.rules.characters.length(rest);
+        if length > 1 {
+            return length;
+        }
+        let is_name = quote == b'`' || quote == b'"' && self.rules.are_quotes_names;
+        match rest[0] {
+            b'\\' if !is_name && !self.rules.is_backslash_plain => 2,
+            byte if byte == quote => {
+                self.state = State::Code;
+                1
+            }
+            _ => 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends(rules: Rules, text: &[u8]) -> std::result::Result<Option<usize>, FailureCode> {
+        let mut statement = Statement::begin(b";;", rules);
+        for line in text.split_inclusive(|byte| *byte == b'\n') {
+            statement.text.extend_from_slice(line);
+            if statement.is_whole().map_err(|error| error.code)? {
+                return Ok(Some(statement.text.len()));
+            }
+        }
+        Ok(None)
+    }
+
+    #[test]
+    fn a_statement_ends_where_the_server_says() {
+        let rules = Rules::default();
+        for body in [
+            "SELECT 1 --\u{1} ;; GRANT ALL ON *.* TO x ;;\n",
+            "SELECT ';;\n', \"a\\\";;\n\", `\\`, 1 # ;;\n",
+            "SELECT 1 -- it's ;;\n, /* ' ;;\n */ '''' ",
+            "SELECT 1 --2, '--', /*!40100 ';;\n', */ 3 /*!90000 ,4 */ /*M!100100 ,5 */",
+        ] {
+            let text = format!("CREATE PROCEDURE p() {body};;\nDELIMITER ;\n");
+            assert_eq!(ends(rules, text.as_bytes()), Ok(Some(text.len() - ";;\nDELIMITER ;\n".len())), "{body}");
+        }
+        assert_eq!(ends(rules, b"SELECT 1"), Ok(None));
+    }
+
+    #[test]
+    fn what_servers_could_read_differently_is_refused() {
+        let rules = Rules::default();
+        for text in [
+            "SELECT 1 /*!90000 ' */ ;;\nGRANT ALL ON *.* TO x ;;\n/*' */ ;;\n",
+            "SELECT 1 /*M!100100 ;;\n*/ ;;\n",
+            "SELECT 1 /*!90000 /* */ ;;\n*/ ;;\n",
+            "SELECT 1 ;; SELECT 2 ;;\n",
+        ] {
+            assert_eq!(ends(rules, text.as_bytes()), Err(FailureCode::HostileArchive), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_tools_own_statements_say_how_text_is_read() {
+        let mut rules = Rules::default();
+        let gbk = b"SELECT '\xbf\\' ;;\n";
+        assert_eq!(ends(rules, gbk), Ok(None), "the quote is escaped");
+        rules.follow(b"/*!50003 SET character_set_client  = gbk */ ;");
+        assert_eq!(ends(rules, gbk), Ok(Some(gbk.len() - 3)));
+        rules.follow(b"/*!50003 SET character_set_client  = @saved_cs_client */ ;");
+        assert_eq!(rules, Rules::default());
+        rules.follow(b"/*!50003 SET sql_mode              = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES' */ ;");
+        assert_eq!(ends(rules, b"SELECT '\\', \"\\\" ;;\n"), Ok(Some(16)));
+        rules.follow(b"/*!50003 SET sql_mode              = @saved_sql_mode */ ;");
+        assert_eq!(rules, Rules::default());
+        for (name, pair) in [("big5", [0xa4, b'\\']), ("sjis", [0x83, b'\\']), ("gb18030", [0x81, b'\\'])] {
+            rules.follow(format!("SET character_set_client = {name}").as_bytes());
+            assert_eq!(ends(rules, &[b"SELECT '", &pair[..], b"' ;;\n"].concat()), Ok(Some(12)), "{name}");
+        }
+    }
+}
