@@ -234,12 +234,22 @@ fn key_of(server: &str, content: &str, source: &str) -> String {
     Content::parse(content).map(|content| source_key(server, content, source)).unwrap_or_default()
 }
 
-/// When the newest backup of a task that somebody found right was made.
-pub async fn find_confirmed_at(tx: &mut Tx, task: TaskId) -> Result<Option<Timestamp>> {
-    let sql = "SELECT MAX(created_at) FROM backups WHERE task_id = $1 AND is_confirmed";
-    let found = fetch_scalar!(tx, Option<i64>, sql, task.0)?;
-    Ok(found.map(holdfast_core::clock::from_micros))
+/// The run of the newest backup of a task's source that somebody found right.
+pub async fn find_confirmed_run(tx: &mut Tx, task: TaskId, source: &str) -> Result<Option<RunId>> {
+    let rows = fetch_all!(
+        tx,
+        (Option<i64>, String, String, String),
+        "SELECT run_id, source_server, content, source FROM backups
+         WHERE task_id = $1 AND is_confirmed ORDER BY id DESC LIMIT $2",
+        task.0,
+        MOST_CONFIRMED
+    )?;
+    let mut same = rows.into_iter().filter(|(_, server, content, of)| key_of(server, content, of) == source);
+    Ok(same.next().and_then(|(run, ..)| run).map(RunId))
 }
+
+/// Confirmed backups that are looked at: somebody presses a button for each.
+const MOST_CONFIRMED: i64 = 500;
 
 pub async fn find_newest(tx: &mut Tx, task: TaskId) -> Result<Option<BackupId>> {
     let newest = "SELECT MAX(id) FROM backups WHERE task_id = $1 AND deleted_at IS NULL";

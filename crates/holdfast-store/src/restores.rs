@@ -45,12 +45,19 @@ pub async fn insert(tx: &mut Tx, run: RunId, draft: &RestoreDraft) -> Result<()>
     Ok(())
 }
 
-/// Notes that a restore is about to change something on its server, below this folder if it is files. False when the run
-/// is somebody else's by now.
+/// Notes that a restore is about to change something on its server, below this folder if it is files, and which machine
+/// that is. False when the run is somebody else's by now.
 pub async fn begin_writing(tx: &mut Tx, run: RunId, epoch: i64, folder: Option<&str>, now: Timestamp) -> Result<bool> {
     let noted = execute!(
         tx,
-        "UPDATE restores SET writes_at = COALESCE(writes_at, $1), folder = $2
+        "UPDATE restores SET writes_at = COALESCE(writes_at, $1), folder = $2,
+             host = (SELECT s.host FROM remote_servers s WHERE s.id = restores.server_id),
+             port = (SELECT s.port FROM remote_servers s WHERE s.id = restores.server_id),
+             host_key = (SELECT s.host_key FROM remote_servers s WHERE s.id = restores.server_id),
+             jump_host = (SELECT j.host FROM remote_servers s JOIN remote_servers j ON j.id = s.jump_server_id
+                 WHERE s.id = restores.server_id),
+             jump_port = (SELECT j.port FROM remote_servers s JOIN remote_servers j ON j.id = s.jump_server_id
+                 WHERE s.id = restores.server_id)
          WHERE run_id = $3 AND EXISTS (SELECT 1 FROM runs WHERE id = $3 AND lease_epoch = $4 AND status = 'running')",
         At(now),
         folder,
@@ -68,6 +75,8 @@ pub async fn has_written(tx: &mut Tx, run: RunId) -> Result<bool> {
 
 #[derive(sqlx::FromRow)]
 struct WrittenRow {
+    run_id: i64,
+    backup_id: Option<i64>,
     path: Option<String>,
     folder: Option<String>,
     database_name: Option<String>,
@@ -76,10 +85,14 @@ struct WrittenRow {
     status: String,
     finished_at: Option<At>,
     content: Option<String>,
-    source: Option<String>,
-    source_server: Option<String>,
+    /// The server as it is now, if it is still there: only after the first contact is its key known.
     #[sqlx(flatten)]
     host: HostRow,
+    written_host: Option<String>,
+    written_port: Option<i64>,
+    written_key: Option<String>,
+    written_jump_host: Option<String>,
+    written_jump_port: Option<i64>,
 }
 
 impl WrittenRow {
@@ -89,20 +102,28 @@ impl WrittenRow {
         [asked].into_iter().chain(self.folder.clone().map(Extent::Files)).collect()
     }
 
+    fn is_on(&self, host: &Host) -> bool {
+        let written = self.written_host.as_deref().zip(self.written_port).map(|address| {
+            let jump = self.written_jump_host.as_deref().zip(self.written_jump_port);
+            Host::new(address, jump, self.written_key.clone())
+        });
+        [written, self.host.host()].into_iter().flatten().any(|own| own.is(host))
+    }
+
     fn overlaps(&self, extents: &[Extent]) -> bool {
         self.extents().iter().any(|own| extents.iter().any(|other| own.overlaps(other)))
     }
 
-    /// Whether it replaced everything that an earlier one may have left half of.
+    /// Whether it replaced everything that an earlier one may have left half of. Another backup may lack some of it.
     fn covers(&self, earlier: &Self) -> bool {
         let is_same_place = self.extents().iter().any(|own| earlier.extents().iter().any(|other| own.is(other)));
         if !is_same_place || self.path.is_none() {
             return is_same_place;
         }
-        let is_same_source = self.source == earlier.source && self.source_server == earlier.source_server;
+        let is_same_backup = self.backup_id.is_some() && self.backup_id == earlier.backup_id;
         let holds = |entry: &str| self.entries.lines().any(|own| own == entry);
         let has_all = self.entries.is_empty() || !earlier.entries.is_empty() && earlier.entries.lines().all(holds);
-        self.overwrite && is_same_source && has_all
+        self.overwrite && is_same_backup && has_all
     }
 }
 
@@ -118,35 +139,37 @@ pub(crate) fn target_extent(path: Option<String>, database: Option<String>, cont
 const MOST_WRITTEN: i64 = 500;
 
 /// Whether a user's restores may have left half of something in a place, seen by a backup that began then: one that
-/// wrote meanwhile, or one that ended early and that no later one has covered. Gives when the last of these ended.
+/// wrote meanwhile, or one that ended early and that no later one has covered. Gives the last of these. Clocks jump, so
+/// times are compared only within the backup, and a restore that ended in the future ended before it.
 pub async fn find_unfinished(
     tx: &mut Tx,
     user: UserId,
     host: &Host,
     extents: &[Extent],
     (begun, now): (Timestamp, Timestamp),
-) -> Result<Option<Timestamp>> {
+) -> Result<Option<RunId>> {
     let rows = fetch_all!(
         tx,
         WrittenRow,
         concat!(
-            "SELECT w.path, w.folder, w.database_name, w.entries, w.overwrite, r.status, r.finished_at, b.content,
-                 b.source, b.source_server, ",
+            "SELECT w.run_id, r.backup_id, w.path, w.folder, w.database_name, w.entries, w.overwrite, r.status,
+                 r.finished_at, b.content, w.host AS written_host, w.port AS written_port, w.host_key AS written_key,
+                 w.jump_host AS written_jump_host, w.jump_port AS written_jump_port, ",
             host_columns!(),
             " FROM restores w JOIN runs r ON r.id = w.run_id LEFT JOIN backups b ON b.id = r.backup_id
-             JOIN remote_servers s ON s.id = w.server_id LEFT JOIN remote_servers j ON j.id = s.jump_server_id
+             LEFT JOIN remote_servers s ON s.id = w.server_id LEFT JOIN remote_servers j ON j.id = s.jump_server_id
              WHERE r.user_id = $1 AND NOT w.dry_run AND w.writes_at IS NOT NULL ORDER BY r.id DESC LIMIT $2"
         ),
         user.0,
         MOST_WRITTEN
     )?;
     let mut covering: Vec<WrittenRow> = Vec::new();
-    for row in rows.into_iter().filter(|row| row.host.host().is_some_and(|other| other.is(host))) {
-        let ended = row.finished_at.map_or(now, |at| at.0);
+    for row in rows.into_iter().filter(|row| row.is_on(host)) {
+        let is_earlier = row.finished_at.is_some_and(|ended| ended.0 < begun || ended.0 > now);
         let is_good = row.status == "successful";
-        let is_covered = if is_good { ended < begun } else { covering.iter().any(|later| later.covers(&row)) };
+        let is_covered = if is_good { is_earlier } else { covering.iter().any(|later| later.covers(&row)) };
         if row.overlaps(extents) && !is_covered {
-            return Ok(Some(ended));
+            return Ok(Some(RunId(row.run_id)));
         }
         if is_good {
             covering.push(row);

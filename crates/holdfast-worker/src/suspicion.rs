@@ -53,15 +53,21 @@ pub(crate) struct Reading<'a> {
 
 /// Whether a restore into a task's source ended early, or wrote while the backup was read, and nobody has found a backup
 /// right since then.
-async fn is_half_restored(tx: &mut Tx, task: &TaskRow, reading: &Reading<'_>) -> Result<bool, StoreError> {
+async fn is_half_restored(
+    tx: &mut Tx,
+    task: &TaskRow,
+    source: &str,
+    reading: &Reading<'_>,
+) -> Result<bool, StoreError> {
     let Some(host) = servers::find_host(tx, ServerId(task.remote_server_id)).await? else { return Ok(false) };
     let extents: Vec<Extent> =
         task.extent().into_iter().chain(reading.folder.map(|folder| Extent::Files(folder.to_owned()))).collect();
     let (user, times) = (UserId(task.user_id), (reading.begun, reading.ended));
-    let Some(ended_at) = restores::find_unfinished(tx, user, &host, &extents, times).await? else {
+    let Some(restore) = restores::find_unfinished(tx, user, &host, &extents, times).await? else {
         return Ok(false);
     };
-    Ok(backups::find_confirmed_at(tx, TaskId(task.id)).await?.is_none_or(|confirmed_at| confirmed_at <= ended_at))
+    let confirmed = backups::find_confirmed_run(tx, TaskId(task.id), source).await?;
+    Ok(confirmed.is_none_or(|confirmed| confirmed.0 <= restore.0))
 }
 
 impl Assessment {
@@ -82,7 +88,7 @@ impl Assessment {
         let normal = normal.measures;
         let is_held = task.is_some_and(|task| task.retention_held_at.is_some());
         let is_half_restored = match task {
-            Some(task) => is_half_restored(tx, task, reading).await?,
+            Some(task) => is_half_restored(tx, task, &source, reading).await?,
             None => false,
         };
         let finished = Finished {

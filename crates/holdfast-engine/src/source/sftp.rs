@@ -275,8 +275,12 @@ struct Unreadable {
 
 impl Unreadable {
     fn note(&mut self, member: &[u8], context: &Context) {
+        self.note_as(member, "Permission denied", context);
+    }
+
+    fn note_as(&mut self, member: &[u8], reason: &str, context: &Context) {
         let name = shown(member);
-        context.log.line(format!("{name}: Permission denied"));
+        context.log.line(format!("{name}: {reason}"));
         if self.count == 0 {
             self.first = name;
         }
@@ -292,6 +296,11 @@ impl Unreadable {
         Err(EngineError::new(FailureCode::SourceUnreadable, message))
     }
 }
+
+/// What servers open at most, and the longest name that may follow a folder's path, with its slash: names that would
+/// lead beyond are not in their lists.
+const LONGEST_PATH: usize = 4095;
+const LONGEST_NAME: usize = 256;
 
 /// How much of a tree is held at once.
 #[derive(Clone, Copy)]
@@ -464,6 +473,14 @@ impl Walk<'_> {
         let opened = Folder::open(&mut self.client, path, self.limits.folder).await;
         let mut names = Names::default();
         let Some(mut folder) = self.readable(opened, path, &member)? else { return Ok(names) };
+        if path.len() + LONGEST_NAME > LONGEST_PATH {
+            self.unreadable.note_as(
+                &member,
+                "Its path is so long that the server may leave out names in it",
+                self.context,
+            );
+        }
+        let mut is_empty = true;
         let mut relative = below.to_vec();
         if !below.is_empty() {
             relative.push(b'/');
@@ -472,6 +489,7 @@ impl Walk<'_> {
         loop {
             let page = folder.next_page(&mut self.client).await;
             let Some(Some(page)) = self.readable(page, path, &member)? else { break };
+            is_empty &= page.is_empty();
             for entry in page {
                 relative.truncate(prefix);
                 relative.extend_from_slice(&entry.name);
@@ -489,6 +507,14 @@ impl Walk<'_> {
                     self.limits.waiting_bytes
                 );
                 return Err(EngineError::new(FailureCode::RemoteFailed, message));
+            }
+        }
+        if is_empty {
+            // Names that a server may not look at are not in its lists: a folder that may be read, but not entered, looks
+            // empty.
+            let found = self.client.lstat(&[path, b"/."].concat()).await;
+            if found.is_err_and(|error| error.is(StatusCode::PermissionDenied)) {
+                self.unreadable.note(&member, self.context);
             }
         }
         names.sort();

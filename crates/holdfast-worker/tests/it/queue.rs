@@ -73,6 +73,10 @@ async fn end_early(bench: &Bench, run: &RunRow, status: RunStatus, code: Failure
     tx.commit().await.unwrap();
 }
 
+async fn newest(bench: &Bench, task: i64) -> Value {
+    bench.backups(task).await.into_iter().max_by_key(|backup| backup["id"].as_i64()).unwrap()
+}
+
 /// Makes the task's next backup; whether removal is on hold then.
 async fn is_held_later(bench: &Bench, task: i64) -> bool {
     bench.app.clock.advance_secs(60);
@@ -377,6 +381,72 @@ on_both_engines! {
         end_early(&bench, &run, RunStatus::Failed, FailureCode::ToolMissing).await;
         assert!(is_held_later(&bench, task).await);
         bench.user.client.act(&format!("/api/backup-tasks/{task}/release-retention")).await.data(200);
+        assert!(!is_held_later(&bench, task).await);
+    }
+
+    /// Half a restore stays known when an older backup is put over it, when the server that it went through changes or
+    /// goes, when somebody finds a backup of something else right, and whatever the clock says.
+    async fn a_place_that_is_half_restored_stays_so_whatever_changes_around_it(app: TestApp) {
+        let bench = Bench::new(app).await;
+        std::fs::write(bench.source().join("file"), "content").unwrap();
+        let task = bench.task(json!({"maximum_backups_to_keep": 2})).await;
+        let old = bench.back_up(task).await;
+        std::fs::write(bench.source().join("later"), "more").unwrap();
+        assert!(!is_held_later(&bench, task).await);
+        let good = newest(&bench, task).await;
+        let source = bench.source().display().to_string();
+        let half = async |changes: Value| {
+            let mut body = json!({"path": source});
+            body.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+            let run = begin_restore(&bench, &good, body, Some(&source)).await;
+            end_early(&bench, &run, RunStatus::Cancelled, FailureCode::Cancelled).await;
+        };
+        let put_right = async || {
+            let done = bench.restore(&good, json!({"path": source, "overwrite": true})).await;
+            assert_eq!(done["status"], "successful", "{done}");
+            assert!(!is_held_later(&bench, task).await);
+        };
+        half(json!({})).await;
+        let done = bench.restore(&old, json!({"path": source, "overwrite": true})).await;
+        assert_eq!(done["status"], "successful", "{done}");
+        assert!(is_held_later(&bench, task).await, "what the older one lacks may be half there");
+        assert!(bench.backups(task).await.iter().any(|backup| backup["id"] == good["id"]));
+        put_right().await;
+        let good = newest(&bench, task).await;
+
+        let body = json!({"label": "same", "ip_address": "127.0.0.1", "port": bench.ssh.port(), "username": "other"});
+        let same = bench.user.client.post("/api/remote-servers", body).await.id(201);
+        let run = begin_restore(&bench, &good, json!({"path": source, "remote_server_id": same}), Some(&source)).await;
+        end_early(&bench, &run, RunStatus::Cancelled, FailureCode::Cancelled).await;
+        let path = format!("/api/remote-servers/{same}");
+        bench.user.client.put(&path, json!({"ip_address": "127.0.0.99"})).await.expect(200);
+        assert!(is_held_later(&bench, task).await, "the server has another address now");
+        bench.user.client.delete(&path).await.expect(200);
+        assert!(is_held_later(&bench, task).await, "the server is gone");
+
+        // Somebody finds a backup of another folder right.
+        let task_path = format!("/api/backup-tasks/{task}");
+        let other = bench.source().with_file_name("elsewhere");
+        std::fs::create_dir(&other).unwrap();
+        bench.user.client.put(&task_path, json!({"source_path": other})).await.expect(200);
+        bench.back_up(task).await;
+        bench.user.client.act(&format!("{task_path}/release-retention")).await.data(200);
+        bench.user.client.put(&task_path, json!({"source_path": source})).await.expect(200);
+        assert!(is_held_later(&bench, task).await, "nobody has looked at this one");
+        bench.user.client.act(&format!("{task_path}/release-retention")).await.data(200);
+        assert!(!is_held_later(&bench, task).await);
+
+        // With a clock that is behind, and with one that was ahead.
+        bench.app.clock.advance_secs(-2 * 86_400);
+        let good = newest(&bench, task).await;
+        let run = begin_restore(&bench, &good, json!({"path": source}), Some(&source)).await;
+        end_early(&bench, &run, RunStatus::Cancelled, FailureCode::Cancelled).await;
+        bench.app.clock.advance_secs(2 * 86_400);
+        assert!(is_held_later(&bench, task).await);
+        bench.app.clock.advance_secs(300 * 86_400);
+        let done = bench.restore(&good, json!({"path": source, "overwrite": true})).await;
+        assert_eq!(done["status"], "successful", "{done}");
+        bench.app.clock.advance_secs(-300 * 86_400);
         assert!(!is_held_later(&bench, task).await);
     }
 

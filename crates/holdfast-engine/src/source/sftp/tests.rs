@@ -116,6 +116,20 @@ fn folders(mut page: impl FnMut(u64) -> Option<Vec<String>> + Send + 'static) ->
 }
 
 #[tokio::test]
+async fn a_folder_that_may_be_read_but_not_entered_is_not_empty() {
+    let shut = |asked: &Asked| match asked.kind {
+        fake::LSTAT if asked.text() == b"/src/." => fake::status(asked.id, fake::PERMISSION_DENIED),
+        fake::STAT | fake::LSTAT => fake::attributes(asked.id, fake::FOLDER_MODE, 0),
+        fake::OPENDIR => fake::handle(asked.id, b"folder"),
+        fake::READDIR => fake::status(asked.id, fake::EOF),
+        _ => fake::status(asked.id, 0),
+    };
+    let walked = walk(Limits::default(), &[], CancellationToken::new(), shut).await;
+    assert_eq!(walked.end.unwrap_err().code, FailureCode::SourceUnreadable);
+    assert!(walked.log[0].contains(".: Permission denied"), "{:?}", walked.log);
+}
+
+#[tokio::test]
 async fn an_endless_folder_fails_the_run_and_is_named() {
     let limits = Limits { folder: FolderLimits { names: 5_000, ..FolderLimits::default() }, ..Limits::default() };
     let page = |number| Some((0..100).map(|place| format!("{number} {place}")).collect());
