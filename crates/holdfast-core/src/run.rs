@@ -137,9 +137,7 @@ impl FailureCode {
             Self::TargetNotEmpty => "Choose an empty database, or ask for overwrite.",
             Self::TargetUnwritable => "Give the SSH user the right to write there, or choose another path.",
             Self::RolesMissing => "Create these roles on the server, or restore without owners (no_owner).",
-            Self::TargetFull => {
-                "Free some space on the server and restore again: files that were written when it was full are incomplete."
-            }
+            Self::TargetFull => "Free some space on the server and restore again.",
             Self::DestinationUnavailable => "The destination did not answer well, repeatedly. Try again later.",
             Self::DestinationDenied => "Check the destination's keys and what they may do.",
             Self::BucketMissing => "Check the bucket's name and region.",

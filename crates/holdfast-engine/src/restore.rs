@@ -13,6 +13,7 @@ mod postgres_server;
 mod postgres_swap;
 mod postgres_target;
 mod rewriting;
+mod room;
 mod statements;
 
 use std::io::{self, Read};

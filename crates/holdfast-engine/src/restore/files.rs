@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use holdfast_core::backup::name_bytes;
-use holdfast_core::figures::size;
 use holdfast_core::run::FailureCode;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -102,7 +101,7 @@ impl Engine {
             longest: target.longest(path),
         };
         let surveyed = self.survey(connection, plan, path, &choice, &target, context).await?;
-        let (chosen, bytes) = (choice.clone(), surveyed.bytes);
+        let chosen = choice.clone();
         let log = context.log.clone();
         let on_left = move |path: &str, left: Left| match left {
             Left::Kept => log.line(format!("{}: {}", shown_short(path), left.text())),
@@ -119,7 +118,7 @@ impl Engine {
         if plan.overwrite && !target.is_empty() {
             self.read_first(&plan.backup, context).await?;
             if target.flavour != Flavour::Sftp {
-                self.check_room(connection, plan, path, (&chosen, bytes), context).await?;
+                self.check_room(connection, plan, path, &chosen, context).await?;
             }
         }
         let whole = self.open_whole(&plan.backup, context).await?;
@@ -244,7 +243,7 @@ cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
     }
 
     /// Sends the paths that a restore writes to whoever asks the server about them.
-    async fn ask_for(
+    pub(super) async fn ask_for(
         &self,
         backup: &StoredBackup,
         choice: &Choice,
@@ -285,7 +284,7 @@ done' sh
     }
 
     /// What a script says of paths on its standard input, in no more bytes than `most` allows for so many.
-    async fn answers(
+    pub(super) async fn answers(
         &self,
         connection: &Connection,
         script: &Script,
@@ -331,60 +330,6 @@ done' sh
             remote::stop(connection, &control, stdout.process_id(), context).await;
         }
         found
-    }
-
-    /// Refuses what cannot fit before anything is written: on a full disk tar goes on, and leaves an empty file in place
-    /// of each that is there.
-    async fn check_room(
-        &self,
-        connection: &Connection,
-        plan: &RestorePlan,
-        path: &str,
-        (choice, needed): (&Choice, u64),
-        context: &Context,
-    ) -> Result<()> {
-        const FREE: &str = r#"
-cd -- "$1" || exit 97
-df -Pk . | awk 'NR == 2 { print $4 }'
-stat -f -c %T . 2>/dev/null || echo unknown
-"#;
-        const REPLACED: &str = r#"
-cd -- "$1" || exit 97
-xargs -0 stat -c %b -- 2>/dev/null | awk '{ s += $1 } END { printf "%.0f", s * 512 }'
-"#;
-        const NUMBER_BYTES: usize = 32;
-        let answer = remote::ask(connection, &self.settings.remote, context, &Script::new(FREE, &[path]), "").await?;
-        let text = String::from_utf8_lossy(&answer.stdout).into_owned();
-        let mut lines = text.lines();
-        // One that does not say how much room there is finds out while it writes.
-        let Some(free) = lines.next().and_then(|line| line.trim().parse::<u64>().ok()) else { return Ok(()) };
-        let free = free.saturating_mul(1024);
-        if needed <= free {
-            return Ok(());
-        }
-        let (sender, receiver) = mpsc::channel(4);
-        let script = Script::new(REPLACED, &[path]);
-        let asking = self.answers(connection, &script, receiver, context, |_| NUMBER_BYTES);
-        let (visited, replaced) = tokio::join!(self.ask_for(&plan.backup, choice, sender), asking);
-        visited?;
-        let replaced = replaced.ok().and_then(|text| String::from_utf8(text).ok()?.trim().parse::<u64>().ok());
-        let room = free.saturating_add(replaced.unwrap_or(0));
-        if needed <= room {
-            return Ok(());
-        }
-        let shown = |bytes: u64| size(i64::try_from(bytes).unwrap_or(i64::MAX));
-        let message = format!(
-            "The restore needs {}, and there is room for {} on the server, with the files that would be replaced.",
-            shown(needed),
-            shown(room)
-        );
-        // Where files are compressed, more may fit than is free.
-        if replaced.is_none() || matches!(lines.next(), None | Some("unknown" | "btrfs" | "zfs" | "f2fs" | "bcachefs"))
-        {
-            context.log.warn(message);
-            return Ok(());
-        }
-        Err(EngineError::new(FailureCode::TargetFull, format!("{message} Nothing was written.")))
     }
 
     /// Says what a restore would do.
@@ -500,14 +445,12 @@ impl Written {
 }
 
 /// Looks through the entries of a backup.
-struct Surveying {
+pub(super) struct Surveying {
     choice: Choice,
     found: HashSet<String>,
     links: Vec<Entry>,
     /// What the names of the links take.
     link_bytes: usize,
-    /// What the files hold, without holes.
-    bytes: u64,
     existing: Option<Existing>,
     asked: HashSet<u64>,
     keys: Vec<u64>,
@@ -522,8 +465,6 @@ struct Surveying {
 struct Surveyed {
     links: Vec<Entry>,
     existing: Option<Existing>,
-    /// What the chosen files hold.
-    bytes: u64,
 }
 
 const QUESTION_BYTES: usize = 64 * 1024;
@@ -535,7 +476,7 @@ impl Surveying {
         let existing = sender.is_some().then(Existing::default);
         let (found, asked) = (HashSet::new(), HashSet::new());
         let (links, keys, buffer) = (Vec::new(), Vec::new(), Vec::new());
-        Self { choice, found, links, existing, asked, keys, buffer, sender, link_bytes: 0, bytes: 0, is_cut: false }
+        Self { choice, found, links, existing, asked, keys, buffer, sender, link_bytes: 0, is_cut: false }
     }
 
     fn visit(&mut self, entry: &Entry) -> ControlFlow<()> {
@@ -544,9 +485,6 @@ impl Surveying {
             if !self.found.contains(wanted) {
                 self.found.insert(wanted.to_owned());
             }
-        }
-        if entry.kind == EntryKind::File {
-            self.bytes = self.bytes.saturating_add(entry.size.min(entry.end.saturating_sub(entry.start)));
         }
         if entry.kind == EntryKind::Hardlink {
             self.link_bytes += entry.path.len() + entry.link.as_ref().map_or(0, String::len);
@@ -599,7 +537,7 @@ impl Surveying {
                 FailureCode::EntryMissing,
                 format!("There is no {missing} in this backup; nothing was restored."),
             )),
-            None => Ok(Surveyed { links: self.links, existing: None, bytes: self.bytes }),
+            None => Ok(Surveyed { links: self.links, existing: None }),
         }
     }
 }

@@ -590,8 +590,51 @@ async fn a_restore_over_what_is_there_needs_room_before_it_writes() {
     let new = std::fs::read(target.join("99")).unwrap() == content(99, 40_000);
     assert!(Command::new("umount").arg(&target).status().unwrap().success());
     assert_failed(&run, "target_full");
-    assert!(output(&run).contains("The restore needs 4.0 MB, and there is room for"), "{}", output(&run));
+    assert!(output(&run).contains("The restore needs 4.1 MB, and there is room for"), "{}", output(&run));
     assert_eq!(old, 100, "nothing was touched");
     assert_successful(&again);
     assert!(new);
+}
+
+/// Small files take whole blocks, and what is mounted below the target has room of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn room_is_counted_in_blocks_and_on_each_file_system() {
+    let bench = bench(SshServer::start()).await;
+    std::fs::create_dir(bench.source().join("data")).unwrap();
+    (0..200_u64).for_each(|n| std::fs::write(bench.source().join(n.to_string()), vec![7; 4200]).unwrap());
+    std::fs::write(bench.source().join("data/big"), holdfast_testkit::random(1, 3_000_000)).unwrap();
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let target = bench.target();
+    let mount = |folder: &Path, size: &str| {
+        std::fs::create_dir_all(folder).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"]).arg(folder);
+        mount.status().is_ok_and(|status| status.success())
+    };
+    if !mount(&target, "2m") {
+        eprintln!("skipped: only root can mount");
+        return;
+    }
+    let mut results = Vec::new();
+    for (below, other, wanted) in
+        [("1m", 0, None), ("8m", 0, None), ("8m", 1_000_000, None), ("8m", 1_000_000, Some("data/big"))]
+    {
+        let data = target.join("data");
+        assert!(mount(&data, below));
+        std::fs::write(target.join("other"), vec![1; other]).unwrap();
+        (0..200).for_each(|n| std::fs::write(target.join(n.to_string()), "old").unwrap());
+        std::fs::write(data.join("big"), "old").unwrap();
+        let entries: Vec<&str> = wanted.into_iter().collect();
+        let run = bench.restore(&backup, json!({"path": target, "overwrite": true, "entries": entries})).await;
+        let is_old = (0..200).all(|n| std::fs::read(target.join(n.to_string())).unwrap() == b"old");
+        let big = std::fs::metadata(data.join("big")).unwrap().len();
+        results.push((run["status"] == "successful", is_old, big, output(&run).to_owned()));
+        assert!(Command::new("umount").arg(&data).status().unwrap().success());
+        (0..200).for_each(|n| std::fs::remove_file(target.join(n.to_string())).unwrap());
+    }
+    assert!(Command::new("umount").arg(&target).status().unwrap().success());
+    let found: Vec<_> = results.iter().map(|(is_good, is_old, big, _)| (*is_good, *is_old, *big)).collect();
+    let (refused, written) = ((false, true, 3), (true, false, 3_000_000));
+    // Too little room below; enough in both; too little for whole blocks; enough for what goes below alone.
+    assert_eq!(found, [refused, written, refused, (true, true, 3_000_000)], "{results:#?}");
 }

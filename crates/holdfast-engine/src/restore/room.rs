@@ -1,0 +1,162 @@
+//! Whether files that replace others fit, on each of the file systems that they go to.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use holdfast_core::figures::size;
+use holdfast_core::run::FailureCode;
+use tokio::sync::mpsc;
+
+use crate::Engine;
+use crate::archive::{Choice, Entry, EntryKind};
+use crate::context::Context;
+use crate::error::{EngineError, Result};
+use crate::plan::RestorePlan;
+use crate::remote::{self, Script};
+use crate::ssh::Connection;
+
+/// Says how much room there is in the target and in what is mounted below it: free kibibytes, block size, kind of file
+/// system and path from the target on. Mount points with odd characters are left out.
+const FREE: &str = r#"
+cd -- "$1" || exit 97
+t=$(pwd -P); t=${t%/}
+say() {
+  f=$(df -Pk -- "$1" 2>/dev/null | awk 'NR == 2 { print $4 }')
+  b=$(stat -f -c %S -- "$1" 2>/dev/null); k=$(stat -f -c %T -- "$1" 2>/dev/null | tr ' ' _)
+  echo "${f:-unknown} ${b:-unknown} ${k:-unknown} $2"
+}
+say . ''
+T=$t/ awk 'index($2, ENVIRON["T"]) == 1 && $2 !~ /\\/ { print $2 }' /proc/self/mounts 2>/dev/null | sort -u |
+  head -n 500 | while IFS= read -r m; do say "$m" "${m#"$t/"}"; done
+"#;
+/// How many bytes the files at the paths on standard input take, for each file system.
+const REPLACED: &str = r#"
+cd -- "$1" || exit 97
+t=$(pwd -P); t=${t%/}
+xargs -0 stat -c '%b %m' -- 2>/dev/null | T=$t/ awk '
+{ b = $1; sub(/^[0-9]+ /, ""); if (index($0, ENVIRON["T"]) == 1) m = substr($0, length(ENVIRON["T"]) + 1); else m = ""; s[m] += b }
+END { for (m in s) printf "%.0f %s\n", s[m] * 512, m }'
+"#;
+const ANSWER_BYTES: usize = 256 * 1024;
+/// What a file system takes for a part of a block, where it does not say.
+const USUAL_BLOCK: u64 = 4096;
+/// Where files are compressed, more may fit than is free.
+const COMPRESSING: [&str; 4] = ["btrfs", "zfs", "f2fs", "bcachefs"];
+
+/// A file system at the target, or mounted below it.
+struct Mount {
+    /// From the target on; empty for the one of the target itself.
+    path: String,
+    free: u64,
+    block: u64,
+    kind: String,
+    needed: u64,
+}
+
+impl Mount {
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.splitn(4, ' ');
+        let free = words.next()?.parse::<u64>().ok()?.saturating_mul(1024);
+        let block = words.next()?.parse().ok().filter(|block| *block > 0).unwrap_or(USUAL_BLOCK);
+        let (kind, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+        Some(Self { path, free, block, kind, needed: 0 })
+    }
+
+    /// Whether more may fit than it says.
+    fn may_compress(&self) -> bool {
+        self.kind.to_ascii_lowercase().starts_with("unknown") || COMPRESSING.contains(&self.kind.as_str())
+    }
+
+    fn holds(&self, path: &str) -> bool {
+        let below = path.strip_prefix(self.path.as_str());
+        self.path.is_empty() || below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
+/// The file systems, and which files go to them.
+struct Mounts {
+    choice: Choice,
+    all: Vec<Mount>,
+}
+
+impl Mounts {
+    fn visit(&mut self, entry: &Entry) -> ControlFlow<()> {
+        let is_chosen = self.choice.is_everything() || self.choice.covering(&entry.path).is_some();
+        if entry.kind == EntryKind::File && is_chosen {
+            let mounts = self.all.iter_mut().filter(|mount| mount.holds(&entry.path));
+            if let Some(mount) = mounts.max_by_key(|mount| mount.path.len()) {
+                // Holes take nothing.
+                let bytes = entry.size.min(entry.end.saturating_sub(entry.start));
+                mount.needed = mount.needed.saturating_add(bytes.div_ceil(mount.block).saturating_mul(mount.block));
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl Engine {
+    /// Refuses what cannot fit before anything is written: on a full disk tar goes on, and leaves an empty file in place
+    /// of each that is there.
+    pub(super) async fn check_room(
+        &self,
+        connection: &Connection,
+        plan: &RestorePlan,
+        path: &str,
+        choice: &Choice,
+        context: &Context,
+    ) -> Result<()> {
+        let answer = remote::ask(connection, &self.settings.remote, context, &Script::new(FREE, &[path]), "").await?;
+        let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+        // One that does not say how much room there is finds out while it writes.
+        let all: Vec<Mount> = text.lines().filter_map(Mount::parse).collect();
+        if !all.iter().any(|mount| mount.path.is_empty()) {
+            return Ok(());
+        }
+        let mounts = self.visit(&plan.backup, Mounts { choice: choice.clone(), all }, Mounts::visit).await?;
+        let mut short: Vec<Mount> = mounts.all.into_iter().filter(|mount| mount.needed > mount.free).collect();
+        if short.is_empty() {
+            return Ok(());
+        }
+        let replaced = self.replaced(connection, plan, path, choice, context).await?;
+        short.retain(|mount| mount.needed > mount.free.saturating_add(replaced.get(&mount.path).copied().unwrap_or(0)));
+        for mount in &short {
+            let shown = |bytes: u64| size(i64::try_from(bytes).unwrap_or(i64::MAX));
+            let place = if mount.path.is_empty() { String::new() } else { format!(" in {}", mount.path) };
+            let room = mount.free.saturating_add(replaced.get(&mount.path).copied().unwrap_or(0));
+            let message = format!(
+                "The restore needs {}{place}, and there is room for {} on the server, with the files that would be \
+                 replaced.",
+                shown(mount.needed),
+                shown(room)
+            );
+            if replaced.is_empty() || mount.may_compress() {
+                context.log.warn(message);
+                continue;
+            }
+            return Err(EngineError::new(FailureCode::TargetFull, format!("{message} Nothing was written.")));
+        }
+        Ok(())
+    }
+
+    /// What the files take that are in the places of others, by file system; empty when the server does not say.
+    async fn replaced(
+        &self,
+        connection: &Connection,
+        plan: &RestorePlan,
+        path: &str,
+        choice: &Choice,
+        context: &Context,
+    ) -> Result<BTreeMap<String, u64>> {
+        let (sender, receiver) = mpsc::channel(4);
+        let script = Script::new(REPLACED, &[path]);
+        let asking = self.answers(connection, &script, receiver, context, |_| ANSWER_BYTES);
+        let (visited, replaced) = tokio::join!(self.ask_for(&plan.backup, choice, sender), asking);
+        visited?;
+        let text = replaced.ok().and_then(|text| String::from_utf8(text).ok()).unwrap_or_default();
+        let parse = |line: &str| {
+            let (bytes, path) = line.split_once(' ')?;
+            Some((path.to_owned(), bytes.parse().ok()?))
+        };
+        Ok(text.lines().filter_map(parse).collect())
+    }
+}
