@@ -116,7 +116,8 @@ pub(crate) struct RestoreBody {
     /// Replace what is there. Otherwise existing files stay, and a database must be empty.
     #[schema(nullable = false, default = false)]
     overwrite: Option<bool>,
-    /// Needed for the dump of one database, which is made when it is missing.
+    /// Needed for the dump of one database, which is made when it is missing. Of a backup of a whole server, the one
+    /// database to restore, under its own name; without it all of them, with users and privileges.
     #[schema(max_length = 255)]
     database_name: Option<String>,
     /// Leave out owners and, of a database, privileges.

@@ -330,8 +330,11 @@ fn check_database(e: &mut Errors, input: &RestoreInput, content: Content, overwr
     if input.entries.value().is_some_and(|entries| !entries.is_empty()) {
         e.add("entries", "The entries field is for backups of files alone.");
     }
-    if content.is_whole_server() {
-        if input.database_name.value().is_some_and(|name| !name.is_empty()) {
+    let is_named = input.database_name.value().is_some_and(|name| !name.is_empty());
+    // One of a server's databases goes back by itself, under its name, where each has a dump of its own.
+    let has_parts = matches!(content, Content::PostgresServer | Content::MysqlServer);
+    if content.is_whole_server() && !(is_named && has_parts) {
+        if is_named {
             e.add("database_name", "This backup holds all databases of a server; leave the database name out.");
         }
         if !overwrite {
@@ -442,5 +445,10 @@ mod tests {
         let all = RestoreInput { no_owner: Field::Value(true), ..all };
         assert!(check(&all, Content::PostgresCluster).unwrap_err().has("no_owner"));
         assert!(check(&all, Content::PostgresServer).is_ok());
+        let one =
+            RestoreInput { remote_server_id: Field::Value(1), database_name: text("shop"), ..RestoreInput::default() };
+        let target = RestoreTarget::Database { name: Some("shop".to_owned()) };
+        assert_eq!(check(&one, Content::MysqlServer).unwrap().target, target);
+        assert!(check(&one, Content::PostgresCluster).unwrap_err().has("database_name"));
     }
 }

@@ -86,6 +86,12 @@ fn tables_lost(tables: &[String], verb: &str) -> String {
     format!("These tables are not in the backup and {verb} gone: {}{more}.", names.join(", "))
 }
 
+/// For a database that is not in a backup of a whole server.
+fn not_held(name: &str) -> EngineError {
+    let message = format!("There is no database {} in this backup; nothing was restored.", name_text(name.as_bytes()));
+    EngineError::new(FailureCode::EntryMissing, message)
+}
+
 fn not_empty(name: &str) -> EngineError {
     EngineError::new(FailureCode::TargetNotEmpty, format!("The database {name} is not empty; nothing was changed."))
 }

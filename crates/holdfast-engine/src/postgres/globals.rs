@@ -394,6 +394,16 @@ pub struct Globals {
 }
 
 impl Globals {
+    /// Leaves the roles of a server alone, with all that is said about them apart from single databases.
+    pub(crate) fn forget_roles(&mut self) {
+        self.roles.clear();
+        self.memberships.clear();
+        self.settings.clear();
+        self.parameter_grants.clear();
+        // Nobody misses those of roles that stay.
+        self.has_passwords = true;
+    }
+
     /// What cannot be restored as it was, for a person.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();

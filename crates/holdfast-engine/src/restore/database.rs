@@ -25,11 +25,13 @@ impl Engine {
             (Content::PostgresDatabase, Some(name)) => {
                 self.restore_postgres(connection, plan, name, login, context).await
             }
-            (Content::PostgresServer, None) => self.restore_postgres_server(connection, plan, login, context).await,
+            (Content::PostgresServer, only) => {
+                self.restore_postgres_server(connection, plan, only, login, context).await
+            }
             (Content::PostgresCluster, None) => self.restore_cluster_dump(connection, plan, login, context).await,
             (Content::MysqlDatabase, Some(name)) => self.restore_mysql(connection, plan, name, login, context).await,
             (Content::MysqlServerDump, None) => self.restore_mysql_server_dump(connection, plan, login, context).await,
-            (Content::MysqlServer, None) => self.restore_mysql_server(connection, plan, login, context).await,
+            (Content::MysqlServer, only) => self.restore_mysql_server(connection, plan, only, login, context).await,
             _ => Err(EngineError::internal("the target does not fit what is in the backup")),
         }
     }

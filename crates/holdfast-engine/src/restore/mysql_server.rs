@@ -44,14 +44,25 @@ impl Engine {
         &self,
         connection: &Connection,
         plan: &RestorePlan,
+        only: Option<&str>,
         login: &Login,
         context: &Context,
     ) -> Result<RestoreReport> {
         let session = Session { engine: self, connection, plan, login, context };
         context.log.line("Reading the whole backup before anything is changed.");
-        let (facts, _) = self.read_as(&plan.backup, context, describe_mysql).await?;
+        let (mut facts, _) = self.read_as(&plan.backup, context, describe_mysql).await?;
+        let has_accounts = facts.has_accounts && only.is_none();
+        if let Some(name) = only {
+            // Users, privileges and roles stay as they are then.
+            if !facts.databases.iter().any(|database| database.name == name) {
+                return Err(super::not_held(name));
+            }
+            facts.views.retain(|view| view.database == name);
+            facts.roles.clear();
+        }
         let mut places = Vec::new();
-        for (index, database) in facts.databases.iter().enumerate() {
+        let chosen = facts.databases.iter().enumerate();
+        for (index, database) in chosen.filter(|(_, database)| only.is_none_or(|only| only == database.name)) {
             let held = session.count_tables(&database.name).await?;
             let first = if held > Some(0) { name_beside(&database.name) } else { database.name.clone() };
             let before = if held == Some(0) { session.set_up_of(&database.name).await? } else { None };
@@ -61,7 +72,7 @@ impl Engine {
         if let Some(place) = replaced.first().filter(|_| !plan.overwrite) {
             return Err(super::not_empty(&place.facts.name));
         }
-        session.tell(&facts, &places);
+        session.tell(has_accounts, &places);
         if plan.options.dry_run {
             return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
         }
@@ -82,7 +93,7 @@ impl Engine {
         };
         let replaced = session.replace_all(&facts, &replaced).await;
         // Before the views: one that reads from another is made only where its definer may.
-        let accounts = if replaced.is_ok() && facts.has_accounts && !plan.options.no_owner {
+        let accounts = if replaced.is_ok() && has_accounts && !plan.options.no_owner {
             session.load_accounts(&facts).await
         } else {
             Ok(())
@@ -112,7 +123,7 @@ fn dumps_of(facts: &ServerFacts, is_wanted: impl Fn(usize) -> bool) -> Vec<Dump>
 }
 
 impl Session<'_> {
-    fn tell(&self, facts: &ServerFacts, places: &[Place<'_>]) {
+    fn tell(&self, has_accounts: bool, places: &[Place<'_>]) {
         let verb = if self.plan.options.dry_run { "would be" } else { "will be" };
         for place in places {
             let fate = match place.held {
@@ -122,12 +133,12 @@ impl Session<'_> {
             };
             self.context.log.line(format!("The database {} {verb} {fate}.", place.facts.name));
         }
-        self.context.log.line(match (facts.has_accounts, self.plan.options.no_owner) {
+        self.context.log.line(match (has_accounts, self.plan.options.no_owner) {
             (true, false) => format!(
                 "Users and privileges {verb} set as they were; others stay, and so does the account of this restore."
             ),
             (true, true) => "Users and privileges stay as they are.".to_owned(),
-            (false, _) => "The backup holds no users and privileges.".to_owned(),
+            (false, _) => "Users and privileges are not restored.".to_owned(),
         });
     }
 
@@ -163,13 +174,14 @@ impl Session<'_> {
     async fn prove(&self, facts: &ServerFacts, places: &[Place<'_>], begun: &mut Vec<usize>) -> Result<RestoreReport> {
         let mut report = RestoreReport::default();
         for are_copies in [true, false] {
-            let is_wanted = |index: usize| places.get(index).is_some_and(|place| place.is_replaced() == are_copies);
-            if !(0..places.len()).any(is_wanted) {
+            let place_of = |index: usize| places.iter().find(|place| place.index == index);
+            let is_wanted = |index: usize| place_of(index).is_some_and(|place| place.is_replaced() == are_copies);
+            if !places.iter().any(|place| is_wanted(place.index)) {
                 continue;
             }
             let mut reading = self.read(facts, are_copies, is_wanted).await?;
             while let Some(index) = reading.next().await {
-                let place = &places[index];
+                let place = place_of(index).ok_or_else(|| EngineError::internal("a dump that nobody asked for"))?;
                 self.context.log.line(format!("Loading {} into {}.", place.facts.name, place.first));
                 if place.held == Some(0) {
                     begun.push(index);
@@ -191,7 +203,7 @@ impl Session<'_> {
 
     /// Takes away what was loaded.
     async fn undo(&self, places: &[Place<'_>], begun: &[usize]) {
-        for place in begun.iter().map(|index| &places[*index]) {
+        for place in places.iter().filter(|place| begun.contains(&place.index)) {
             match place.held {
                 Some(0) => self.empty_again(&place.first, place.before.as_ref()).await,
                 _ => self.drop_own(&place.first).await,

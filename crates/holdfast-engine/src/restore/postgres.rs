@@ -271,7 +271,7 @@ impl Session<'_> {
     }
 
     /// Owners that are missing are named before anything starts.
-    async fn check_roles(&self, needed: BTreeSet<String>) -> Result<()> {
+    pub(super) async fn check_roles(&self, needed: BTreeSet<String>) -> Result<()> {
         let sql = "SELECT coalesce(json_agg(rolname), '[]') FROM pg_roles";
         let told = self.query("postgres", sql).await?;
         let there: BTreeSet<String> = serde_json::from_str(&told).map_err(EngineError::internal)?;

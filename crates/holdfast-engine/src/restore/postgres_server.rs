@@ -33,18 +33,25 @@ impl Engine {
         &self,
         connection: &Connection,
         plan: &RestorePlan,
+        only: Option<&str>,
         login: &Login,
         context: &Context,
     ) -> Result<RestoreReport> {
         let session = Session { engine: self, connection, plan, login, context };
         context.log.line("Reading the whole backup before anything is changed.");
-        let (mut globals, dumps) = self.read_as(&plan.backup, context, describe_postgres).await?;
+        let (mut globals, mut dumps) = self.read_as(&plan.backup, context, describe_postgres).await?;
+        if let Some(name) = only {
+            dumps.retain(|(index, _)| globals.databases[*index].name.as_str() == name);
+            let (index, dump) = dumps.first().ok_or_else(|| super::not_held(name))?;
+            session.check_one(&globals.databases[*index], dump).await?;
+            globals.forget_roles();
+        }
         let there = session.names("SELECT coalesce(json_agg(datname), '[]') FROM pg_database").await?;
         let roles = session.names("SELECT coalesce(json_agg(rolname), '[]') FROM pg_roles").await?;
         // Every server has these; unless they hold something, there is nothing to restore.
         let is_wanted = |index: usize, facts: &DumpFacts| {
             let name = globals.databases[index].name.as_str();
-            facts.has_objects || !matches!(name, "postgres" | "template1")
+            facts.has_objects || only.is_some() || !matches!(name, "postgres" | "template1")
         };
         let wanted: Vec<usize> =
             dumps.iter().filter(|(index, facts)| is_wanted(*index, facts)).map(|(index, _)| *index).collect();
@@ -67,7 +74,7 @@ impl Engine {
         }
         let names = wanted.iter().map(|index| globals.databases[*index].name.as_str().to_owned());
         session.check_bound(&names.filter(|name| there.contains(name)).collect()).await?;
-        let kept = session.kept(&globals, &wanted, &there).await?;
+        let kept = if only.is_none() { session.kept(&globals, &wanted, &there).await? } else { Vec::new() };
         kept.iter().for_each(|(model, there)| session.tell_changed(model, there));
         if plan.options.dry_run {
             return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
@@ -258,13 +265,28 @@ impl Session<'_> {
             let fate = if there.contains(facts.name.as_str()) { "replaced" } else { "made" };
             self.context.log.line(format!("The database {} {verb} {fate}.", facts.name));
         }
-        if !self.plan.options.no_owner {
+        if !self.plan.options.no_owner && !globals.roles.is_empty() {
             let new = globals.roles.iter().filter(|role| !roles.contains(role.name.as_str())).count();
             self.context.log.line(format!("{new} roles {verb} made, {} {verb} set as they were.", globals.roles.len()));
         }
         for warning in globals.warnings() {
             self.context.log.warn(warning);
         }
+    }
+
+    /// Whether one database can be put back by itself: roles stay as they are then.
+    async fn check_one(&self, facts: &DatabaseFacts, dump: &DumpFacts) -> Result<()> {
+        let Self { connection, login, engine, context, .. } = *self;
+        let name = facts.name.as_str();
+        let there = ask_database(connection, name, login, &engine.settings.remote, context).await?;
+        if there.is_some() && !self.plan.overwrite && self.contents(name).await?.count() > 0 {
+            return Err(super::not_empty(&name_text(name.as_bytes())));
+        }
+        if self.plan.options.no_owner {
+            return Ok(());
+        }
+        let told = facts.roles.iter().chain([&facts.owner]).map(|role| role.as_str().to_owned());
+        self.check_roles(dump.owners.iter().cloned().chain(told).collect()).await
     }
 
     /// Names the roles that may do more after the restore, and those whose password changes: a backup has them as its

@@ -70,6 +70,9 @@ async fn form_page(
                 .required()
                 .limit(limits::PATH_CHARS),
         );
+    } else if matches!(content, Content::PostgresServer | Content::MysqlServer) {
+        let one = fields.line("database_name", t.say("restore-one-database")).limit(limits::TEXT_CHARS);
+        asked.push(one.hint(t.say("restore-one-database-hint")));
     } else if !content.is_whole_server() {
         asked.push(
             fields
@@ -195,7 +198,7 @@ async fn summary(ui: &Ui, person: &SignedIn, row: &BackupRow, form: &Form) -> Re
     };
     let target = match content {
         Content::Files => form.text("path"),
-        _ if content.is_whole_server() => t.say("task-all-databases"),
+        _ if form.text("database_name").is_empty() => t.say("task-all-databases"),
         _ => t.with("task-one-database", "name", form.text("database_name")),
     };
     let hidden = [

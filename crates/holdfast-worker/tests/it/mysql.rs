@@ -21,6 +21,13 @@ async fn what_a_mariadb_dump_does_not_say_comes_back_too() {
     mariadb.sql("", "CREATE DATABASE shop CHARACTER SET latin1 COLLATE latin1_german2_ci");
     mariadb.sql("", "ALTER DATABASE shop COMMENT = 'it''s */ ; \\\\ \"ü\"'");
     mariadb.sql("shop", "CREATE TABLE f (a FLOAT)");
+    // More than half of a packet, all bytes, and other binary things.
+    mariadb.sql("shop", "CREATE TABLE big (a LONGBLOB, b BIT(9), c BINARY(3), g GEOMETRY, j JSON)");
+    let bytes: String = (0..=255_u8).map(|byte| format!("{byte:02x}")).collect();
+    mariadb.sql(
+        "shop",
+        &format!("INSERT INTO big VALUES (REPEAT(X'{bytes}', 36000), b'101010101', X'00275c', POINT(1, 2), '{{}}')"),
+    );
     mariadb.sql("shop", "CREATE TABLE v (a INT) WITH SYSTEM VERSIONING; INSERT INTO v VALUES (1); UPDATE v SET a = 2");
     mariadb.sql("shop", "CREATE TABLE old (a INT) ENGINE=MyISAM; CREATE TABLE `with.dot` (a INT)");
     mariadb.sql("shop", "CREATE DEFINER=`gone`@`nowhere` SQL SECURITY DEFINER VIEW w AS SELECT a FROM v");
@@ -43,6 +50,8 @@ async fn what_a_mariadb_dump_does_not_say_comes_back_too() {
     assert!(output(&run).contains("gone@nowhere"), "a user that is not here is named: {}", output(&run));
     let collation = "SELECT default_collation_name FROM information_schema.schemata WHERE schema_name = DATABASE()";
     assert_eq!(mariadb.sql("copy", collation).trim(), "latin1_german2_ci");
+    let sums = "SELECT MD5(a), HEX(b), HEX(c), HEX(g), j FROM big";
+    assert_eq!(mariadb.sql("copy", sums), mariadb.sql("shop", sums));
     let comment = "SELECT HEX(schema_comment) FROM information_schema.schemata WHERE schema_name = DATABASE()";
     let said = mariadb.sql("shop", comment);
     assert!(said.len() > 20);
@@ -194,6 +203,15 @@ async fn a_whole_mariadb_server_is_replaced_only_when_all_of_it_was_loaded() {
     assert_eq!(mariadb.sql("shop", "SHOW TABLES LIKE 'left%'").trim(), "");
     assert_eq!((said(reader).as_str(), said("SHOW DATABASES LIKE 'other'").as_str()), ("1", "other"));
     assert_eq!(said("SELECT COUNT(*) FROM mysql.global_priv WHERE user = 'newcomer'"), "1");
+
+    // One of them alone; nothing else changes.
+    mariadb.sql("", "DELETE FROM shop.t; DELETE FROM `a``b.ü`.t; SET PASSWORD FOR `reader`@`%` = PASSWORD('new')");
+    let one = json!({"database_name": "shop"});
+    assert_failed(&bench.restore(&backup, one).await, "target_not_empty");
+    assert_successful(&bench.restore(&backup, json!({"database_name": "shop", "overwrite": true})).await);
+    assert_eq!((said("SELECT SUM(a) FROM shop.t"), said("SELECT COUNT(*) FROM `a``b.ü`.t")), ("3".into(), "0".into()));
+    assert_eq!((said("SELECT x FROM shop.bytes").as_str(), said(reader).as_str()), ("E9", "0"));
+    assert_failed(&bench.restore(&backup, json!({"database_name": "none"})).await, "entry_missing");
 
     // On a bare server whose account has another password: definers come with the users, before the views.
     let bare = MariaDbServer::start();

@@ -115,9 +115,25 @@ async fn a_whole_postgresql_server_comes_back_whatever_its_databases_are_called(
     let left = "SELECT count(*) FROM pg_database WHERE datname ~ '^holdfast_(restore|swap|old)'";
     assert_eq!(psql(&postgres, "postgres", left), "0", "nothing is left behind");
 
+    // One of them alone; nothing else changes.
+    psql(&postgres, "my-app", "DELETE FROM t");
+    psql(&postgres, "x\\y", "DROP VIEW v");
+    psql(&postgres, "postgres", "ALTER ROLE \"o'wner\" CONNECTION LIMIT 3");
+    let one = json!({"database_name": "my-app"});
+    assert_failed(&bench.restore(&backup, one).await, "target_not_empty");
+    let one = json!({"database_name": "my-app", "overwrite": true});
+    assert_successful(&bench.restore(&backup, one).await);
+    assert_eq!(psql(&postgres, "my-app", "SELECT count(*) FROM t"), "1000");
+    assert_eq!(psql(&postgres, "x\\y", "SELECT to_regclass('v') IS NULL"), "t");
+    let limit = "SELECT rolconnlimit FROM pg_roles WHERE rolname = 'o''wner'";
+    assert_eq!(psql(&postgres, "postgres", limit), "3");
+    assert_failed(&bench.restore(&backup, json!({"database_name": "none"})).await, "entry_missing");
+
     // Onto a server that has none of it.
     let second = PostgresServer::start(false);
     let (_ssh, server) = second_server(&bench, &second).await;
+    let one = json!({"remote_server_id": server, "database_name": "a'b"});
+    assert_failed(&bench.restore(&backup, one).await, "roles_missing");
     let run = bench.restore(&backup, json!({"remote_server_id": server, "overwrite": true})).await;
     assert_successful(&run);
     assert_eq!(psql(&second, "a'b", "SELECT count(*) FROM t"), "1000");
