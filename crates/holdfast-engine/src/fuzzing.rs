@@ -229,3 +229,32 @@ pub fn listing(excluded: &[String], bytes: &[u8], piece: usize) -> bool {
     assert_eq!(whole, pieces, "the count depends on how the listing is cut");
     whole.is_some()
 }
+
+/// Rewrites a dump of MySQL or MariaDB in all ways: what comes out must not depend on how it is cut into pieces, a
+/// statement that is cut off is an error.
+pub fn mysql_dump(bytes: &[u8]) -> bool {
+    let mut is_accepted = true;
+    for number in 0..8 {
+        let whole = crate::restore::rewritten(number, &mut &*bytes);
+        let mut pieces = Pieces { bytes, length: 1 + bytes.len() % 7 };
+        let in_pieces = crate::restore::rewritten(number, &mut pieces);
+        assert_eq!(whole.is_ok(), in_pieces.is_ok(), "a dump is understood differently in pieces");
+        is_accepted &= whole.is_ok();
+        if let (Ok(whole), Ok(in_pieces)) = (whole, in_pieces) {
+            assert!(whole == in_pieces, "a dump is rewritten differently in pieces");
+        }
+    }
+    is_accepted
+}
+
+struct Pieces<'a> {
+    bytes: &'a [u8],
+    length: usize,
+}
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = buffer.len().min(self.length);
+        self.bytes.read(&mut buffer[..length])
+    }
+}

@@ -16,6 +16,8 @@ mod rewriting;
 mod room;
 mod statements;
 
+pub(crate) use rewriting::rewritten;
+
 use std::io::{self, Read};
 use std::sync::Arc;
 

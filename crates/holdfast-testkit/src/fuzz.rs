@@ -6,6 +6,7 @@
 mod archives;
 pub(crate) mod databases;
 pub(crate) mod mutate;
+mod mysql;
 mod rng;
 pub(crate) mod tar;
 mod text;
@@ -39,6 +40,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "pg-dump", make: databases::make_dump, run: databases::run_dump, test_inputs: 2000 },
     Target { name: "cluster-dump", make: databases::make_cluster, run: databases::run_cluster, test_inputs: 150 },
     Target { name: "globals", make: databases::make_globals, run: databases::run_globals, test_inputs: 1000 },
+    Target { name: "mysql-dump", make: mysql::make, run: mysql::run, test_inputs: 2000 },
     Target { name: "vanguard", make: databases::make_vanguard, run: databases::run_vanguard, test_inputs: 1000 },
     Target { name: "listing", make: text::make_listing, run: text::run_listing, test_inputs: 1000 },
     Target { name: "cron", make: text::make_cron, run: text::run_cron, test_inputs: 500 },

@@ -135,6 +135,20 @@ impl Rewriting {
     }
 }
 
+/// What becomes of a dump, in one of eight ways, with a delimiter that is always the same.
+pub(crate) fn rewritten(way: u8, dump: &mut dyn Read) -> io::Result<Vec<u8>> {
+    let rewriting = Rewriting {
+        without_definers: way & 1 > 0,
+        view_definers: (way == 6).then(Definers::default),
+        without_events: way & 2 > 0,
+        old_name: (way & 4 > 0).then(|| "shop".to_owned()),
+        new_name: (way == 5).then(|| "copy".to_owned()),
+    };
+    let mut out = Vec::new();
+    rewriting.copy_with(dump, &mut out, "~")?;
+    Ok(out)
+}
+
 /// A dump on its way.
 struct Copying<'a> {
     rewriting: &'a Rewriting,

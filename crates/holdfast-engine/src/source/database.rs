@@ -562,6 +562,9 @@ pub(crate) fn explain(tool: &str, exit: &Exit, lines: &[String], context: &Conte
             ". The dump tool of MariaDB cannot dump events of a database with a quote or a backslash in its name: drop \
              the events, or move them to another database."
         }
+        Some(line) if line.contains("Cannot use --dump-history") => {
+            ". The dump tool of MariaDB cannot dump the history of this table, which is kept by transactions: exclude it."
+        }
         _ => "",
     };
     EngineError::new(code, context.log.redacted(&format!("{tool} {}{said}{hint}", ended(exit))))

@@ -43,6 +43,7 @@ passes! {
     dumps_of_one_database_are_read_to_their_end = "pg-dump",
     dumps_of_whole_servers_are_checked_alike_in_pieces = "cluster-dump",
     no_name_of_a_server_leaves_its_quotes = "globals",
+    dumps_of_mysql_are_rewritten_alike_in_pieces = "mysql-dump",
     dumps_of_vanguard_are_read_or_refused = "vanguard",
     listings_are_counted_alike_in_pieces = "listing",
     cron_expressions_have_slots_in_order = "cron",
