@@ -97,3 +97,24 @@ fn compress(compressor: &mut Option<Compressor<'static>>, frame: &mut Frame) -> 
     compressor.compress_to_buffer(&frame.plain, &mut frame.packed)?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+
+    use super::*;
+
+    #[test]
+    fn a_frame_asks_for_no_more_memory_than_ours_do() {
+        let packed = |window_log: u32| {
+            let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
+            encoder.window_log(window_log).unwrap();
+            encoder.write_all(&vec![7; 1 << 20]).unwrap();
+            encoder.finish().unwrap()
+        };
+        let read =
+            |bytes: &[u8]| unpack(bytes, WINDOW_LOG).and_then(|mut decoder| decoder.read_to_end(&mut Vec::new()));
+        assert_eq!(read(&packed(20)).unwrap(), 1 << 20);
+        assert!(read(&packed(27)).is_err());
+    }
+}
