@@ -19,7 +19,7 @@ mod unpack;
 mod writer;
 
 pub(crate) use forward::forward;
-pub(crate) use frames::Pool;
+pub(crate) use frames::{Pool, WINDOW_LOG, decompress};
 pub use index::{Entry, EntryKind, Manifest, MysqlFacts};
 pub(crate) use inspect::inspect;
 pub use reader::Archive;

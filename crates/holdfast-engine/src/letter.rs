@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use holdfast_core::Secret;
 use holdfast_core::run::FailureCode;
 
-use crate::archive::{KeyTurn, Written};
+use crate::archive::{KeyTurn, WINDOW_LOG, Written, decompress};
 use crate::error::{EngineError, Result};
 
 /// A document is held in memory; none of ours comes near this.
@@ -54,7 +54,7 @@ fn internal(error: &io::Error) -> EngineError {
 
 pub fn expand(packed: &[u8]) -> Result<Vec<u8>> {
     let mut plain = Vec::new();
-    let decoder = zstd::stream::Decoder::new(packed).map_err(|error| damaged(&error))?;
+    let decoder = decompress(packed, WINDOW_LOG).map_err(|error| damaged(&error))?;
     decoder.take(LIMIT + 1).read_to_end(&mut plain).map_err(|error| damaged(&error))?;
     if plain.len() as u64 > LIMIT {
         return Err(EngineError::corrupt("This file expands to more than a document of ours has."));

@@ -12,7 +12,7 @@ use super::LEVEL;
 
 /// How far back a frame may refer, as a power of two, which is also how much memory unpacking it takes. What we write
 /// stays within its frames of one mebibyte.
-pub(super) const WINDOW_LOG: u32 = 23;
+pub(crate) const WINDOW_LOG: u32 = 23;
 struct Job {
     frame: Frame,
     done: SyncSender<io::Result<Frame>>,
@@ -60,8 +60,11 @@ impl Pool {
     }
 }
 
-/// Unpacks frames that take no more memory than this.
-pub(super) fn unpack<R: BufRead>(reader: R, window_log: u32) -> io::Result<zstd::stream::read::Decoder<'static, R>> {
+/// Decompresses frames that take no more memory than this.
+pub(crate) fn decompress<R: BufRead>(
+    reader: R,
+    window_log: u32,
+) -> io::Result<zstd::stream::read::Decoder<'static, R>> {
     let mut decoder = zstd::stream::read::Decoder::with_buffer(reader)?;
     decoder.window_log_max(window_log)?;
     Ok(decoder)
@@ -113,7 +116,7 @@ mod tests {
             encoder.finish().unwrap()
         };
         let read =
-            |bytes: &[u8]| unpack(bytes, WINDOW_LOG).and_then(|mut decoder| decoder.read_to_end(&mut Vec::new()));
+            |bytes: &[u8]| decompress(bytes, WINDOW_LOG).and_then(|mut decoder| decoder.read_to_end(&mut Vec::new()));
         assert_eq!(read(&packed(20)).unwrap(), 1 << 20);
         assert!(read(&packed(27)).is_err());
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::FRAME_BYTES;
-use super::frames::{WINDOW_LOG, unpack};
+use super::frames::{WINDOW_LOG, decompress};
 use super::tar::{Kind, Member, Place};
 use crate::error::{EngineError, Result};
 use crate::postgres::globals::DatabaseFacts;
@@ -255,7 +255,7 @@ pub(crate) struct IndexReader<R: Read> {
 
 impl<R: Read> IndexReader<R> {
     pub(super) fn new(reader: R, recorded: Recorded, stop: CancellationToken) -> Result<Self> {
-        let decoder = unpack(BufReader::new(reader), WINDOW_LOG).map_err(damaged)?;
+        let decoder = decompress(BufReader::new(reader), WINDOW_LOG).map_err(damaged)?;
         let mut lines = BufReader::new(decoder.take(LINES_BYTES));
         let Some(Line::Manifest(manifest)) = read_line(&mut lines, MANIFEST_BYTES)? else {
             return Err(EngineError::corrupt("The index of this backup does not begin with its manifest."));

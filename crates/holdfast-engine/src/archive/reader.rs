@@ -8,7 +8,7 @@ use holdfast_core::backup::Content;
 use holdfast_core::run::FailureCode;
 use tokio_util::sync::CancellationToken;
 
-use super::frames::{WINDOW_LOG, unpack};
+use super::frames::{WINDOW_LOG, decompress};
 use super::index::{Ending, Entry, FOOTER_BYTES, IndexReader, Manifest, Recorded, index_length};
 use super::sealed::Headed;
 use super::tar::Reader;
@@ -78,7 +78,7 @@ pub(crate) fn plain<S: Read>(
 ) -> Result<impl Read + use<S>> {
     let stream = Stream::open(source, is_encrypted, password, turn, Written::ByUs(stop))?;
     let buffered = BufReader::with_capacity(BUFFER_BYTES, stream);
-    let decoder = unpack(buffered, WINDOW_LOG).map_err(|error| damaged(&error))?;
+    let decoder = decompress(buffered, WINDOW_LOG).map_err(|error| damaged(&error))?;
     Ok(ToTheEnd { decoder })
 }
 
@@ -164,7 +164,7 @@ impl<S: Read + Seek> Archive<S> {
     fn decode_from(&mut self, offset: u64) -> Result<impl Read + use<'_, S>> {
         self.stream.seek(SeekFrom::Start(offset)).map_err(|error| damaged(&error))?;
         let buffered = BufReader::with_capacity(BUFFER_BYTES, &mut self.stream);
-        let decoder = unpack(buffered, self.window_log).map_err(|error| damaged(&error))?;
+        let decoder = decompress(buffered, self.window_log).map_err(|error| damaged(&error))?;
         Ok(Bounded::new(decoder, self.recorded.plain_bytes, self.stop.clone()))
     }
 

@@ -193,7 +193,8 @@ impl Scanner {
                 let digits = rest[mark..].iter().take_while(|byte| byte.is_ascii_digit()).count();
                 let version = std::str::from_utf8(&rest[mark..mark + digits]).ok().and_then(|text| text.parse().ok());
                 let version: u32 = version.unwrap_or(if digits == 0 { 0 } else { u32::MAX });
-                if !(is_everybodys && version <= RUN_EVERYWHERE) && !self.runs_versions {
+                let is_run = self.runs_versions || is_everybodys && version <= RUN_EVERYWHERE;
+                if !is_run {
                     self.state = State::Version;
                 }
                 mark + digits
