@@ -157,7 +157,7 @@ impl FailureCode {
             Self::Missing => "The object is gone from the destination. Run the task again to have a backup.",
             Self::Corrupt => "Do not rely on this backup. Run the task again, and look into the destination's health.",
             Self::WrongPassword => "Use the password that was set when this backup was made.",
-            Self::HostileArchive => "The archive holds names or links that lead out of the target. Look at it by hand.",
+            Self::HostileArchive => "The backup holds something that could do harm on the server. Look at it by hand.",
             Self::EntryMissing => "Check the entry's path; GET /api/backups/{id}/entries lists them.",
             Self::NotDelivered => "Check the value of the notification stream, and what the channel answered.",
             Self::Cancelled => "Somebody asked for it.",

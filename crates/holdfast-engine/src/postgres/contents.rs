@@ -110,10 +110,11 @@ fn made_query(index: usize, catalogue: &Catalogue) -> String {
 }
 
 /// The column with the owner of what can run, or have something run, for others. Whoever has an extension can add objects
-/// of their own to it; those of its own script belong to an administrator. Tables of extensions are given to others, and
-/// nothing runs because one of them is there.
+/// of their own to it; those of its own script belong to an administrator. Who owns a table of an extension can have its
+/// defaults and checks run something when rows are loaded into it.
 fn owner(catalogue: &str) -> Option<&'static str> {
     Some(match catalogue {
+        "pg_class" => "relowner",
         "pg_proc" => "proowner",
         "pg_type" => "typowner",
         "pg_namespace" => "nspowner",

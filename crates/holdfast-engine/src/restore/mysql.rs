@@ -1,6 +1,8 @@
 //! Dumps back into MySQL and MariaDB. A database that holds something is only replaced after the whole dump was loaded
 //! beside it.
 
+use std::sync::atomic::Ordering;
+
 use holdfast_core::backup::name_text;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
@@ -22,7 +24,7 @@ use crate::ssh::{Connection, Exit};
 
 /// Binary mode leaves the client no commands of its own but `delimiter`, and without local files a dump reads none: what
 /// is in it can neither run a program nor take a file of the SSH user along.
-pub(super) const CLIENT: &str = "--defaults-file=/dev/fd/3 --binary-mode --local-infile=0 --default-character-set=utf8mb4 \
+pub(super) const CLIENT: &str = "--defaults-file=/dev/fd/3 --binary-mode --comments --local-infile=0 --default-character-set=utf8mb4 \
     --max-allowed-packet=1G --init-command='SET SESSION foreign_key_checks=0 /*M!100200 , check_constraint_checks=0 */'";
 
 /// How the client begins to say that a view reads from another one that its definer may not read, or that is broken, and
@@ -387,10 +389,13 @@ impl Session<'_> {
         let rewriting = Rewriting {
             without_definers: plan.options.no_owner,
             view_definers,
-            without_events: is_copy,
+            // As events of whoever restores they would run with all their rights, and at once.
+            without_events: is_copy || plan.options.no_owner,
             old_name: old_name.clone(),
             new_name: name.map(str::to_owned),
+            ..Rewriting::default()
         };
+        let events = rewriting.events.clone();
         let fed = engine
             .feed(connection, feeding, whole, &plan.backup, context, move |plain, out| {
                 let copied = rewriting.copy(plain, out);
@@ -398,6 +403,10 @@ impl Session<'_> {
             })
             .await?;
         self.judge(&fed.exit, &fed.lines)?;
+        let events = events.load(Ordering::Relaxed);
+        if events > 0 && !is_copy {
+            self.context.log.warn(left_events(events));
+        }
         if let Some(name) = name.filter(|_| !is_copy) {
             self.warn_of_definers(name).await;
         }
@@ -541,23 +550,34 @@ impl Session<'_> {
 }
 
 impl Session<'_> {
-    /// Names the routines of a database that run as the user of this restore, whoever calls them.
+    /// Names what runs as the user of this restore, whoever calls it.
     async fn warn_of_own_rights(&self, name: &str) {
         let sql = format!(
-            "SELECT HEX(routine_name) FROM information_schema.routines WHERE routine_schema = {} AND security_type = \
-             'DEFINER' AND definer = CURRENT_USER() ORDER BY routine_name LIMIT {NAMED}",
-            mysql_text(name)
+            "SELECT HEX(routine_name) FROM information_schema.routines WHERE routine_schema = {name} AND security_type = \
+             'DEFINER' AND definer = CURRENT_USER() UNION SELECT HEX(trigger_name) FROM information_schema.triggers WHERE \
+             trigger_schema = {name} AND definer = CURRENT_USER() UNION SELECT HEX(table_name) FROM \
+             information_schema.views WHERE table_schema = {name} AND security_type = 'DEFINER' AND definer = \
+             CURRENT_USER() ORDER BY 1 LIMIT {NAMED}",
+            name = mysql_text(name)
         );
         let Ok(answer) = self.query(&sql).await else { return };
         let names: Vec<String> = answer.lines().filter_map(unhex).map(|name| name_text(name.as_bytes())).collect();
         if !names.is_empty() {
             self.context.log.warn(format!(
-                "Without owners, these routines run with the rights of the database user of this restore (SQL SECURITY \
-                 DEFINER), whoever calls them: {}. Restore as a user with few rights.",
+                "Without owners, these routines, triggers and views run with the rights of the database user of this \
+                 restore (SQL SECURITY DEFINER), whoever calls them: {}. Restore as a user with few rights.",
                 names.join(", ")
             ));
         }
     }
+}
+
+/// That events were left out for want of an owner.
+pub(super) fn left_events(count: usize) -> String {
+    format!(
+        "{count} events were left out: without owners they would run with the rights of the database user of this restore. \
+         They are in the backup; make them by hand."
+    )
 }
 
 /// Whether the server does not have a character set or collation.

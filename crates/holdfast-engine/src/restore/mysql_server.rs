@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::sync::atomic::Ordering;
 
 use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 
 use super::dumps::{Dump, Reading};
-use super::mysql::{CLIENT, Session, name_beside};
+use super::mysql::{CLIENT, Session, left_events, name_beside};
 use super::rewriting::Rewriting;
 use crate::Engine;
 use crate::archive::MysqlFacts;
@@ -153,9 +154,17 @@ impl Session<'_> {
     /// Begins to read the wanted dumps. Events of copies do not run.
     async fn read(&self, facts: &ServerFacts, are_copies: bool, is_wanted: impl Fn(usize) -> bool) -> Result<Reading> {
         let without_definers = self.plan.options.no_owner;
+        let without_events = are_copies || without_definers;
+        let log = self.context.log.clone();
         let transform = move |name: &str, dump: &mut dyn io::Read, out: &mut dyn io::Write| {
             let old_name = are_copies.then(|| name.to_owned());
-            Rewriting { without_definers, without_events: are_copies, old_name, ..Rewriting::default() }.copy(dump, out)
+            let rewriting = Rewriting { without_definers, without_events, old_name, ..Rewriting::default() };
+            rewriting.copy(dump, out)?;
+            let events = rewriting.events.load(Ordering::Relaxed);
+            if events > 0 && !are_copies {
+                log.warn(left_events(events));
+            }
+            Ok(())
         };
         let dumps = dumps_of(facts, is_wanted);
         self.engine.read_dumps(self.plan, self.context, VIEWS, dumps, transform).await

@@ -77,7 +77,8 @@ impl Engine {
             return Err(super::not_empty(&name));
         }
         let is_replaced = there.is_some() && plan.overwrite;
-        if is_replaced {
+        // Also where an empty one is filled: a copy may take its place.
+        if there.is_some() {
             session.check_bound(&BTreeSet::from([name.to_owned()])).await?;
         }
         self.read_first(&plan.backup, context).await?;

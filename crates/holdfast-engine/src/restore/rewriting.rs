@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_core::random;
@@ -34,8 +35,9 @@ pub(super) struct Rewriting {
     pub without_definers: bool,
     /// Leave out views, and note here whom they run as.
     pub view_definers: Option<Definers>,
-    /// Leave out events: they would run.
+    /// Leave out events, which would run by themselves, and count them here.
     pub without_events: bool,
+    pub events: Arc<AtomicUsize>,
     /// The database that was dumped, when it is loaded under another name: views, triggers and defaults may name it.
     pub old_name: Option<String>,
     /// What views name instead; without one they name no database.
@@ -74,6 +76,9 @@ impl Rewriting {
             is_section: false,
             statement: None,
             rules: Rules::default(),
+            quote: None,
+            is_escaped: false,
+            is_comment: false,
         };
         let mut buffer = vec![0; 256 * 1024];
         loop {
@@ -127,6 +132,7 @@ impl Rewriting {
     /// What makes a routine, a trigger or an event, or sets what it needs; `None` when it is left out.
     fn definition(&self, statement: &[u8]) -> Option<Vec<u8>> {
         if self.without_events && statement.starts_with(EVENT) {
+            self.events.fetch_add(1, Ordering::Relaxed);
             return None;
         }
         let statement = if self.without_definers { without_definer(statement) } else { statement.to_vec() };
@@ -143,6 +149,7 @@ pub(crate) fn rewritten(way: u8, dump: &mut dyn Read) -> io::Result<Vec<u8>> {
         without_events: way & 2 > 0,
         old_name: (way & 4 > 0).then(|| "shop".to_owned()),
         new_name: (way == 5).then(|| "copy".to_owned()),
+        ..Rewriting::default()
     };
     let mut out = Vec::new();
     rewriting.copy_with(dump, &mut out, "~")?;
@@ -162,6 +169,11 @@ struct Copying<'a> {
     is_section: bool,
     statement: Option<Statement>,
     rules: Rules,
+    /// The quote that a text or a name of the tool is in, and whether the next byte is escaped. Names may hold lines that
+    /// look like the tool's own.
+    quote: Option<u8>,
+    is_escaped: bool,
+    is_comment: bool,
 }
 
 impl Copying<'_> {
@@ -170,8 +182,9 @@ impl Copying<'_> {
             statement.text.extend_from_slice(piece);
             return self.end_statement();
         }
-        if !self.is_start {
+        if !self.is_start || self.quote.is_some() {
             self.is_start = piece.ends_with(b"\n");
+            self.scan(piece);
             return self.out.write_all(piece);
         }
         self.line.extend_from_slice(piece);
@@ -200,7 +213,25 @@ impl Copying<'_> {
         }
         self.rules.follow(&line);
         self.is_start = line.ends_with(b"\n");
+        self.is_comment = line.starts_with(b"--");
+        self.scan(&line);
         self.out.write_all(&self.rewriting.line(&line))
+    }
+
+    /// Follows the quotes of what the tool writes itself, which has no comments but whole lines.
+    fn scan(&mut self, piece: &[u8]) {
+        if self.is_comment {
+            return;
+        }
+        for byte in piece {
+            match self.quote {
+                Some(_) if self.is_escaped => self.is_escaped = false,
+                Some(quote) if *byte == b'\\' && quote != b'`' => self.is_escaped = true,
+                Some(quote) if *byte == quote => self.quote = None,
+                None if b"'\"`".contains(byte) => self.quote = Some(*byte),
+                _ => {}
+            }
+        }
     }
 
     /// Writes the statement when all of it is there.
@@ -364,16 +395,28 @@ fn chained_names(mut text: &[u8]) -> Vec<usize> {
     if names.is_empty() { vec![text.len()] } else { names }
 }
 
-/// The beginning of a line without its first `DEFINER=`user`@`host``; a role has no host.
+/// A statement without the `DEFINER=`user`@`host`` at its beginning, where the tools write it; a role has no host.
 fn without_definer(line: &[u8]) -> Vec<u8> {
-    const WORD: &[u8] = b"DEFINER=";
-    let begins_so = [b"CREATE ".as_slice(), b"/*!5", b"/*!1", b"/*M!"].iter().any(|start| line.starts_with(start));
-    let place = line.windows(WORD.len() + 1).position(|window| window == b"DEFINER=`").filter(|_| begins_so);
-    let end = place.and_then(|at| Some((at, at + WORD.len() + account_length(&line[at + WORD.len()..])?)));
-    match end {
-        Some((at, end)) => [&line[..at], &line[end..]].concat(),
+    let Some(at) = definer_at(line) else { return line.to_vec() };
+    match account_length(&line[at + DEFINER.len()..]) {
+        Some(length) => [&line[..at], &line[at + DEFINER.len() + length..]].concat(),
         None => line.to_vec(),
     }
+}
+
+const DEFINER: &[u8] = b"DEFINER=";
+
+/// Where it is in `CREATE DEFINER=`, `/*!50013 DEFINER=` and `/*!50003 CREATE*/ /*!50017 DEFINER=`.
+fn definer_at(line: &[u8]) -> Option<usize> {
+    fn after_mark(text: &[u8]) -> Option<&[u8]> {
+        let rest = text.strip_prefix(b"/*!")?;
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        rest[digits..].strip_prefix(b" ")
+    }
+    let plain = line.strip_prefix(b"CREATE ");
+    let marked = || after_mark(line).map(|rest| rest.strip_prefix(b"CREATE*/ ").and_then(after_mark).unwrap_or(rest));
+    let rest = plain.or_else(marked)?;
+    rest.starts_with(DEFINER).then(|| line.len() - rest.len())
 }
 
 /// Where a trigger's own name and its table's name stand, each with the database that may be before it.
@@ -436,7 +479,7 @@ impl Words<'_> {
             let rest = self.rest();
             let length = match rest {
                 [b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c, ..] => 1,
-                [b'#', ..] | [b'-', b'-', b' ' | b'\t' | b'\n', ..] => {
+                [b'#', ..] | [b'-', b'-', b' ' | b'\t'..=b'\r', ..] => {
                     rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |end| end + 1)
                 }
                 // Versioned comments are part of the statement, and their ends are no words.
@@ -567,17 +610,26 @@ mod tests {
 
     #[test]
     fn a_body_cannot_end_its_statement_for_the_client_alone() {
-        let body = "DELIMITER ;;\nCREATE PROCEDURE p() select 1 --\u{1} ;; GRANT ALL ON *.* TO x ;;\n;;\nDELIMITER ;\n";
-        let found = rewritten(&Rewriting::default(), body.as_bytes());
-        let sent =
-            "DELIMITER OWN\nCREATE PROCEDURE p() select 1 --\u{1} ;; GRANT ALL ON *.* TO x ;;\n\nOWN\nDELIMITER ;\n";
-        assert_eq!(found, sent);
-        let unclear =
-            "DELIMITER ;;\nCREATE PROCEDURE p() select 1 /*!99999 ' */ ;;\nDELIMITER ;\nGRANT ALL ON *.* TO x;\n";
-        let error = Rewriting::default().copy(&mut unclear.as_bytes(), &mut io::sink()).unwrap_err();
-        assert!(error.to_string().contains("where it ends"), "{error}");
+        for unclear in [
+            "CREATE PROCEDURE p() select 1 --\u{1} ;; GRANT ALL ON *.* TO x ;;\n;;",
+            "CREATE PROCEDURE p() select 1 /*!99999 ' */ ;;",
+        ] {
+            let dump = format!("DELIMITER ;;\n{unclear}\nDELIMITER ;\nGRANT ALL ON *.* TO x;\n");
+            let error = Rewriting::default().copy(&mut dump.as_bytes(), &mut io::sink()).unwrap_err();
+            assert!(error.to_string().contains("read differently"), "{error}");
+        }
         let error = Rewriting::default().copy(&mut &b"DELIMITER ;;\nCREATE PROCEDURE p()\n"[..], &mut io::sink());
         assert!(error.is_err());
+    }
+
+    #[test]
+    fn lines_in_names_are_none_of_the_tools() {
+        let rewriting = Rewriting { without_definers: true, without_events: true, ..Rewriting::default() };
+        let dump = "CREATE TABLE `t\nDELIMITER ;;\nx` (\n  `a\nCREATE DEFINER=`` int comment '``x` int COMMENT 'it\\'s\n\
+            DELIMITER ;;\n'\n);\nDROP PROCEDURE IF EXISTS `p\nDELIMITER ;;\n/*!50106 CREATE*/ '`;\n\
+            CREATE TABLE `x DEFINER=``a``@``b` (a INT);\n";
+        assert_eq!(rewritten(&rewriting, dump.as_bytes()), dump);
+        assert_eq!(rewritten(&rewriting, InPieces(dump.as_bytes())), dump);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::remote::{self, Script};
 use crate::ssh::Connection;
 
 /// Says how much room there is in the target and in what is mounted below it: free kibibytes, block size, kind of file
-/// system and path from the target on. Mount points with odd characters are left out.
+/// system and path from the target on. Mount points with line breaks or backslashes are left out.
 const FREE: &str = r#"
 cd -- "$1" || exit 97
 t=$(pwd -P); t=${t%/}
@@ -26,17 +26,21 @@ say() {
   echo "${f:-unknown} ${b:-unknown} ${k:-unknown} $2"
 }
 say . ''
-T=$t/ awk 'index($2, ENVIRON["T"]) == 1 && $2 !~ /\\/ { print $2 }' /proc/self/mounts 2>/dev/null | sort -u |
+T=$t/ awk '{ m = $2; gsub(/\\040/, " ", m); gsub(/\\011/, "\t", m)
+  if (index(m, ENVIRON["T"]) == 1 && m !~ /\\/) print m }' /proc/self/mounts 2>/dev/null | sort -u |
   head -n 500 | while IFS= read -r m; do say "$m" "${m#"$t/"}"; done
 "#;
-/// How many bytes the files at the paths on standard input take, for each file system.
+/// How many bytes the files at the paths on standard input take, for each file system. What has further names stays.
 const REPLACED: &str = r#"
 cd -- "$1" || exit 97
+stat -c %b . >/dev/null 2>&1 || exit 98
 t=$(pwd -P); t=${t%/}
-xargs -0 stat -c '%b %m' -- 2>/dev/null | T=$t/ awk '
-{ b = $1; sub(/^[0-9]+ /, ""); if (index($0, ENVIRON["T"]) == 1) m = substr($0, length(ENVIRON["T"]) + 1); else m = ""; s[m] += b }
-END { for (m in s) printf "%.0f %s\n", s[m] * 512, m }'
+xargs -0 stat -c '%b %h %m' -- 2>/dev/null | T=$t/ awk '
+$2 == 1 { b = $1; sub(/^[0-9]+ [0-9]+ /, ""); if (index($0, ENVIRON["T"]) == 1) m = substr($0, length(ENVIRON["T"]) + 1); else m = ""; s[m] += b }
+END { print "0 "; for (m in s) printf "%.0f %s\n", s[m] * 512, m }'
 "#;
+/// As many as the script names.
+const MOUNTS: usize = 501;
 const ANSWER_BYTES: usize = 256 * 1024;
 /// What a file system takes for a part of a block, where it does not say.
 const USUAL_BLOCK: u64 = 4096;
@@ -108,7 +112,7 @@ impl Engine {
         let answer = remote::ask(connection, &self.settings.remote, context, &Script::new(FREE, &[path]), "").await?;
         let text = String::from_utf8_lossy(&answer.stdout).into_owned();
         // One that does not say how much room there is finds out while it writes.
-        let all: Vec<Mount> = text.lines().filter_map(Mount::parse).collect();
+        let all: Vec<Mount> = text.lines().filter_map(Mount::parse).take(MOUNTS).collect();
         if !all.iter().any(|mount| mount.path.is_empty()) {
             return Ok(());
         }

@@ -2,8 +2,8 @@
 //!
 //! The text of routines, triggers, events and views is what their authors wrote. The client that loads a dump takes
 //! some bytes for comments or quotes that the server does not, and the other way round, so a body can hold what only
-//! the client takes for its end; the rest would run as whoever restores. We look for the end as the server does, and
-//! give the client a delimiter that nobody can have written.
+//! the client takes for its end; the rest would run as whoever restores. We look for the end as the server does, give the
+//! client a delimiter that nobody can have written, and refuse what the two read differently.
 
 use holdfast_core::run::FailureCode;
 
@@ -86,8 +86,7 @@ fn set_value<'a>(statement: &'a [u8], variable: &[u8]) -> Option<&'a [u8]> {
 pub(super) struct Statement {
     pub text: Vec<u8>,
     delimiter: &'static [u8],
-    /// With comments for other versions run, and with them skipped.
-    scanners: [Scanner; 2],
+    scanner: Scanner,
 }
 
 /// No statement of a server is longer than one of its packets; a gibibyte is the most there is, and no routine has
@@ -96,8 +95,7 @@ const LONGEST: usize = 64 * 1024 * 1024;
 
 impl Statement {
     pub(super) fn begin(delimiter: &'static [u8], rules: Rules) -> Self {
-        let scanner = |runs_versions: bool| Scanner { at: 0, state: State::Code, rules, runs_versions };
-        Self { text: Vec::new(), delimiter, scanners: [scanner(true), scanner(false)] }
+        Self { text: Vec::new(), delimiter, scanner: Scanner { at: 0, state: State::Code, rules } }
     }
 
     /// Reads on, when the text ends with a whole line. True when the statement is whole and its delimiter cut off.
@@ -108,25 +106,20 @@ impl Statement {
         if !self.text.ends_with(b"\n") {
             return Ok(false);
         }
-        let Self { text, delimiter, scanners } = self;
-        let [run, skipped] = scanners.each_mut().map(|scanner| scanner.find(text, delimiter));
-        let (run, skipped) = (run?, skipped?);
-        match run {
-            None if skipped.is_none() => Ok(false),
-            Some(end) if skipped == Some(end) && text[end + delimiter.len()..].trim_ascii().is_empty() => {
-                text.truncate(end);
-                Ok(true)
-            }
-            _ => Err(unclear()),
+        let Some(end) = self.scanner.find(&self.text, self.delimiter)? else { return Ok(false) };
+        if !self.text[end + self.delimiter.len()..].trim_ascii().is_empty() {
+            return Err(unclear());
         }
+        self.text.truncate(end);
+        Ok(true)
     }
 }
 
 fn unclear() -> EngineError {
     EngineError::new(
         FailureCode::HostileArchive,
-        "The dump has a routine, trigger, event or view of which nobody can say where it ends; it could have other \
-         statements run. Download the backup, look at what it holds, and load it by hand.",
+        "The dump has a routine, trigger, event or view that the server and its client could read differently, so that \
+         parts of it could run by themselves. Download the backup, look at what it holds, and load it by hand.",
     )
 }
 
@@ -134,7 +127,6 @@ struct Scanner {
     at: usize,
     state: State,
     rules: Rules,
-    runs_versions: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,8 +136,6 @@ enum State {
     /// To the end of the line.
     Comment,
     Block,
-    /// A comment for another version.
-    Version,
 }
 
 impl Scanner {
@@ -155,73 +145,93 @@ impl Scanner {
             let rest = &text[self.at..];
             self.at += match self.state {
                 State::Code if rest.starts_with(delimiter) => return Ok(Some(self.at)),
-                State::Code => self.step(rest),
-                State::Quoted(quote) => self.step_quoted(rest, quote),
+                State::Code => self.step(rest)?,
+                State::Quoted(quote) => self.step_quoted(rest, quote)?,
                 State::Comment => {
                     if first == b'\n' {
                         self.state = State::Code;
                     }
                     1
                 }
-                State::Block | State::Version if rest.starts_with(b"*/") => {
+                State::Block if rest.starts_with(b"*/") => {
                     self.state = State::Code;
                     2
                 }
-                // Not all servers agree on what ends it then.
-                State::Version if rest.starts_with(b"/*") => return Err(unclear()),
-                State::Block | State::Version => 1,
+                State::Block => 1,
             };
         }
         Ok(None)
     }
 
     /// What begins here, outside of quotes and comments; how much of it was passed.
-    fn step(&mut self, rest: &[u8]) -> usize {
+    fn step(&mut self, rest: &[u8]) -> Result<usize> {
         match rest {
             [quote @ (b'\'' | b'"' | b'`'), ..] => {
                 self.state = State::Quoted(*quote);
-                1
+                Ok(1)
             }
-            [b'#', ..] | [b'-', b'-'] | [b'-', b'-', 0..=b' ' | 0x7f, ..] => {
+            [b'#', ..] => {
                 self.state = State::Comment;
-                // The line may end here.
-                rest.len().min(if rest[0] == b'#' { 1 } else { 2 })
+                Ok(1)
             }
-            [b'/', b'*', b'!', ..] | [b'/', b'*', b'M', b'!', ..] => {
-                let is_everybodys = rest[2] == b'!';
-                let mark = if is_everybodys { 3 } else { 4 };
-                let digits = rest[mark..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-                let version = std::str::from_utf8(&rest[mark..mark + digits]).ok().and_then(|text| text.parse().ok());
-                let version: u32 = version.unwrap_or(if digits == 0 { 0 } else { u32::MAX });
-                let is_run = self.runs_versions || is_everybodys && version <= RUN_EVERYWHERE;
-                if !is_run {
-                    self.state = State::Version;
-                }
-                mark + digits
+            [b'-', b'-', b'\t'..=b'\r' | b' ', ..] => {
+                self.state = State::Comment;
+                Ok(2)
             }
+            // A comment for the server, in some character sets, and none for the client.
+            [b'-', b'-', 0..=0x1f | 0x7f.., ..] => Err(unclear()),
+            // A command of the client, or nothing.
+            [b'\\', ..] => Err(unclear()),
+            [b'/', b'*', b'!', ..] | [b'/', b'*', b'M', b'!', ..] => version_mark(rest),
             [b'/', b'*', ..] => {
                 self.state = State::Block;
-                2
+                Ok(2)
             }
-            _ => self.rules.characters.length(rest),
+            _ => self.character(rest),
         }
     }
 
-    fn step_quoted(&mut self, rest: &[u8], quote: u8) -> usize {
-        let length = self.rules.characters.length(rest);
+    fn step_quoted(&mut self, rest: &[u8], quote: u8) -> Result<usize> {
+        let length = self.character(rest)?;
         if length > 1 {
-            return length;
+            return Ok(length);
         }
         let is_name = quote == b'`' || quote == b'"' && self.rules.are_quotes_names;
         match rest[0] {
-            b'\\' if !is_name && !self.rules.is_backslash_plain => 2,
+            // An escape for the client.
+            b'\\' if is_name && quote == b'"' => Err(unclear()),
+            b'\\' if !is_name && !self.rules.is_backslash_plain => Ok(2),
             byte if byte == quote => {
                 self.state = State::Code;
-                1
+                Ok(1)
             }
-            _ => 1,
+            _ => Ok(1),
         }
     }
+
+    /// How long the character here is. The client knows none but those of UTF-8.
+    fn character(&self, rest: &[u8]) -> Result<usize> {
+        let length = self.rules.characters.length(rest);
+        let is_special = |byte: &u8| b"\\'\"`".contains(byte);
+        if length > 1 && rest[1..length].iter().any(is_special) { Err(unclear()) } else { Ok(length) }
+    }
+}
+
+/// The beginning of a comment for a version. What only some servers run may hold nothing that would be read differently
+/// without it.
+fn version_mark(rest: &[u8]) -> Result<usize> {
+    let is_everybodys = rest[2] == b'!';
+    let mark = if is_everybodys { 3 } else { 4 };
+    let digits = rest[mark..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let version = std::str::from_utf8(&rest[mark..mark + digits]).ok().and_then(|text| text.parse().ok());
+    let version: u32 = version.unwrap_or(if digits == 0 { 0 } else { u32::MAX });
+    if is_everybodys && version <= RUN_EVERYWHERE {
+        return Ok(mark + digits);
+    }
+    let body = &rest[mark + digits..];
+    let end = body.windows(2).position(|two| two == b"*/").ok_or_else(unclear)?;
+    let is_special = |byte: &u8| b"\\'\"`;#/-".contains(byte);
+    if body[..end].iter().any(is_special) { Err(unclear()) } else { Ok(mark + digits + end + 2) }
 }
 
 #[cfg(test)]
@@ -243,7 +253,6 @@ mod tests {
     fn a_statement_ends_where_the_server_says() {
         let rules = Rules::default();
         for body in [
-            "SELECT 1 --\u{1} ;; GRANT ALL ON *.* TO x ;;\n",
             "SELECT ';;\n', \"a\\\";;\n\", `\\`, 1 # ;;\n",
             "SELECT 1 -- it's ;;\n, /* ' ;;\n */ '''' ",
             "SELECT 1 --2, '--', /*!40100 ';;\n', */ 3 /*!90000 ,4 */ /*M!100100 ,5 */",
@@ -255,16 +264,19 @@ mod tests {
     }
 
     #[test]
-    fn what_servers_could_read_differently_is_refused() {
+    fn what_could_be_read_differently_is_refused() {
         let rules = Rules::default();
         for text in [
+            "SELECT 1 --\u{1} ;; GRANT ALL ON *.* TO x ;;\n;;\n",
             "SELECT 1 /*!90000 ' */ ;;\nGRANT ALL ON *.* TO x ;;\n/*' */ ;;\n",
             "SELECT 1 /*M!100100 ;;\n*/ ;;\n",
             "SELECT 1 /*!90000 /* */ ;;\n*/ ;;\n",
             "SELECT 1 ;; SELECT 2 ;;\n",
+            "SELECT \\! ;;\n",
         ] {
             assert_eq!(ends(rules, text.as_bytes()), Err(FailureCode::HostileArchive), "{text}");
         }
+        assert_eq!(ends(rules, b"SELECT 1 --\xa0 ;;\nSELECT 2 ;;\n"), Err(FailureCode::HostileArchive));
     }
 
     #[test]
@@ -273,16 +285,20 @@ mod tests {
         let gbk = b"SELECT '\xbf\\' ;;\n";
         assert_eq!(ends(rules, gbk), Ok(None), "the quote is escaped");
         rules.follow(b"/*!50003 SET character_set_client  = gbk */ ;");
-        assert_eq!(ends(rules, gbk), Ok(Some(gbk.len() - 3)));
+        assert_eq!(ends(rules, gbk), Err(FailureCode::HostileArchive), "for the client it is not");
+        assert_eq!(ends(rules, b"SELECT '\xbf\x5b' ;;\n"), Ok(Some(12)));
         rules.follow(b"/*!50003 SET character_set_client  = @saved_cs_client */ ;");
         assert_eq!(rules, Rules::default());
-        rules.follow(b"/*!50003 SET sql_mode              = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES' */ ;");
-        assert_eq!(ends(rules, b"SELECT '\\', \"\\\" ;;\n"), Ok(Some(16)));
+        rules.follow(b"/*!50003 SET sql_mode              = 'NO_BACKSLASH_ESCAPES' */ ;");
+        assert_eq!(ends(rules, b"SELECT '\\' ;;\n"), Ok(Some(11)));
+        rules.follow(b"/*!50003 SET sql_mode              = 'ANSI_QUOTES' */ ;");
+        assert_eq!(ends(rules, b"SELECT \"\\\" ;;\n"), Err(FailureCode::HostileArchive));
         rules.follow(b"/*!50003 SET sql_mode              = @saved_sql_mode */ ;");
         assert_eq!(rules, Rules::default());
         for (name, pair) in [("big5", [0xa4, b'\\']), ("sjis", [0x83, b'\\']), ("gb18030", [0x81, b'\\'])] {
             rules.follow(format!("SET character_set_client = {name}").as_bytes());
-            assert_eq!(ends(rules, &[b"SELECT '", &pair[..], b"' ;;\n"].concat()), Ok(Some(12)), "{name}");
+            let text = [b"SELECT '", &pair[..], b"' ;;\n"].concat();
+            assert_eq!(ends(rules, &text), Err(FailureCode::HostileArchive), "{name}");
         }
     }
 }

@@ -477,27 +477,36 @@ async fn what_people_wrote_never_runs_as_whoever_restores() {
     mariadb.sql("", "SET GLOBAL event_scheduler = ON");
     let shims = tempfile::tempdir().unwrap();
     let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
-    let as_tenant = |sql: &str| {
+    // On standard input, so that any byte can be in it.
+    let as_tenant = |sql: &[u8]| {
         let mut client = Command::new("mariadb");
-        client.args(["--no-defaults", "--user=tenant", "--comments", "--delimiter=$$"]);
-        client.arg(format!("--socket={}", mariadb.socket().display())).args(["shop", "-e", sql]);
-        assert!(client.status().unwrap().success(), "{sql}");
+        client.args(["--no-defaults", "--user=tenant", "--comments", "--delimiter=$$", "--binary-mode"]);
+        client.arg(format!("--socket={}", mariadb.socket().display())).arg("shop").stdin(std::process::Stdio::piped());
+        let mut client = client.spawn().unwrap();
+        std::io::Write::write_all(&mut client.stdin.take().unwrap(), sql).unwrap();
+        assert!(client.wait().unwrap().success(), "{}", String::from_utf8_lossy(sql));
     };
     let grant = "GRANT ALL ON *.* TO tenant WITH GRANT OPTION";
-    // The server takes the first two for comments, the client does not.
-    as_tenant(&format!("CREATE PROCEDURE p() SELECT 1 --\u{1} ;; {grant} ;;\n"));
-    as_tenant(&format!("CREATE PROCEDURE q() BEGIN SELECT 1; --\u{1} ;;\n SELECT 2 --\u{1} ;;{grant};;\n; END"));
-    as_tenant("CREATE TABLE t AS SELECT 1 a");
+    as_tenant(b"CREATE TABLE t AS SELECT 1 a");
     as_tenant(
-        "CREATE VIEW a AS SELECT a FROM t $$ CREATE VIEW b AS SELECT a FROM a $$ CREATE VIEW c AS SELECT a FROM b",
+        b"CREATE VIEW a AS SELECT a FROM t $$ CREATE VIEW b AS SELECT a FROM a $$ CREATE VIEW c AS SELECT a FROM b",
     );
-    as_tenant(&format!("CREATE EVENT `x PRESERVE ENABLE y` ON SCHEDULE EVERY 1 SECOND DO {grant}"));
-    as_tenant(&format!("CREATE PROCEDURE up() {grant}"));
+    as_tenant(format!("CREATE EVENT `x PRESERVE ENABLE y` ON SCHEDULE EVERY 1 SECOND DO {grant}").as_bytes());
+    as_tenant(format!("CREATE PROCEDURE up() {grant}").as_bytes());
+    as_tenant(b"CREATE PROCEDURE said() BEGIN\n  -- do not remove: it's needed\n  SELECT 1; /* audited; */\nEND");
+    as_tenant(b"CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW BEGIN /* plain */ SET @a = 1; END");
+    // Names whose lines look like those of the dump tool.
+    as_tenant(
+        format!("CREATE PROCEDURE `p\nDELIMITER ;;\n/*!50106 CREATE*/ '`() SELECT '`;;\n` */; {grant}; -- ` #'")
+            .as_bytes(),
+    );
+    as_tenant(format!("CREATE TABLE d (`a\nCREATE DEFINER=` INT COMMENT '`x` int);{grant};-- ', b INT)").as_bytes());
     let bodies = "SELECT GROUP_CONCAT(HEX(routine_definition) ORDER BY routine_name) FROM information_schema.routines \
         WHERE routine_schema = DATABASE()";
     let before = mariadb.sql("shop", bodies);
     let options = json!({"database_name": "shop", "database_engine": "mysql"});
-    let one = bench.back_up(task(&bench, options).await).await;
+    let shop = task(&bench, options).await;
+    let one = bench.back_up(shop).await;
     let all = bench.back_up(task(&bench, json!({"database_engine": "mysql"})).await).await;
     let is_lord = || mariadb.sql("", "SHOW GRANTS FOR tenant").contains("ALL PRIVILEGES ON *.*");
     for (backup, body) in [
@@ -510,10 +519,44 @@ async fn what_people_wrote_never_runs_as_whoever_restores() {
     }
     assert_eq!(mariadb.sql("shop", bodies), before);
     assert_eq!(mariadb.sql("shop_2", bodies), before);
+    assert!(mariadb.sql("shop", "SHOW CREATE TRIGGER tr").contains("/* plain */"));
     assert_eq!(mariadb.sql("shop", "SELECT a FROM c").trim(), "1");
     assert_eq!(mariadb.sql("", "SELECT COUNT(*) FROM information_schema.events").trim(), "2");
     // Without owners it would be ours, and that is said.
     let run = bench.restore(&one, json!({"database_name": "third", "no_owner": true})).await;
     assert_successful(&run);
-    assert!(output(&run).contains("whoever calls them: p, q, up."), "{}", output(&run));
+    assert!(output(&run).contains("1 events were left out"), "{}", output(&run));
+    assert!(output(&run).contains("said, tr, up."), "{}", output(&run));
+    assert!(!is_lord());
+
+    // What server and client read differently is not loaded at all.
+    let pair =
+        format!("SET NAMES gbk $$ CREATE VIEW v AS SELECT '\u{1}' AS a, ' # ' AS `b\nc`, ' */; {grant}; -- ' AS d");
+    let pair: Vec<u8> = pair.bytes().flat_map(|byte| if byte == 1 { b"\xbf\\".to_vec() } else { vec![byte] }).collect();
+    let spaced =
+        b"SET NAMES latin1 $$ CREATE PROCEDURE v() CREATE TABLE IF NOT EXISTS z (a INT) --\xa0 ;;\nSELECT 1 AS a";
+    let texts = [
+        format!("CREATE PROCEDURE v() SELECT 1 --\u{1} ;; {grant} ;;\n").into_bytes(),
+        format!("CREATE PROCEDURE v() SELECT 1 --\u{1} '\n, '# ',\n ' ; {grant}; -- '").into_bytes(),
+        format!(
+            "CREATE TRIGGER v BEFORE DELETE --\u{1} ON a.\n ON t FOR EACH ROW SET @x = '\n ON t FOR EACH ROW SET @y = 1 \
+             */; {grant}; -- '"
+        )
+        .into_bytes(),
+        spaced.to_vec(),
+        pair,
+    ];
+    for text in texts {
+        as_tenant(&text);
+        let backup = bench.back_up(shop).await;
+        for body in [json!({"database_name": "shop", "overwrite": true}), json!({"database_name": "shop_3"})] {
+            assert_failed(&bench.restore(&backup, body).await, "hostile_archive");
+            assert!(!is_lord(), "{}", String::from_utf8_lossy(&text));
+        }
+        for kind in ["PROCEDURE", "TRIGGER", "VIEW"] {
+            mariadb.sql("shop", &format!("DROP {kind} IF EXISTS v"));
+        }
+        bench.app.clock.advance_secs(60);
+    }
+    assert_eq!(mariadb.sql("shop", bodies), before);
 }
