@@ -235,9 +235,9 @@ pub fn listing(excluded: &[String], bytes: &[u8], piece: usize) -> bool {
 pub fn mysql_dump(bytes: &[u8]) -> bool {
     let mut is_accepted = true;
     for number in 0..8 {
-        let whole = crate::restore::rewritten(number, &mut &*bytes);
+        let whole = crate::mysql::rewriting::rewritten(number, &mut &*bytes);
         let mut pieces = Pieces { bytes, length: 1 + bytes.len() % 7 };
-        let in_pieces = crate::restore::rewritten(number, &mut pieces);
+        let in_pieces = crate::mysql::rewriting::rewritten(number, &mut pieces);
         assert_eq!(whole.is_ok(), in_pieces.is_ok(), "a dump is understood differently in pieces");
         is_accepted &= whole.is_ok();
         if let (Ok(whole), Ok(in_pieces)) = (whole, in_pieces) {

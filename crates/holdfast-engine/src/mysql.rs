@@ -1,6 +1,9 @@
 //! MySQL and MariaDB servers as data: what a backup of a whole server says beside the dumps of its databases. Nothing
 //! here talks to a server.
 
+pub(crate) mod rewriting;
+mod statements;
+
 use std::io;
 
 use holdfast_core::random;

@@ -12,11 +12,7 @@ mod postgres;
 mod postgres_server;
 mod postgres_swap;
 mod postgres_target;
-mod rewriting;
 mod room;
-mod statements;
-
-pub(crate) use rewriting::rewritten;
 
 use std::io::{self, Read};
 use std::sync::Arc;

@@ -10,6 +10,7 @@ use super::index::Entry;
 use super::tar::Reader;
 use super::{pgdump, server};
 use crate::error::{EngineError, Result, classify};
+use crate::mysql::rewriting::Rewriting;
 
 /// What a whole stream held.
 #[derive(Debug, Clone, Default)]
@@ -34,7 +35,9 @@ pub(crate) fn inspect(
         Content::PostgresDatabase => pgdump::inspect(reader),
         Content::PostgresServer => server::inspect_postgres(reader),
         Content::MysqlServer => server::inspect_mysql(reader),
-        Content::PostgresCluster => sql(reader, PG_STARTS, &PG_FOOTER),
+        Content::PostgresCluster => {
+            sql(reader, PG_STARTS, &PG_FOOTER, |dump| io::copy(dump, &mut io::sink()).map(|_| None))
+        }
         Content::MysqlDatabase | Content::MysqlServerDump => mysql_dump(reader),
     };
     inspected.map_err(|error| classify(&error, code, "The stream is not whole"))
@@ -63,13 +66,26 @@ const PG_STARTS: &[&[u8]] = &[b"--\n-- PostgreSQL database cluster dump\n"];
 /// Newer tools of MariaDB begin with a comment that only their own client reads.
 const MYSQL_STARTS: &[&[u8]] = &[b"-- MySQL dump ", b"-- MariaDB dump ", b"/*M!999999\\- ", b"/*!999999\\- "];
 
-/// A dump of MySQL or MariaDB.
+/// A dump of MySQL or MariaDB. What no restore of ours would load is told while there is still time.
 pub(super) fn mysql_dump(reader: &mut dyn Read) -> io::Result<Inspected> {
-    sql(reader, MYSQL_STARTS, &MYSQL_FOOTER)
+    sql(reader, MYSQL_STARTS, &MYSQL_FOOTER, |dump| {
+        let Err(error) = Rewriting::default().copy(dump, &mut io::sink()) else { return Ok(None) };
+        if dump.has_failed {
+            return Err(error);
+        }
+        io::copy(dump, &mut io::sink())?;
+        Ok(Some(format!("This backup cannot be restored by itself. {error}")))
+    })
 }
 
 /// A dump in SQL is whole when it begins as its tool begins every one, and ends with the line it ends all with.
-fn sql(reader: &mut dyn Read, starts: &[&[u8]], footer: &Footer) -> io::Result<Inspected> {
+/// `read` reads it to its end, and may have something to say.
+fn sql(
+    reader: &mut dyn Read,
+    starts: &[&[u8]],
+    footer: &Footer,
+    read: impl FnOnce(&mut Watched<'_>) -> io::Result<Option<String>>,
+) -> io::Result<Inspected> {
     let longest = starts.iter().map(|start| start.len()).max().unwrap_or_default();
     let mut head = Vec::new();
     (&mut *reader).take(longest as u64).read_to_end(&mut head)?;
@@ -78,22 +94,14 @@ fn sql(reader: &mut dyn Read, starts: &[&[u8]], footer: &Footer) -> io::Result<I
             "What came is no dump: it does not begin as the tool begins every one.",
         )));
     }
-    let reader = &mut head.as_slice().chain(reader);
-    const TAIL: usize = 4096;
-    let mut buffer = vec![0; 256 * 1024];
-    let mut tail: Vec<u8> = Vec::new();
-    let mut tables = TableCount::default();
-    loop {
-        let read = reader.read(&mut buffer)?;
-        if read == 0 {
-            break;
-        }
-        tables.feed(&buffer[..read]);
-        tail.extend_from_slice(&buffer[read.saturating_sub(TAIL)..read]);
-        let surplus = tail.len().saturating_sub(TAIL);
-        tail.drain(..surplus);
-    }
-    let text = tail.trim_ascii_end();
+    let mut dump = Watched {
+        reader: &mut head.as_slice().chain(reader),
+        tables: TableCount::default(),
+        tail: Vec::new(),
+        has_failed: false,
+    };
+    let warning = read(&mut dump)?;
+    let text = dump.tail.trim_ascii_end();
     let mut last_lines = text.rsplit(|byte| *byte == b'\n').take(footer.lines_after + 1);
     if !last_lines.any(|line| line.starts_with(footer.text)) {
         return Err(io::Error::other(EngineError::incomplete(
@@ -101,7 +109,27 @@ fn sql(reader: &mut dyn Read, starts: &[&[u8]], footer: &Footer) -> io::Result<I
              something else was printed after it.",
         )));
     }
-    Ok(Inspected { entries: tables.count, ..Inspected::default() })
+    Ok(Inspected { entries: dump.tables.count, warnings: warning.into_iter().collect(), ..Inspected::default() })
+}
+
+/// A dump in SQL, whose tables are counted and whose end is kept while somebody reads it.
+struct Watched<'a> {
+    reader: &'a mut dyn Read,
+    tables: TableCount,
+    tail: Vec<u8>,
+    has_failed: bool,
+}
+
+impl Read for Watched<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        const TAIL: usize = 4096;
+        let read = self.reader.read(buffer).inspect_err(|_| self.has_failed = true)?;
+        self.tables.feed(&buffer[..read]);
+        self.tail.extend_from_slice(&buffer[read.saturating_sub(TAIL)..read]);
+        let surplus = self.tail.len().saturating_sub(TAIL);
+        self.tail.drain(..surplus);
+        Ok(read)
+    }
 }
 
 /// Counts lines that create tables, wherever the chunks are cut.

@@ -7,6 +7,8 @@
 
 use std::io::{self, Read};
 
+use holdfast_core::backup::name_text;
+
 use super::inspect::{Inspected, mysql_dump};
 use super::tar::{Kind, Member, Reader};
 use crate::mysql::{ACCOUNTS, ServerFacts};
@@ -136,20 +138,25 @@ pub(crate) fn describe_postgres(reader: &mut dyn Read) -> io::Result<(Globals, V
     Ok((globals, dumps))
 }
 
-/// What the archive of a MySQL or MariaDB server holds, and its number of tables; read to the end.
-pub(crate) fn describe_mysql(reader: &mut dyn Read) -> io::Result<(ServerFacts, u64)> {
+/// What the archive of a MySQL or MariaDB server holds; read to the end.
+pub(crate) fn describe_mysql(reader: &mut dyn Read) -> io::Result<ServerFacts> {
+    read_mysql(reader).map(|(facts, _)| facts)
+}
+
+fn read_mysql(reader: &mut dyn Read) -> io::Result<(ServerFacts, Inspected)> {
     let (mut archive, document) = ServerReader::open(reader, VIEWS)?;
     let facts = ServerFacts::parse(&document)?;
-    let mut tables = 0;
+    let mut all = Inspected::default();
     for (index, name) in facts.dumps() {
         if !archive.enter(index, name) {
             return Err(missing(name));
         }
         let inspected = mysql_dump(&mut archive)?;
-        tables += if name == ACCOUNTS { 0 } else { inspected.entries };
+        all.entries += if name == ACCOUNTS { 0 } else { inspected.entries };
+        all.warnings.extend(inspected.warnings.iter().map(|text| format!("{}: {text}", name_text(name.as_bytes()))));
     }
     archive.finish()?;
-    Ok((facts, tables))
+    Ok((facts, all))
 }
 
 pub(super) fn inspect_postgres(reader: &mut dyn Read) -> io::Result<Inspected> {
@@ -159,8 +166,7 @@ pub(super) fn inspect_postgres(reader: &mut dyn Read) -> io::Result<Inspected> {
 }
 
 pub(super) fn inspect_mysql(reader: &mut dyn Read) -> io::Result<Inspected> {
-    let (_, entries) = describe_mysql(reader)?;
-    Ok(Inspected { entries, ..Inspected::default() })
+    read_mysql(reader).map(|(_, inspected)| inspected)
 }
 
 #[cfg(test)]

@@ -11,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::feed::Feeding;
 use super::postgres::CLEANING_UP;
-use super::rewriting::{Definers, Rewriting, names_database};
 use crate::Engine;
 use crate::archive::MysqlFacts;
 use crate::context::Context;
 use crate::error::{EngineError, Result, classify};
+use crate::mysql::rewriting::{Definers, Rewriting, names_database};
 use crate::mysql::{COPY, NAME_CHARS, quoted};
 use crate::plan::{RestorePlan, RestoreReport};
 use crate::remote::RemoteSettings;

@@ -10,12 +10,12 @@ use holdfast_core::task::DatabaseEngine;
 
 use super::dumps::{Dump, Reading};
 use super::mysql::{CLIENT, Session, left_events, name_beside};
-use super::rewriting::Rewriting;
 use crate::Engine;
 use crate::archive::MysqlFacts;
 use crate::archive::server::{VIEWS, describe_mysql};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
+use crate::mysql::rewriting::Rewriting;
 use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, quoted};
 use crate::plan::{RestorePlan, RestoreReport};
 use crate::remote;
@@ -51,7 +51,7 @@ impl Engine {
     ) -> Result<RestoreReport> {
         let session = Session { engine: self, connection, plan, login, context };
         context.log.line("Reading the whole backup before anything is changed.");
-        let (mut facts, _) = self.read_as(&plan.backup, context, describe_mysql).await?;
+        let mut facts = self.read_as(&plan.backup, context, describe_mysql).await?;
         let has_accounts = facts.has_accounts && only.is_none();
         if let Some(name) = only {
             // Users, privileges and roles stay as they are then.

@@ -507,6 +507,7 @@ async fn what_people_wrote_never_runs_as_whoever_restores() {
     let options = json!({"database_name": "shop", "database_engine": "mysql"});
     let shop = task(&bench, options).await;
     let one = bench.back_up(shop).await;
+    assert!(!output(&bench.latest_log(shop).await).contains("cannot be restored"));
     let all = bench.back_up(task(&bench, json!({"database_engine": "mysql"})).await).await;
     let is_lord = || mariadb.sql("", "SHOW GRANTS FOR tenant").contains("ALL PRIVILEGES ON *.*");
     for (backup, body) in [
@@ -549,6 +550,8 @@ async fn what_people_wrote_never_runs_as_whoever_restores() {
     for text in texts {
         as_tenant(&text);
         let backup = bench.back_up(shop).await;
+        let log = bench.latest_log(shop).await;
+        assert!(output(&log).contains("Warning: This backup cannot be restored by itself."), "{}", output(&log));
         for body in [json!({"database_name": "shop", "overwrite": true}), json!({"database_name": "shop_3"})] {
             assert_failed(&bench.restore(&backup, body).await, "hostile_archive");
             assert!(!is_lord(), "{}", String::from_utf8_lossy(&text));

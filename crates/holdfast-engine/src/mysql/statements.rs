@@ -14,7 +14,7 @@ const RUN_EVERYWHERE: u32 = 50_500;
 
 /// How a server reads text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Rules {
+pub(crate) struct Rules {
     characters: Characters,
     /// A backslash is a character like others.
     is_backslash_plain: bool,
@@ -60,7 +60,7 @@ impl Characters {
 
 impl Rules {
     /// Takes over what a statement of the dump tool sets; a statement of another kind sets nothing.
-    pub(super) fn follow(&mut self, statement: &[u8]) {
+    pub(crate) fn follow(&mut self, statement: &[u8]) {
         if let Some(value) = set_value(statement, b"SET character_set_client") {
             self.characters = Characters::of(value);
         }
@@ -83,7 +83,7 @@ fn set_value<'a>(statement: &'a [u8], variable: &[u8]) -> Option<&'a [u8]> {
 }
 
 /// A statement that is being read, line by line, until its end is found.
-pub(super) struct Statement {
+pub(crate) struct Statement {
     pub text: Vec<u8>,
     delimiter: &'static [u8],
     scanner: Scanner,
@@ -94,12 +94,12 @@ pub(super) struct Statement {
 const LONGEST: usize = 64 * 1024 * 1024;
 
 impl Statement {
-    pub(super) fn begin(delimiter: &'static [u8], rules: Rules) -> Self {
+    pub(crate) fn begin(delimiter: &'static [u8], rules: Rules) -> Self {
         Self { text: Vec::new(), delimiter, scanner: Scanner { at: 0, state: State::Code, rules } }
     }
 
     /// Reads on, when the text ends with a whole line. True when the statement is whole and its delimiter cut off.
-    pub(super) fn is_whole(&mut self) -> Result<bool> {
+    pub(crate) fn is_whole(&mut self) -> Result<bool> {
         if self.text.len() > LONGEST {
             return Err(unclear());
         }

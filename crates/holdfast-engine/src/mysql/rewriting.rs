@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use holdfast_core::random;
 
 use super::statements::{Rules, Statement};
+use super::{account_length, closing_quote, quoted};
 use crate::error::EngineError;
-use crate::mysql::{account_length, closing_quote, quoted};
 
 /// Users and roles as statements name them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Definers(Arc<Mutex<BTreeSet<String>>>);
+pub(crate) struct Definers(Arc<Mutex<BTreeSet<String>>>);
 
 impl Definers {
     fn note(&self, line: &[u8]) {
@@ -23,14 +23,14 @@ impl Definers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
     }
 
-    pub(super) fn all(&self) -> Vec<String> {
+    pub(crate) fn all(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 }
 
 /// What is changed in a dump on its way.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Rewriting {
+pub(crate) struct Rewriting {
     /// Leave out every `DEFINER`, so that what is made belongs to whoever loads it.
     pub without_definers: bool,
     /// Leave out views, and note here whom they run as.
@@ -61,7 +61,7 @@ const VIEW_BEGIN: &[u8] = b"/*!50001 CREATE ALGORITHM";
 impl Rewriting {
     /// The tools write definers and views at the beginning of a line, and line breaks in values as `\n`, so no value is
     /// mistaken for one. What people wrote themselves goes with a delimiter that they cannot know.
-    pub(super) fn copy(&self, input: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn copy(&self, input: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
         // The client takes no more than fifteen characters.
         self.copy_with(input, out, &format!("~{}", random::hex(&random::bytes::<7>())))
     }
@@ -312,7 +312,7 @@ impl Name<'_> {
 }
 
 /// Whether the definition of a view, as the server keeps it, names this database.
-pub(super) fn names_database(view: &[u8], database: &str) -> bool {
+pub(crate) fn names_database(view: &[u8], database: &str) -> bool {
     let (mut is_named, mut may_be_named, mut is_alias) = (false, false, false);
     renamed(view, database, b"", |name| {
         match name.parts {
