@@ -30,10 +30,11 @@ T=$t/ awk '{ m = $2; gsub(/\\040/, " ", m); gsub(/\\011/, "\t", m)
   if (index(m, ENVIRON["T"]) == 1 && m !~ /\\/) print m }' /proc/self/mounts 2>/dev/null | sort -u |
   head -n 500 | while IFS= read -r m; do say "$m" "${m#"$t/"}"; done
 "#;
-/// How many bytes the files at the paths on standard input take, for each file system. What has further names stays.
+/// How many bytes the files at the paths on standard input take, for each file system. What has further names stays. Says
+/// nothing where `stat` cannot tell.
 const REPLACED: &str = r#"
 cd -- "$1" || exit 97
-stat -c %b . >/dev/null 2>&1 || exit 98
+stat -c %b . >/dev/null 2>&1 || exit 0
 t=$(pwd -P); t=${t%/}
 xargs -0 stat -c '%b %h %m' -- 2>/dev/null | T=$t/ awk '
 $2 == 1 { b = $1; sub(/^[0-9]+ [0-9]+ /, ""); if (index($0, ENVIRON["T"]) == 1) m = substr($0, length(ENVIRON["T"]) + 1); else m = ""; s[m] += b }
@@ -156,7 +157,7 @@ impl Engine {
         let asking = self.answers(connection, &script, receiver, context, |_| ANSWER_BYTES);
         let (visited, replaced) = tokio::join!(self.ask_for(&plan.backup, choice, sender), asking);
         visited?;
-        let text = replaced.ok().and_then(|text| String::from_utf8(text).ok()).unwrap_or_default();
+        let text = String::from_utf8_lossy(&replaced?).into_owned();
         let parse = |line: &str| {
             let (bytes, path) = line.split_once(' ')?;
             Some((path.to_owned(), bytes.parse().ok()?))

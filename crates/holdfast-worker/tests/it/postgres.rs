@@ -379,7 +379,7 @@ async fn a_database_that_is_missing_from_a_server_holds_removal() {
     assert_eq!(bench.backups(task).await.len(), 2);
     psql(&postgres, "postgres", "ALTER DATABASE shop ALLOW_CONNECTIONS true");
     assert_eq!(later().await, "", "it is there again");
-    // What a restore left behind is told of, and nobody is held when it goes.
+    // A database that a restore left behind is named in the log, and dropping it does not hold retention.
     psql(&postgres, "postgres", "CREATE DATABASE holdfast_old_0123456789abcdef");
     assert_eq!(later().await, "");
     let log = bench.latest_log(task).await;
