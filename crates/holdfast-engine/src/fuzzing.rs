@@ -9,6 +9,7 @@ use holdfast_core::backup::name_text;
 
 use crate::archive::tar::{Kind, Member, Part, Reader, Writer};
 use crate::archive::{Archive, Choice, Entry, EntryKind, Existing, Occupant, Options, Selection, ancestors};
+use crate::mysql::definitions::{self, Definition};
 
 /// Unpacking stops here: inputs are small, but what they expand to need not be.
 const PLAIN_BYTES: u64 = 16 * 1024 * 1024;
@@ -242,9 +243,25 @@ pub fn mysql_dump(bytes: &[u8]) -> bool {
         is_accepted &= whole.is_ok();
         if let (Ok(whole), Ok(in_pieces)) = (whole, in_pieces) {
             assert!(whole == in_pieces, "a dump is rewritten differently in pieces");
+            whole.1.into_iter().for_each(mysql_definition);
         }
     }
     is_accepted
+}
+
+/// Fits a routine, trigger, view or event to other places in all ways: it stays one statement of its kind.
+fn mysql_definition(definition: Definition) {
+    let _unclear = definition.delimited("~");
+    definition.part_in_utf8("comment");
+    let mine = definition.clone().without_definer();
+    assert!(mine.definer().is_none() || definition.kind == definitions::Kind::View, "a definer stayed");
+    for definition in [Some(definition.clone()), Some(mine), definition.moved("shop", "copy")].into_iter().flatten() {
+        let line = definition.line();
+        assert!(line.is_ascii() && line.find('\n') == Some(line.len() - 1), "what people wrote is not in digits");
+        if definition.kind == definitions::Kind::View {
+            assert!(definition.view("d".to_owned()).sql(true).is_ascii(), "what people wrote is not in digits");
+        }
+    }
 }
 
 struct Pieces<'a> {

@@ -1,6 +1,7 @@
 //! MySQL and MariaDB servers as data: what a backup of a whole server says beside the dumps of its databases. Nothing
 //! here talks to a server.
 
+pub(crate) mod definitions;
 pub(crate) mod rewriting;
 mod statements;
 
@@ -63,8 +64,7 @@ impl ServerFacts {
         let names = facts.databases.iter().map(|database| &database.name).chain(&facts.roles);
         let names = names.chain(facts.views.iter().flat_map(|view| [&view.database, &view.name]));
         let is_name = |name: &&String| !name.is_empty() && name.chars().count() <= LONGEST_NAME && !name.contains('\0');
-        let is_view =
-            |view: &View| is_word(&view.character_set) && is_word(&view.collation) && view.definition().is_some();
+        let is_view = |view: &View| is_word(&view.character_set) && is_word(&view.collation) && view.parts().is_some();
         let is_whole = names.into_iter().all(|name| is_name(&name))
             && facts.databases.iter().all(|database| database.set_up.is_plausible() && database.name != ACCOUNTS)
             && facts.views.iter().all(is_view);
@@ -79,7 +79,7 @@ impl ServerFacts {
 }
 
 /// The parts of a statement that makes a view.
-pub(crate) struct Definition {
+pub(crate) struct ViewParts {
     algorithm: Vec<u8>,
     /// A user or a role, quoted.
     pub definer: Vec<u8>,
@@ -90,7 +90,7 @@ pub(crate) struct Definition {
 
 impl View {
     /// What the statement says; `None` when it is none that makes a view.
-    pub(crate) fn definition(&self) -> Option<Definition> {
+    pub(crate) fn parts(&self) -> Option<ViewParts> {
         fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
             let end = text.iter().position(|byte| !byte.is_ascii_uppercase())?;
             (end > 0).then(|| text.split_at(end))
@@ -102,7 +102,7 @@ impl View {
         let (security, rest) = word(rest.strip_prefix(b" SQL SECURITY ")?)?;
         let rest = rest.strip_prefix(b" VIEW ")?;
         let owned = |part: &[u8]| part.to_vec();
-        Some(Definition {
+        Some(ViewParts {
             algorithm: owned(algorithm),
             definer: owned(definer),
             security: owned(security),
@@ -113,8 +113,7 @@ impl View {
     /// Statements that make the view whether or not there is one. It is prepared from a value, so that it is one
     /// statement whatever is in it, and read in the character set that it was written in.
     pub(crate) fn sql(&self, with_definer: bool) -> String {
-        let Some(definition) = self.definition() else { return String::new() };
-        let Definition { algorithm, definer, security, rest } = &definition;
+        let Some(ViewParts { algorithm, definer, security, rest }) = &self.parts() else { return String::new() };
         let definer = if with_definer { [b"DEFINER=", &definer[..], b" "].concat() } else { Vec::new() };
         let parts = [
             b"CREATE OR REPLACE ALGORITHM=",
@@ -140,19 +139,20 @@ impl View {
 
 /// How long the name of a user or a role is at the beginning of this, with its quotes.
 pub(crate) fn account_length(text: &[u8]) -> Option<usize> {
-    let user = 1 + closing_quote(text.strip_prefix(b"`")?)?;
-    match text[user..].strip_prefix(b"@`") {
-        Some(host) => Some(user + 2 + closing_quote(host)?),
+    let user = name_length(text)?;
+    match text[user..].strip_prefix(b"@") {
+        Some(host) => Some(user + 1 + name_length(host)?),
         None => Some(user),
     }
 }
 
-/// Just behind the quote that ends a name; one within it is doubled.
-pub(crate) fn closing_quote(text: &[u8]) -> Option<usize> {
-    let mut at = 0;
+/// How long the name in quotes is that begins here. With ANSI quotes they are double ones; one within it is doubled.
+pub(crate) fn name_length(text: &[u8]) -> Option<usize> {
+    let quote = text.first().filter(|first| b"`\"".contains(first))?;
+    let mut at = 1;
     loop {
-        at += text[at..].iter().position(|byte| *byte == b'`')? + 1;
-        if text.get(at) != Some(&b'`') {
+        at += text[at..].iter().position(|byte| byte == quote)? + 1;
+        if text.get(at) != Some(quote) {
             return Some(at);
         }
         at += 1;
@@ -247,9 +247,9 @@ mod tests {
         const VIEW: &str = "CREATE ALGORITHM=UNDEFINED DEFINER=`a``b`@`%` SQL SECURITY DEFINER VIEW `v` AS select 1";
         let whole = ServerFacts::parse(&document("shöp", "utf8mb4_bin", VIEW)).unwrap();
         assert_eq!(whole.dumps().collect::<Vec<_>>(), [(0, "shöp"), (1, "mysql")]);
-        assert_eq!(whole.views[0].definition().unwrap().definer, b"`a``b`@`%`");
+        assert_eq!(whole.views[0].parts().unwrap().definer, b"`a``b`@`%`");
         let role = VIEW.replace("@`%`", "");
-        assert_eq!(view(&role).definition().unwrap().definer, b"`a``b`");
+        assert_eq!(view(&role).parts().unwrap().definer, b"`a``b`");
         for (name, collation, statement) in [
             ("", "utf8mb4_bin", VIEW),
             ("mysql", "utf8mb4_bin", VIEW),

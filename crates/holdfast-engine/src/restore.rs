@@ -7,6 +7,7 @@ mod dumps;
 mod feed;
 mod files;
 mod mysql;
+mod mysql_definitions;
 mod mysql_server;
 mod postgres;
 mod postgres_server;

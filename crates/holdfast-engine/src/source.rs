@@ -3,6 +3,7 @@
 pub(crate) mod changes;
 pub(crate) mod database;
 pub(crate) mod files;
+mod mysql_definitions;
 pub(crate) mod mysql_server;
 mod parts;
 pub(crate) mod postgres_server;

@@ -26,6 +26,15 @@ impl MariaDbServer {
 
     /// Without waiting for the disk, which tests do not need. `root` has no password.
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// One that says it is MySQL, which prepares fewer statements.
+    pub fn like_mysql() -> Self {
+        Self::start_with(&["--version=8.0.36"])
+    }
+
+    fn start_with(options: &[&str]) -> Self {
         let folder = tempfile::Builder::new().prefix("holdfast-my-").tempdir().expect("a temporary folder").keep();
         let user = unprivileged_user();
         if let Some((uid, gid)) = user {
@@ -57,6 +66,7 @@ impl MariaDbServer {
             command.extend(["--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync", "--skip-log-bin"]);
             command.extend(["--innodb-buffer-pool-size=32M", "--innodb-log-file-size=8M", "--innodb-doublewrite=OFF"]);
             command.extend(["--performance-schema=OFF", "--innodb-fast-shutdown=2", &said_temporary]);
+            command.extend(options);
             let from = std::fs::read_to_string(folder.join("log")).map_or(0, |log| log.len());
             let mut service = Service::start_ended_by(Ending::Terminate, &folder, user, &command);
             if service.wait_for_log(from, "ready for connections") {
@@ -82,25 +92,26 @@ impl MariaDbServer {
 
     /// Runs statements as `root`; gives the rows, with tabs between columns and without headings.
     pub fn sql(&self, database: &str, text: &str) -> String {
+        let said = self.statements("root", database, ";", text.as_bytes());
+        String::from_utf8(said).expect("a server that speaks UTF-8")
+    }
+
+    /// Runs statements that this delimiter ends, as a user without a password. Any byte may be in them.
+    pub fn statements(&self, user: &str, database: &str, delimiter: &str, text: &[u8]) -> Vec<u8> {
         let mut client = Command::new("mariadb");
-        client.args([
-            "--no-defaults",
-            "--user=root",
-            "--batch",
-            "--skip-column-names",
-            "--default-character-set=utf8mb4",
-        ]);
-        client.arg(format!("--socket={}", self.socket.display())).arg(database);
+        client.args(["--no-defaults", "--batch", "--skip-column-names", "--default-character-set=utf8mb4"]);
+        client.args(["--comments", "--binary-mode"]).arg(format!("--delimiter={delimiter}"));
+        client.arg(format!("--user={user}")).arg(format!("--socket={}", self.socket.display())).arg(database);
         client.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut client = client.spawn().expect("the mariadb client can be run");
         let mut input = client.stdin.take().expect("a pipe");
         let text = text.to_owned();
         // On its own thread: a long text and a long answer would wait for each other.
-        let writer = std::thread::spawn(move || input.write_all(text.as_bytes()));
+        let writer = std::thread::spawn(move || input.write_all(&text));
         let done = client.wait_with_output().expect("the client ends");
         assert!(done.status.success(), "mariadb: {}", String::from_utf8_lossy(&done.stderr));
         writer.join().expect("no panic").expect("the client read all statements");
-        String::from_utf8(done.stdout).expect("UTF-8")
+        done.stdout
     }
 
     /// An empty database; gives its name.

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_core::random;
 
+use super::definitions::{self, Definition, Section};
 use super::statements::{Rules, Statement};
-use super::{account_length, closing_quote, quoted};
+use super::{account_length, name_length, quoted};
 use crate::error::EngineError;
 
 /// Users and roles as statements name them.
@@ -42,6 +44,22 @@ pub(crate) struct Rewriting {
     pub old_name: Option<String>,
     /// What views name instead; without one they name no database.
     pub new_name: Option<String>,
+    /// What follows the dump as data is put here, and not passed on.
+    pub found: Found,
+}
+
+/// Definitions that follow a dump.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Found(Arc<Mutex<Vec<Definition>>>);
+
+impl Found {
+    fn note(&self, definition: Definition) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(definition);
+    }
+
+    pub(crate) fn take(&self) -> Vec<Definition> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// How the tools begin the line with a view's definition.
@@ -79,6 +97,7 @@ impl Rewriting {
             quote: None,
             is_escaped: false,
             is_comment: false,
+            section: None,
         };
         let mut buffer = vec![0; 256 * 1024];
         loop {
@@ -96,7 +115,7 @@ impl Rewriting {
     fn line(&self, line: &[u8]) -> Vec<u8> {
         let line = if self.without_definers { without_definer(line) } else { line.to_vec() };
         match &self.old_name {
-            Some(name) if line.starts_with(VIEW) => self.renamed_view(&line, name),
+            Some(name) if line.starts_with(VIEW) => self.view_renamed(&line, name),
             // A default that asks a sequence; no other default names anything.
             Some(name) if line.starts_with(COLUMN) => {
                 renamed(&line, name, b"", |name| name.parts == 2 && name.is_sequence())
@@ -105,9 +124,8 @@ impl Rewriting {
         }
     }
 
-    fn renamed_view(&self, line: &[u8], name: &str) -> Vec<u8> {
-        let instead = self.new_name.as_ref().map(|name| format!("{}.", quoted(name)));
-        renamed(line, name, instead.unwrap_or_default().as_bytes(), |name| name.is_of_database())
+    fn view_renamed(&self, line: &[u8], old: &str) -> Vec<u8> {
+        renamed_view(line, old, self.new_name.as_deref())
     }
 
     /// A view: how it is made, whom it runs as, and what it is, each from the beginning of a line. Names in the last may
@@ -123,7 +141,7 @@ impl Rewriting {
         let head = lines().flat_map(|line| if self.without_definers { without_definer(line) } else { line.to_vec() });
         let mut written: Vec<u8> = head.collect();
         match &self.old_name {
-            Some(name) => written.extend(self.renamed_view(body, name)),
+            Some(name) => written.extend(self.view_renamed(body, name)),
             None => written.extend_from_slice(body),
         }
         Some(written)
@@ -137,12 +155,13 @@ impl Rewriting {
         }
         let statement = if self.without_definers { without_definer(statement) } else { statement.to_vec() };
         let is_moved = self.old_name.is_some() && statement.starts_with(TRIGGER);
-        Some(if is_moved { without_qualifiers(&statement) } else { statement })
+        let moved = if is_moved { without_qualifiers(&statement) } else { None };
+        Some(moved.unwrap_or(statement))
     }
 }
 
-/// What becomes of a dump, in one of eight ways, with a delimiter that is always the same.
-pub(crate) fn rewritten(way: u8, dump: &mut dyn Read) -> io::Result<Vec<u8>> {
+/// What becomes of a dump, in one of eight ways, with a delimiter that is always the same, and what it holds as data.
+pub(crate) fn rewritten(way: u8, dump: &mut dyn Read) -> io::Result<(Vec<u8>, Vec<Definition>)> {
     let rewriting = Rewriting {
         without_definers: way & 1 > 0,
         view_definers: (way == 6).then(Definers::default),
@@ -153,7 +172,7 @@ pub(crate) fn rewritten(way: u8, dump: &mut dyn Read) -> io::Result<Vec<u8>> {
     };
     let mut out = Vec::new();
     rewriting.copy_with(dump, &mut out, "~")?;
-    Ok(out)
+    Ok((out, rewriting.found.take()))
 }
 
 /// A dump on its way.
@@ -174,6 +193,8 @@ struct Copying<'a> {
     quote: Option<u8>,
     is_escaped: bool,
     is_comment: bool,
+    /// What follows the dump.
+    section: Option<Section>,
 }
 
 impl Copying<'_> {
@@ -188,11 +209,27 @@ impl Copying<'_> {
             return self.out.write_all(piece);
         }
         self.line.extend_from_slice(piece);
-        if is_complete(&self.line) { self.end_line() } else { Ok(()) }
+        match &mut self.section {
+            Some(section) if self.line.len() <= definitions::LONGEST => {
+                if self.line.ends_with(b"\n")
+                    && let Some(definition) = section.take(&std::mem::take(&mut self.line))?
+                {
+                    self.rewriting.found.note(definition);
+                }
+                Ok(())
+            }
+            Some(_) => Err(EngineError::corrupt("A line behind the dump has no end.").into()),
+            None if is_complete(&self.line) => self.end_line(),
+            None => Ok(()),
+        }
     }
 
     fn end_line(&mut self) -> io::Result<()> {
         let line = std::mem::take(&mut self.line);
+        if !self.is_section && line.trim_ascii_end() == definitions::BEGIN.as_bytes() {
+            self.section = Some(Section::default());
+            return Ok(());
+        }
         let is_view = line.starts_with(VIEW_BEGIN);
         match (self.is_section, line.trim_ascii_end()) {
             (false, b"DELIMITER ;;") => {
@@ -257,6 +294,11 @@ impl Copying<'_> {
     }
 
     fn finish(mut self) -> io::Result<()> {
+        if let Some(section) = &self.section {
+            let is_whole = section.has_ended() && self.line.is_empty();
+            let cut = || EngineError::corrupt("What follows the dump of the tables is cut off.").into();
+            return if is_whole { Ok(()) } else { Err(cut()) };
+        }
         if !self.line.is_empty() {
             self.line.push(b'\n');
             self.end_line()?;
@@ -325,6 +367,12 @@ pub(crate) fn names_database(view: &[u8], database: &str) -> bool {
     is_named || may_be_named && !is_alias
 }
 
+/// The definition of a view that names another database instead of this one, or none.
+pub(super) fn renamed_view(definition: &[u8], old: &str, new: Option<&str>) -> Vec<u8> {
+    let instead = new.map(|name| format!("{}.", quoted(name))).unwrap_or_default();
+    renamed(definition, old, instead.as_bytes(), |name| name.is_of_database())
+}
+
 /// A line whose names begin with something else instead of this database, where `is_wanted` says so. Text in quotes is no
 /// name at all.
 fn renamed(line: &[u8], database: &str, instead: &[u8], mut is_wanted: impl FnMut(&Name<'_>) -> bool) -> Vec<u8> {
@@ -370,7 +418,7 @@ fn renamed(line: &[u8], database: &str, instead: &[u8], mut is_wanted: impl FnMu
 }
 
 /// How long a text in quotes is, with its quotes.
-fn text_length(text: &[u8]) -> usize {
+pub(super) fn text_length(text: &[u8]) -> usize {
     let mut at = 1;
     while at < text.len() {
         match text[at] {
@@ -385,7 +433,7 @@ fn text_length(text: &[u8]) -> usize {
 /// How long each of the names is that dots join here, with their quotes.
 fn chained_names(mut text: &[u8]) -> Vec<usize> {
     let mut names = Vec::new();
-    while let Some(length) = text.strip_prefix(b"`").and_then(closing_quote).map(|length| length + 1) {
+    while let Some(length) = name_length(text) {
         names.push(length);
         match text[length..].strip_prefix(b".") {
             Some(rest) if rest.starts_with(b"`") => text = rest,
@@ -396,18 +444,17 @@ fn chained_names(mut text: &[u8]) -> Vec<usize> {
 }
 
 /// A statement without the `DEFINER=`user`@`host`` at its beginning, where the tools write it; a role has no host.
-fn without_definer(line: &[u8]) -> Vec<u8> {
-    let Some(at) = definer_at(line) else { return line.to_vec() };
-    match account_length(&line[at + DEFINER.len()..]) {
-        Some(length) => [&line[..at], &line[at + DEFINER.len() + length..]].concat(),
+pub(super) fn without_definer(line: &[u8]) -> Vec<u8> {
+    match definer_at(line) {
+        Some(at) => [&line[..at.start - DEFINER.len()], &line[at.end..]].concat(),
         None => line.to_vec(),
     }
 }
 
 const DEFINER: &[u8] = b"DEFINER=";
 
-/// Where it is in `CREATE DEFINER=`, `/*!50013 DEFINER=` and `/*!50003 CREATE*/ /*!50017 DEFINER=`.
-fn definer_at(line: &[u8]) -> Option<usize> {
+/// Where the account is behind `CREATE DEFINER=`, `/*!50013 DEFINER=` and `/*!50003 CREATE*/ /*!50017 DEFINER=`.
+pub(super) fn definer_at(line: &[u8]) -> Option<Range<usize>> {
     fn after_mark(text: &[u8]) -> Option<&[u8]> {
         let rest = text.strip_prefix(b"/*!")?;
         let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -416,7 +463,9 @@ fn definer_at(line: &[u8]) -> Option<usize> {
     let plain = line.strip_prefix(b"CREATE ");
     let marked = || after_mark(line).map(|rest| rest.strip_prefix(b"CREATE*/ ").and_then(after_mark).unwrap_or(rest));
     let rest = plain.or_else(marked)?;
-    rest.starts_with(DEFINER).then(|| line.len() - rest.len())
+    let account = rest.strip_prefix(DEFINER)?;
+    let at = line.len() - account.len();
+    Some(at..at + account_length(account)?)
 }
 
 /// Where a trigger's own name and its table's name stand, each with the database that may be before it.
@@ -431,16 +480,21 @@ struct Qualified {
     name: usize,
 }
 
+/// How long the head of a trigger is, up to the name of its table.
+pub(super) fn head_length(statement: &[u8]) -> Option<usize> {
+    head_of(statement).map(|head| head.table.name)
+}
+
 /// The line without the databases in its trigger's head, whatever they are: both are always the one that is loaded into.
-fn without_qualifiers(line: &[u8]) -> Vec<u8> {
-    let Some(TriggerHead { name, table }) = head_of(line) else { return line.to_vec() };
+pub(super) fn without_qualifiers(line: &[u8]) -> Option<Vec<u8>> {
+    let TriggerHead { name, table } = head_of(line)?;
     let (mut written, mut from) = (Vec::with_capacity(line.len()), 0);
     for Qualified { database, name } in [name, table] {
         written.extend_from_slice(&line[from..database.unwrap_or(name)]);
         from = name;
     }
     written.extend_from_slice(&line[from..]);
-    written
+    Some(written)
 }
 
 /// `TRIGGER [IF NOT EXISTS] [database.]name time event ON [database.]table`; `None` while it is not all there.
@@ -501,7 +555,7 @@ impl Words<'_> {
     fn name_length(&self) -> Option<usize> {
         let rest = self.rest();
         let length = match rest.first()? {
-            b'`' => rest.strip_prefix(b"`").and_then(closing_quote)? + 1,
+            b'`' => name_length(rest)?,
             b'"' => text_length(rest),
             _ => rest
                 .iter()

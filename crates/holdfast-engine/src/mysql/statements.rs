@@ -59,6 +59,16 @@ impl Characters {
 }
 
 impl Rules {
+    /// In a character set and with an SQL mode.
+    pub(crate) fn of(character_set: &str, sql_mode: &str) -> Self {
+        let has = |word: &str| sql_mode.split(',').any(|found| found == word);
+        Self {
+            characters: Characters::of(character_set.as_bytes()),
+            is_backslash_plain: has("NO_BACKSLASH_ESCAPES"),
+            are_quotes_names: has("ANSI_QUOTES"),
+        }
+    }
+
     /// Takes over what a statement of the dump tool sets; a statement of another kind sets nothing.
     pub(crate) fn follow(&mut self, statement: &[u8]) {
         if let Some(value) = set_value(statement, b"SET character_set_client") {
@@ -115,6 +125,15 @@ impl Statement {
     }
 }
 
+/// Refuses a whole statement that the server and its client could read differently.
+pub(crate) fn is_clear(text: &[u8], rules: Rules) -> Result<()> {
+    let mut scanner = Scanner { at: 0, state: State::Code, rules };
+    while scanner.at < text.len() {
+        scanner.pass(text)?;
+    }
+    if matches!(scanner.state, State::Code | State::Comment) { Ok(()) } else { Err(unclear()) }
+}
+
 fn unclear() -> EngineError {
     EngineError::new(
         FailureCode::HostileArchive,
@@ -141,26 +160,34 @@ enum State {
 impl Scanner {
     /// The place of the delimiter, if it is in what has come so far.
     fn find(&mut self, text: &[u8], delimiter: &[u8]) -> Result<Option<usize>> {
-        while let Some(first) = text.get(self.at).copied() {
-            let rest = &text[self.at..];
-            self.at += match self.state {
-                State::Code if rest.starts_with(delimiter) => return Ok(Some(self.at)),
-                State::Code => self.step(rest)?,
-                State::Quoted(quote) => self.step_quoted(rest, quote)?,
-                State::Comment => {
-                    if first == b'\n' {
-                        self.state = State::Code;
-                    }
-                    1
-                }
-                State::Block if rest.starts_with(b"*/") => {
-                    self.state = State::Code;
-                    2
-                }
-                State::Block => 1,
-            };
+        while self.at < text.len() {
+            if self.state == State::Code && text[self.at..].starts_with(delimiter) {
+                return Ok(Some(self.at));
+            }
+            self.pass(text)?;
         }
         Ok(None)
+    }
+
+    /// Passes what is at this place, which is there.
+    fn pass(&mut self, text: &[u8]) -> Result<()> {
+        let rest = &text[self.at..];
+        self.at += match self.state {
+            State::Code => self.step(rest)?,
+            State::Quoted(quote) => self.step_quoted(rest, quote)?,
+            State::Comment => {
+                if rest[0] == b'\n' {
+                    self.state = State::Code;
+                }
+                1
+            }
+            State::Block if rest.starts_with(b"*/") => {
+                self.state = State::Code;
+                2
+            }
+            State::Block => 1,
+        };
+        Ok(())
     }
 
     /// What begins here, outside of quotes and comments; how much of it was passed.

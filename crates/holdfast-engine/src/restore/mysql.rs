@@ -10,11 +10,13 @@ use holdfast_core::task::DatabaseEngine;
 use tokio_util::sync::CancellationToken;
 
 use super::feed::Feeding;
+use super::mysql_definitions::DefinitionPlace;
 use super::postgres::CLEANING_UP;
 use crate::Engine;
 use crate::archive::MysqlFacts;
 use crate::context::Context;
 use crate::error::{EngineError, Result, classify};
+use crate::mysql::definitions::Definition;
 use crate::mysql::rewriting::{Definers, Rewriting, names_database};
 use crate::mysql::{COPY, NAME_CHARS, quoted};
 use crate::plan::{RestorePlan, RestoreReport};
@@ -29,10 +31,10 @@ pub(super) const CLIENT: &str = "--defaults-file=/dev/fd/3 --binary-mode --comme
 
 /// How the client begins to say that a view reads from another one that its definer may not read, or that is broken, and
 /// that it calls a function that its definer may not run.
-const LACKS_RIGHTS: [&str; 2] = ["ERROR 1356 ", "ERROR 1370 "];
+pub(super) const LACKS_RIGHTS: [&str; 2] = ["ERROR 1356 ", "ERROR 1370 "];
 
 /// How many things are named one by one.
-const NAMED: usize = 20;
+pub(super) const NAMED: usize = 20;
 
 /// One restore into a server: how to reach it, and as whom.
 pub(super) struct Session<'a> {
@@ -41,6 +43,17 @@ pub(super) struct Session<'a> {
     pub plan: &'a RestorePlan,
     pub login: &'a Login,
     pub context: &'a Context,
+}
+
+/// A dump whose tables were loaded.
+struct Loaded {
+    /// What followed them.
+    found: Vec<Definition>,
+    /// The database that was backed up, if it has another name.
+    old_name: Option<String>,
+    /// How many events of the dump tool were left out.
+    events: usize,
+    plain_bytes: u64,
 }
 
 impl Engine {
@@ -59,7 +72,7 @@ impl Engine {
             return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
         }
         context.begin_writing().await?;
-        session.load(None, false, None).await.map_err(|error| {
+        session.load(None).await.map_err(|error| {
             let message = format!("{} What comes before it in the dump was restored already.", error.message);
             EngineError::new(error.code, message)
         })
@@ -88,7 +101,7 @@ impl Engine {
             None => {
                 context.begin_writing().await?;
                 session.create(name, facts.as_ref()).await?;
-                let loaded = session.load(Some(name), false, None).await;
+                let loaded = session.load(Some(name)).await;
                 if loaded.is_err() {
                     session.drop_own(name).await;
                 }
@@ -99,7 +112,7 @@ impl Engine {
                 context.begin_writing().await?;
                 let loaded = async {
                     session.set_up_as(name, facts.as_ref()).await?;
-                    session.load(Some(name), false, None).await
+                    session.load(Some(name)).await
                 };
                 let loaded = loaded.await;
                 if loaded.is_err() {
@@ -273,7 +286,7 @@ impl Session<'_> {
         }
         let replaced = async {
             self.make_anew(name, facts).await?;
-            self.load(Some(name), false, None).await
+            self.load(Some(name)).await
         };
         match replaced.await {
             Ok(report) => {
@@ -291,18 +304,24 @@ impl Session<'_> {
     /// and rights belong to the name of a database: whoever has them to the database may have none to the copy. Then the
     /// copy has no views, when their definers are known to have rights where they will be in the end.
     async fn load_beside(&self, name: &str, beside: &str, facts: Option<&MysqlFacts>) -> Result<()> {
-        let refused = match self.load(Some(beside), true, None).await {
+        let refused = match self.feed_into(Some(beside), true, None).await {
             Err(error)
                 if LACKS_RIGHTS.iter().any(|code| error.message.contains(code)) && !self.plan.options.no_owner =>
             {
                 error
             }
-            loaded => return loaded.map(drop),
+            loaded => {
+                let Loaded { found, old_name, .. } = loaded?;
+                let place = DefinitionPlace { name: beside, old_name: old_name.as_deref(), is_copy: true };
+                let fitted = self.fitted(found, &place)?;
+                self.make(beside, &fitted.routines).await?;
+                return self.prove_views(name, &fitted).await;
+            }
         };
         self.context.log.line("A view runs as a user without rights to the copy. Loading it again without views.");
         let definers = Definers::default();
         self.make_anew(beside, facts).await?;
-        self.load(Some(beside), true, Some(definers.clone())).await?;
+        self.feed_into(Some(beside), true, Some(definers.clone())).await?;
         let functions = format!(
             "SELECT COUNT(*) FROM information_schema.routines WHERE routine_type = 'FUNCTION' AND routine_schema = {}",
             mysql_text(beside)
@@ -319,7 +338,7 @@ impl Session<'_> {
 
     /// Makes views of views in a database for a moment, and one of a function. The third is made only when the second may
     /// read the first.
-    async fn try_views(&self, database: &str, definer: &str, with_function: bool) -> Result<()> {
+    pub(super) async fn try_views(&self, database: &str, definer: &str, with_function: bool) -> Result<()> {
         let probe = name_beside("probe");
         let named = |number: u32| format!("{}.`{probe}_{number}`", quoted(database));
         let [first, second, third, fourth, function] = [1, 2, 3, 4, 5].map(named);
@@ -369,9 +388,34 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// `is_copy` says that it only stands beside the real one for a while. With `view_definers`, views are left out,
-    /// and whom they run as is noted there.
-    async fn load(&self, name: Option<&str>, is_copy: bool, view_definers: Option<Definers>) -> Result<RestoreReport> {
+    /// Loads the dump where it belongs, with everything that follows its tables.
+    async fn load(&self, name: Option<&str>) -> Result<RestoreReport> {
+        let Loaded { found, old_name, events, plain_bytes } = self.feed_into(name, false, None).await?;
+        if events > 0 {
+            self.context.log.warn(left_events(events));
+        }
+        let Some(name) = name else {
+            let is_single = EngineError::corrupt("The dump of a whole server ends like that of one database.");
+            return if found.is_empty() {
+                Ok(RestoreReport { plain_bytes, ..RestoreReport::default() })
+            } else {
+                Err(is_single)
+            };
+        };
+        let fitted = self.fitted(found, &DefinitionPlace { name, old_name: old_name.as_deref(), is_copy: false })?;
+        self.make(name, &fitted.routines).await?;
+        self.make_views(fitted.views.iter().collect(), false).await?;
+        self.make_events(name, &fitted.events).await?;
+        self.warn_of_definers(name).await;
+        if let Some(old) = &old_name {
+            self.warn_of_old_name(name, old).await?;
+        }
+        Ok(RestoreReport { plain_bytes, ..RestoreReport::default() })
+    }
+
+    /// Runs the dump through the client. A copy only stands beside the real one for a while. With `view_definers`, views of
+    /// the dump tool are left out, and whom they run as is noted there.
+    async fn feed_into(&self, name: Option<&str>, is_copy: bool, view_definers: Option<Definers>) -> Result<Loaded> {
         let Self { engine, connection, plan, login, context } = *self;
         let script = match name {
             Some(name) => mysql(MYSQL_CLIENT, &format!("{CLIENT} --database=\"$1\""), "3", &[name]),
@@ -395,7 +439,7 @@ impl Session<'_> {
             new_name: name.map(str::to_owned),
             ..Rewriting::default()
         };
-        let events = rewriting.events.clone();
+        let (events, found) = (rewriting.events.clone(), rewriting.found.clone());
         let fed = engine
             .feed(connection, feeding, whole, &plan.backup, context, move |plain, out| {
                 let copied = rewriting.copy(plain, out);
@@ -404,16 +448,7 @@ impl Session<'_> {
             .await?;
         self.judge(&fed.exit, &fed.lines)?;
         let events = events.load(Ordering::Relaxed);
-        if events > 0 && !is_copy {
-            self.context.log.warn(left_events(events));
-        }
-        if let Some(name) = name.filter(|_| !is_copy) {
-            self.warn_of_definers(name).await;
-        }
-        if let (Some(name), Some(old), false) = (name, &old_name, is_copy) {
-            self.warn_of_old_name(name, old).await?;
-        }
-        Ok(RestoreReport { plain_bytes: fed.plain_bytes, ..RestoreReport::default() })
+        Ok(Loaded { found: found.take(), old_name, events, plain_bytes: fed.plain_bytes })
     }
 
     /// How the client that loaded a dump ended. It repeats the statement that failed, which is nothing for a log.

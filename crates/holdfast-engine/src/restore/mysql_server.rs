@@ -1,25 +1,24 @@
 //! Whole MySQL and MariaDB servers back onto a server. Every database is loaded beside the one that it replaces first;
 //! only when all of them went well is anything replaced. Views come after the databases, users and privileges last.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::Ordering;
 
-use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 
 use super::dumps::{Dump, Reading};
 use super::mysql::{CLIENT, Session, left_events, name_beside};
+use super::mysql_definitions::{DefinitionPlace, FoundByName};
 use crate::Engine;
 use crate::archive::MysqlFacts;
 use crate::archive::server::{VIEWS, describe_mysql};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
+use crate::mysql::definitions::{Definition, LONGEST};
 use crate::mysql::rewriting::Rewriting;
 use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, quoted};
 use crate::plan::{RestorePlan, RestoreReport};
-use crate::remote;
-use crate::source::database::{Login, MYSQL_CLIENT, mysql, unhex};
+use crate::source::database::{Login, MYSQL_CLIENT, mysql};
 use crate::ssh::Connection;
 
 /// A database of the archive and what is there under its name.
@@ -83,8 +82,8 @@ impl Engine {
         if replaced.len() < places.len() {
             context.begin_writing().await?;
         }
-        let mut begun = Vec::new();
-        let report = match session.prove(&facts, &places, &mut begun).await {
+        let (mut begun, mut events) = (Vec::new(), Events::default());
+        let report = match session.prove(&facts, &places, &mut begun, &mut events).await {
             Ok(report) => report,
             Err(error) => {
                 session.undo(&places, &begun).await;
@@ -92,7 +91,7 @@ impl Engine {
                 return Err(EngineError::new(error.code, message));
             }
         };
-        let replaced = session.replace_all(&facts, &replaced).await;
+        let replaced = session.replace_all(&facts, &replaced, &mut events).await;
         // Before the views: one that reads from another is made only where its definer may.
         let accounts = if replaced.is_ok() && has_accounts && !plan.options.no_owner {
             session.load_accounts(&facts).await
@@ -102,14 +101,49 @@ impl Engine {
         // Whatever was replaced gets its views back, also when something else failed.
         let left = replaced.as_ref().err().map(|stopped| stopped.left.as_slice()).unwrap_or_default();
         let views: Vec<&View> = facts.views.iter().filter(|view| !left.contains(&view.database)).collect();
-        let views = session.make_views(views).await;
+        let views = session.make_views(views, has_accounts).await.map_err(|error| {
+            let message = format!("{} All tables and routines were restored.", error.message);
+            EngineError::new(error.code, message)
+        });
+        let mut made = Ok(());
+        for (name, events) in events.all.iter().filter(|(name, _)| !left.contains(name)) {
+            let making = session.make_events(name, events).await;
+            made = made.and(making);
+        }
         replaced.map_err(|stopped| stopped.error)?;
         accounts?;
         views?;
+        made?;
         for place in &places {
             session.warn_of_definers(&place.facts.name).await;
         }
         Ok(report)
+    }
+}
+
+/// Dumps that are being read, and what they hold as data.
+struct Loading {
+    reading: Reading,
+    found: FoundByName,
+    are_copies: bool,
+}
+
+/// Events by database. They run by themselves, so they are made after everything that they may use.
+#[derive(Default)]
+struct Events {
+    all: Vec<(String, Vec<Definition>)>,
+    bytes: usize,
+}
+
+impl Events {
+    /// They are held in memory, those of one server as many as those of one database may be.
+    fn push(&mut self, name: &str, events: Vec<Definition>) -> Result<()> {
+        self.bytes += events.iter().map(|event| event.statement.len()).sum::<usize>();
+        if self.bytes > LONGEST {
+            return Err(EngineError::corrupt("The events of this server are too many."));
+        }
+        self.all.push((name.to_owned(), events));
+        Ok(())
     }
 }
 
@@ -152,13 +186,16 @@ impl Session<'_> {
     }
 
     /// Begins to read the wanted dumps. Events of copies do not run.
-    async fn read(&self, facts: &ServerFacts, are_copies: bool, is_wanted: impl Fn(usize) -> bool) -> Result<Reading> {
+    async fn read(&self, facts: &ServerFacts, are_copies: bool, is_wanted: impl Fn(usize) -> bool) -> Result<Loading> {
         let without_definers = self.plan.options.no_owner;
         let without_events = are_copies || without_definers;
         let log = self.context.log.clone();
+        let all = FoundByName::default();
+        let of_thread = all.clone();
         let transform = move |name: &str, dump: &mut dyn io::Read, out: &mut dyn io::Write| {
             let old_name = are_copies.then(|| name.to_owned());
-            let rewriting = Rewriting { without_definers, without_events, old_name, ..Rewriting::default() };
+            let found = of_thread.of(name);
+            let rewriting = Rewriting { without_definers, without_events, old_name, found, ..Rewriting::default() };
             rewriting.copy(dump, out)?;
             let events = rewriting.events.load(Ordering::Relaxed);
             if events > 0 && !are_copies {
@@ -167,7 +204,18 @@ impl Session<'_> {
             Ok(())
         };
         let dumps = dumps_of(facts, is_wanted);
-        self.engine.read_dumps(self.plan, self.context, VIEWS, dumps, transform).await
+        let reading = self.engine.read_dumps(self.plan, self.context, VIEWS, dumps, transform).await?;
+        Ok(Loading { reading, found: all, are_copies })
+    }
+
+    /// Loads the database that comes next into this one. Its events are the caller's to make.
+    async fn load_next(&self, database: &DatabaseFacts, name: &str, loading: &mut Loading) -> Result<Vec<Definition>> {
+        self.load_into(name, &mut loading.reading).await?;
+        let old_name = Some(database.name.as_str()).filter(|old| *old != name);
+        let place = DefinitionPlace { name, old_name, is_copy: loading.are_copies };
+        let fitted = self.fitted(loading.found.of(&database.name).take(), &place)?;
+        self.make(name, &fitted.routines).await?;
+        Ok(fitted.events)
     }
 
     /// Runs the dump that `reading` has just begun through the client.
@@ -180,7 +228,13 @@ impl Session<'_> {
 
     /// Loads every database where nothing is: under its name, or beside the one that has it. Then all of it is known to
     /// load.
-    async fn prove(&self, facts: &ServerFacts, places: &[Place<'_>], begun: &mut Vec<usize>) -> Result<RestoreReport> {
+    async fn prove(
+        &self,
+        facts: &ServerFacts,
+        places: &[Place<'_>],
+        begun: &mut Vec<usize>,
+        events: &mut Events,
+    ) -> Result<RestoreReport> {
         let mut report = RestoreReport::default();
         for are_copies in [true, false] {
             let place_of = |index: usize| places.iter().find(|place| place.index == index);
@@ -188,8 +242,8 @@ impl Session<'_> {
             if !places.iter().any(|place| is_wanted(place.index)) {
                 continue;
             }
-            let mut reading = self.read(facts, are_copies, is_wanted).await?;
-            while let Some(index) = reading.next().await {
+            let mut loading = self.read(facts, are_copies, is_wanted).await?;
+            while let Some(index) = loading.reading.next().await {
                 let place = place_of(index).ok_or_else(|| EngineError::internal("a dump that nobody asked for"))?;
                 self.context.log.line(format!("Loading {} into {}.", place.facts.name, place.first));
                 if place.held == Some(0) {
@@ -199,9 +253,12 @@ impl Session<'_> {
                     self.create(&place.first, Some(&place.facts.set_up)).await?;
                     begun.push(index);
                 }
-                self.load_into(&place.first, &mut reading).await?;
+                let found = self.load_next(place.facts, &place.first, &mut loading).await?;
+                if !are_copies {
+                    events.push(&place.facts.name, found)?;
+                }
             }
-            report.plain_bytes = reading.finish().await?;
+            report.plain_bytes = loading.reading.finish().await?;
         }
         self.check_definers(facts, places).await?;
         self.wait_for_locks(places.iter().filter(|place| place.is_replaced()).map(|place| place.facts.name.as_str()))
@@ -225,7 +282,7 @@ impl Session<'_> {
         let own = self.query("SELECT CURRENT_USER()").await?;
         let own = own.rsplit_once('@').map(|(user, host)| format!("{}@{}", quoted(user), quoted(host)));
         let is_other = |view: &View| {
-            view.definition().is_some_and(|found| Some(found.definer.as_slice()) != own.as_deref().map(str::as_bytes))
+            view.parts().is_some_and(|found| Some(found.definer.as_slice()) != own.as_deref().map(str::as_bytes))
         };
         let (Some(place), false) = (places.first(), self.plan.options.no_owner) else { return Ok(()) };
         if !facts.views.iter().any(is_other) {
@@ -244,12 +301,17 @@ impl Session<'_> {
     }
 
     /// Everything is known to load by now. A database of MySQL cannot take another name, so each is loaded again.
-    async fn replace_all(&self, facts: &ServerFacts, replaced: &[&Place<'_>]) -> std::result::Result<(), Stopped> {
+    async fn replace_all(
+        &self,
+        facts: &ServerFacts,
+        replaced: &[&Place<'_>],
+        events: &mut Events,
+    ) -> std::result::Result<(), Stopped> {
         if replaced.is_empty() {
             return Ok(());
         }
         let mut begun = Vec::new();
-        let loaded = self.load_again(facts, replaced, &mut begun).await;
+        let loaded = self.load_again(facts, replaced, &mut begun, events).await;
         let stopped_at = begun.last().copied().filter(|_| loaded.is_err());
         for place in replaced.iter().filter(|place| Some(place.index) != stopped_at) {
             self.drop_own(&place.first).await;
@@ -265,7 +327,10 @@ impl Session<'_> {
             let untouched = names(&|index| !begun.contains(&index));
             let whole = stopped.map(|place| {
                 let (name, first) = (&place.facts.name, &place.first);
-                format!(" All tables and routines of {name} are in {first}, its views are in views.sql of the backup.")
+                format!(
+                    " All tables and routines of {name} are in {first}; its views and events are in the backup, which can \
+                     be downloaded."
+                )
             });
             let whole = whole.unwrap_or_default();
             let message = format!("{}{whole} Replaced: {done}. Not changed: {untouched}.", error.message);
@@ -275,9 +340,15 @@ impl Session<'_> {
         })
     }
 
-    async fn load_again(&self, facts: &ServerFacts, replaced: &[&Place<'_>], begun: &mut Vec<usize>) -> Result<()> {
-        let mut reading = self.read(facts, false, |index| replaced.iter().any(|place| place.index == index)).await?;
-        while let Some(index) = reading.next().await {
+    async fn load_again(
+        &self,
+        facts: &ServerFacts,
+        replaced: &[&Place<'_>],
+        begun: &mut Vec<usize>,
+        events: &mut Events,
+    ) -> Result<()> {
+        let mut loading = self.read(facts, false, |index| replaced.iter().any(|place| place.index == index)).await?;
+        while let Some(index) = loading.reading.next().await {
             let database = &facts.databases[index];
             self.context.log.line(format!("Replacing {}.", database.name));
             if let Some(place) = replaced.iter().find(|place| place.index == index) {
@@ -285,58 +356,10 @@ impl Session<'_> {
             }
             begun.push(index);
             self.make_anew(&database.name, Some(&database.set_up)).await?;
-            self.load_into(&database.name, &mut reading).await?;
+            let found = self.load_next(database, &database.name, &mut loading).await?;
+            events.push(&database.name, found)?;
         }
-        reading.finish().await.map(drop)
-    }
-
-    /// Makes views. One may read from another, so those that cannot be made yet are tried again as long as any can.
-    async fn make_views(&self, mut missing: Vec<&View>) -> Result<()> {
-        while !missing.is_empty() {
-            let sql: String = missing.iter().map(|view| view.sql(!self.plan.options.no_owner)).collect();
-            let answer = self.run(&sql).await?;
-            let there = self.view_names().await?;
-            let before = missing.len();
-            missing.retain(|view| !there.contains(&(view.database.clone(), view.name.clone())));
-            if missing.len() == before {
-                return self.judge_views(&missing, &answer.stderr);
-            }
-        }
-        Ok(())
-    }
-
-    /// A view of something that is gone was of no use before either; whatever else keeps one away is an error.
-    fn judge_views(&self, missing: &[&View], lines: &[String]) -> Result<()> {
-        /// No such table, column, routine, view that works.
-        const GONE: [&str; 4] = ["ERROR 1146 ", "ERROR 1054 ", "ERROR 1305 ", "ERROR 1356 "];
-        /// What follows from a statement that could not be prepared.
-        const FOLLOWING: &str = "ERROR 1243 ";
-        let errors: Vec<&String> =
-            lines.iter().filter(|line| line.starts_with("ERROR") && !line.starts_with(FOLLOWING)).collect();
-        errors.iter().for_each(|line| self.context.log.line(line));
-        let names: Vec<String> =
-            missing.iter().map(|view| format!("{}.{}", view.database, view.name)).take(20).collect();
-        let said = format!("{} views could not be made: {}.", missing.len(), names.join(", "));
-        let is_gone = |line: &&String| GONE.iter().any(|code| line.starts_with(code));
-        match errors.iter().find(|line| !is_gone(line)) {
-            None => {
-                self.context.log.warn(format!("{said} Something that they read from is not there."));
-                Ok(())
-            }
-            Some(line) => {
-                let message = format!("{said} {line} All tables and routines were restored.");
-                Err(EngineError::new(FailureCode::RemoteFailed, message))
-            }
-        }
-    }
-
-    /// Statements on standard input; one that fails does not stop those after it.
-    async fn run(&self, sql: &str) -> Result<remote::Answer> {
-        let script = mysql(MYSQL_CLIENT, &format!("{CLIENT} --force"), "3", &[]);
-        let input = format!("{}{sql}", self.login.lines(DatabaseEngine::Mysql));
-        let own = &self.engine.settings.remote;
-        let settings = remote::RemoteSettings { answer: own.finish, ..own.clone() };
-        remote::ask(self.connection, &settings, self.context, &script, &input).await
+        loading.reading.finish().await.map(drop)
     }
 
     /// Where this version keeps its accounts; the other one is missing or a view.
@@ -346,13 +369,6 @@ impl Session<'_> {
         );
         let name = if self.query(&sql).await? == "0" { "user" } else { "global_priv" };
         Ok(format!("{ACCOUNTS}.{name}"))
-    }
-
-    async fn view_names(&self) -> Result<BTreeSet<(String, String)>> {
-        let sql = "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name)) FROM information_schema.views";
-        let answer = self.query(sql).await?;
-        let names = answer.lines().filter_map(|line| line.split_once(' '));
-        Ok(names.filter_map(|(schema, name)| Some((unhex(schema)?, unhex(name)?))).collect())
     }
 
     /// After all databases, and without the account that is connected: with another password it could not go on.

@@ -6,6 +6,7 @@ use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 
 use super::Outlet;
+use super::mysql_definitions::Asking;
 use crate::archive::MysqlFacts;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
@@ -272,14 +273,22 @@ pub(crate) async fn pump(
     context: &Context,
     outlet: &mut Outlet,
 ) -> Result<()> {
-    let excluded = known_excluded(connection, source, engine, settings, context).await?;
+    let mut excluded = known_excluded(connection, source, engine, settings, context).await?;
     let name = source.name.as_deref().unwrap_or_default();
     let mut input = source.login.lines(engine);
+    let mut after = String::new();
     let (tool, command) = match engine {
         DatabaseEngine::Postgresql => ("pg_dump", pg_dump(name, &excluded)),
         DatabaseEngine::Mysql => {
+            let asking = Asking { connection, source, settings, context };
+            let single = asking.single(name).await?;
+            let command = mysql_dump(name, single.is_none());
+            if let Some(single) = single {
+                excluded.extend(single.views);
+                after = single.section;
+            }
             input.push_str(&ignored_lines(&excluded));
-            ("mysqldump", mysql_dump(name))
+            ("mysqldump", command)
         }
     };
     let Process { mut stdin, mut stdout, control } = command.start(connection).await?;
@@ -303,13 +312,13 @@ pub(crate) async fn pump(
         return Err(remote::no_commands());
     }
     let lines = remote::lines(stdout.stderr());
-    if exit.success() {
-        for line in &lines {
-            context.log.warn(line);
-        }
-        return Ok(());
+    if !exit.success() {
+        return Err(explain(tool, &exit, &lines, context));
     }
-    Err(explain(tool, &exit, &lines, context))
+    for line in &lines {
+        context.log.warn(line);
+    }
+    if after.is_empty() { Ok(()) } else { outlet.send(after.into()).await }
 }
 
 /// What all dumps of MySQL have in common, and options that only some of the tools know: the history of versioned tables,
@@ -329,9 +338,10 @@ pub(super) fn mysql_dump_with(options: &str, words: &[&str]) -> Script {
     mysql_prepared(MYSQL_DUMP, &prepare, &format!("{MYSQL_DUMP_OPTIONS} {options} -- \"$@\""), "", words)
 }
 
-/// One database as SQL.
-pub(super) fn mysql_dump(name: &str) -> Script {
-    mysql_dump_with("$h --routines --triggers --events", &[name])
+/// One database as SQL: all of it, or its tables alone.
+pub(super) fn mysql_dump(name: &str, is_whole: bool) -> Script {
+    let options = if is_whole { "$h --routines --triggers --events" } else { "$h --skip-triggers" };
+    mysql_dump_with(options, &[name])
 }
 
 /// One database in the custom format.

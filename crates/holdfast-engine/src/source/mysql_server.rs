@@ -2,18 +2,19 @@
 
 use bytes::Bytes;
 use holdfast_core::backup::name_text;
-use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 
 use super::Outlet;
 use super::database::{self, DatabaseSource, Table, ignored_lines, mysql_dump, mysql_dump_with, unhex};
+use super::mysql_definitions::{Asking, Listed, unclear};
 use super::parts::{Dump, Parts};
 use crate::archive::MysqlFacts;
 use crate::archive::server::{DOCUMENT, VIEWS, folder, is_bounded};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, is_copy, is_public, is_word, quoted, unescaped};
+use crate::mysql::definitions::{Kind, section};
+use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, is_copy, is_public};
 use crate::remote::RemoteSettings;
 use crate::ssh::Connection;
 
@@ -43,23 +44,6 @@ const NAMED_STRAYS: usize = 20;
 /// Rows alone, with the names of their columns: the tables of another version have others beside them.
 const ACCOUNT_OPTIONS: &str =
     "--no-create-info --complete-insert --replace --skip-triggers --skip-add-locks --skip-disable-keys";
-/// Statements that one command line holds, with names of any length.
-const VIEWS_AT_ONCE: usize = 100;
-
-/// A view and what it was made in.
-struct ListedView {
-    table: Table,
-    character_set: String,
-    collation: String,
-}
-
-struct Asking<'a> {
-    connection: &'a Connection,
-    source: &'a DatabaseSource,
-    settings: &'a RemoteSettings,
-    context: &'a Context,
-}
-
 /// Sends the archive of the server to `outlet`.
 pub(crate) async fn pump(
     connection: &Connection,
@@ -75,7 +59,10 @@ pub(crate) async fn pump(
         context.log.warn(format!("The excluded table {text} does not exist."));
     }
     let is_excluded = |table: &Table| source.excluded_tables.iter().any(|text| table.is(text));
-    let views = asking.views(&databases).await?;
+    let has_definitions = asking.gives_definitions().await?;
+    let names: Vec<&str> = databases.iter().map(|database| database.name.as_str()).collect();
+    let kinds: &[Kind] = if has_definitions { &Kind::ALL } else { &[Kind::View] };
+    let mut listed = if names.is_empty() { Vec::new() } else { asking.list(&names, kinds).await? };
     let account_tables = asking.account_tables().await?;
     let has_accounts = account_tables.iter().any(|table| table == "global_priv" || table == "user");
     if !has_accounts {
@@ -97,8 +84,13 @@ pub(crate) async fn pump(
     }
     let mut excluded: Vec<Table> = tables.into_iter().filter(|table| is_excluded(table)).collect();
     // Views are in the document.
-    excluded.extend(views.iter().map(|view| view.table.clone()));
-    let views = asking.definitions(views.into_iter().filter(|view| !is_excluded(&view.table)).collect()).await?;
+    excluded.extend(listed.iter().filter(|listed| listed.kind == Kind::View).map(Listed::table));
+    listed.retain(|listed| !listed.is_excluded(&source.excluded_tables));
+    let mut definitions = asking.definitions(&listed).await?;
+    let mut views = Vec::new();
+    for (name, all) in &mut definitions {
+        views.extend(all.extract_if(.., |found| found.kind == Kind::View).map(|found| found.view(name.clone())));
+    }
     let facts = ServerFacts { databases, views, roles, has_accounts };
 
     let mut parts = Parts { connection, settings, context, outlet };
@@ -114,14 +106,18 @@ pub(crate) async fn pump(
     let login = source.login.lines(DatabaseEngine::Mysql);
     for (index, name) in facts.dumps() {
         context.log.line(format!("Dumping {name}."));
+        let mut after = String::new();
         let (script, input) = if name == ACCOUNTS {
             let words: Vec<&str> = [name].into_iter().chain(account_tables.iter().map(String::as_str)).collect();
             (mysql_dump_with(ACCOUNT_OPTIONS, &words), login.clone())
         } else {
             let here: Vec<Table> = excluded.iter().filter(|table| table.schema == name).cloned().collect();
-            (mysql_dump(name), format!("{login}{}", ignored_lines(&here)))
+            if has_definitions {
+                after = section(definitions.remove(name).unwrap_or_default())?;
+            }
+            (mysql_dump(name, !has_definitions), format!("{login}{}", ignored_lines(&here)))
         };
-        parts.dump(Dump { tool: "mysqldump", script, input, folder: &folder(index, name) }).await?;
+        parts.dump(Dump { tool: "mysqldump", script, input, folder: &folder(index, name), after: &after }).await?;
         if !is_copy(name) {
             context.note_database(name);
         }
@@ -130,25 +126,6 @@ pub(crate) async fn pump(
 }
 
 impl Asking<'_> {
-    /// The lines that the client prints.
-    async fn lines(&self, sql: &str) -> Result<Vec<String>> {
-        let lines = self.raw_lines(sql).await?;
-        lines.into_iter().map(|line| String::from_utf8(line).map_err(|_| unclear())).collect()
-    }
-
-    /// The same in whichever character set they are.
-    async fn raw_lines(&self, sql: &str) -> Result<Vec<Vec<u8>>> {
-        let Self { connection, source, settings, context } = *self;
-        const ENGINE: DatabaseEngine = DatabaseEngine::Mysql;
-        let answer = database::query(connection, ENGINE, "", sql, &source.login, settings, context).await?;
-        if !answer.exit.success() {
-            return Err(database::explain("The database client", &answer.exit, &answer.stderr, context));
-        }
-        let text = answer.stdout.strip_suffix(b"\n").unwrap_or(&answer.stdout);
-        let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        Ok(lines.map(<[u8]>::to_vec).collect())
-    }
-
     async fn databases(&self) -> Result<Vec<DatabaseFacts>> {
         let sql = format!(
             "SELECT CONCAT(HEX(schema_name), ' ', {}) FROM information_schema.schemata WHERE {OTHERS} ORDER BY schema_name",
@@ -159,53 +136,6 @@ impl Asking<'_> {
             Some(DatabaseFacts { name: unhex(name)?, set_up: MysqlFacts::parse(set_up)? })
         };
         self.lines(&sql).await?.iter().map(|line| parse(line).ok_or_else(unclear)).collect()
-    }
-
-    async fn views(&self, databases: &[DatabaseFacts]) -> Result<Vec<ListedView>> {
-        let sql = "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name), ' ', character_set_client, ' ', \
-            collation_connection) FROM information_schema.views ORDER BY table_schema, table_name";
-        let parse = |line: &String| {
-            let [schema, name, character_set, collation] = line.split(' ').collect::<Vec<_>>().try_into().ok()?;
-            let table = Table { schema: unhex(schema)?, name: unhex(name)? };
-            Some(ListedView { table, character_set: character_set.to_owned(), collation: collation.to_owned() })
-        };
-        let views =
-            self.lines(sql).await?.iter().map(|line| parse(line).ok_or_else(unclear)).collect::<Result<Vec<_>>>()?;
-        let is_ours = |view: &ListedView| databases.iter().any(|database| database.name == view.table.schema);
-        Ok(views.into_iter().filter(is_ours).collect())
-    }
-
-    /// Each in the character set that it was made in, which is what its literals are in.
-    async fn definitions(&self, views: Vec<ListedView>) -> Result<Vec<View>> {
-        let mut defined = Vec::with_capacity(views.len());
-        for some in views.chunks(VIEWS_AT_ONCE) {
-            let show = |view: &ListedView| {
-                let (schema, name) = (quoted(&view.table.schema), quoted(&view.table.name));
-                let character_set = Some(&view.character_set).filter(|word| is_word(word)).ok_or_else(unclear)?;
-                Ok(format!("SET SESSION character_set_results = {character_set}; SHOW CREATE VIEW {schema}.{name};"))
-            };
-            let shown = some.iter().map(show).collect::<Result<String>>()?;
-            let lines = self.raw_lines(&format!("SET SESSION sql_mode = '';{shown}")).await?;
-            if lines.len() != some.len() {
-                return Err(unclear());
-            }
-            for (listed, line) in some.iter().zip(lines) {
-                let statement = line.split(|byte| *byte == b'\t').nth(1).ok_or_else(unclear)?;
-                let view = View {
-                    database: listed.table.schema.clone(),
-                    name: listed.table.name.clone(),
-                    statement: random::hex(&unescaped(statement)),
-                    character_set: listed.character_set.clone(),
-                    collation: listed.collation.clone(),
-                };
-                if view.definition().is_none() {
-                    let message = format!("The server did not say what the view {}.{} is.", view.database, view.name);
-                    return Err(EngineError::new(FailureCode::RemoteFailed, message));
-                }
-                defined.push(view);
-            }
-        }
-        Ok(defined)
     }
 
     /// Only MariaDB has roles that are no users.
@@ -258,8 +188,4 @@ impl Asking<'_> {
         };
         lines.iter().map(|line| name(line).ok_or_else(unclear)).collect()
     }
-}
-
-fn unclear() -> EngineError {
-    EngineError::new(FailureCode::RemoteFailed, "The server did not say what it holds in a way that we understand.")
 }

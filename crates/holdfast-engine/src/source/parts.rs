@@ -25,6 +25,8 @@ pub(super) struct Dump<'a> {
     /// What the script reads: the login, and what comes with it.
     pub input: String,
     pub folder: &'a str,
+    /// What follows it.
+    pub after: &'a str,
 }
 
 impl Parts<'_> {
@@ -48,7 +50,7 @@ impl Parts<'_> {
             loop {
                 let chunk = pace.next(&mut stdout, &context.cancel).await?;
                 let is_last = chunk.is_none();
-                part.extend_from_slice(&chunk.unwrap_or_default());
+                part.extend_from_slice(chunk.as_deref().unwrap_or(dump.after.as_bytes()));
                 while part.len() >= PART_BYTES || (is_last && !part.is_empty()) {
                     let rest = part.split_off(part.len().min(PART_BYTES));
                     number += 1;

@@ -89,7 +89,7 @@ pub(crate) async fn pump(
         context.log.line(format!("Dumping {name}."));
         let script = pg_dump(name, &excluded);
         let input = source.login.lines(DatabaseEngine::Postgresql);
-        parts.dump(Dump { tool: "pg_dump", script, input, folder: &folder(index, name) }).await?;
+        parts.dump(Dump { tool: "pg_dump", script, input, folder: &folder(index, name), after: "" }).await?;
         match Own::of(name) {
             None => context.note_database(name),
             Some(Own::Old) => context.log.warn(format!(

@@ -43,10 +43,56 @@ const WORDS: &[&[u8]] = &[
     b"`shop`.",
 ];
 
+const DEFINITIONS: &[(&str, &str)] = &[
+    ("PROCEDURE", "CREATE DEFINER=`a``b`@`%` PROCEDURE `p`()\n    COMMENT 'comment'\nBEGIN SELECT ';;', \"x\"; END"),
+    ("FUNCTION", "CREATE DEFINER=\"a\"@\"%\" AGGREGATE FUNCTION `f`() RETURNS int RETURN 1"),
+    ("PACKAGE BODY", "CREATE DEFINER=`r` PACKAGE BODY \"p\" AS FUNCTION f RETURN INT AS BEGIN RETURN 7; END; END"),
+    (
+        "TRIGGER",
+        "CREATE DEFINER=`a`@`b` trigger IF not exists shop . `t` before insert ON shop.`t` FOR EACH ROW SET @x = 1",
+    ),
+    (
+        "VIEW",
+        "CREATE ALGORITHM=UNDEFINED DEFINER=`a`@`b` SQL SECURITY DEFINER VIEW `v` AS select `shop`.`t`.`a` from `t`",
+    ),
+    ("EVENT", "CREATE DEFINER=`a`@`b` EVENT `e` ON SCHEDULE EVERY 1 DAY COMMENT 'a '' DO ' DO DELETE FROM t"),
+];
+
+/// What follows the tables, with damage within the digits.
+fn section(rng: &mut Rng) -> Vec<u8> {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let mut text = "-- Routines, triggers, views and events\n".to_owned();
+    for _ in 0..rng.below(4) {
+        let (kind, statement) = DEFINITIONS[rng.below(DEFINITIONS.len())];
+        let mut statement = statement.as_bytes().to_vec();
+        if rng.below(2) > 0 {
+            damage(rng, &mut statement, WORDS);
+        }
+        let (set, zone) = (rng.pick(&["gbk", "latin1", "utf8mb4"]), rng.pick(&["", "time_zone = '+05:30', "]));
+        let (before, after) = match rng.below(2) {
+            0 => ("", ""),
+            _ => ("ALTER DATABASE COLLATE latin1_bin; ", " ALTER DATABASE COLLATE gbk_bin;"),
+        };
+        let mode = rng.pick(&["", "ANSI_QUOTES", "NO_BACKSLASH_ESCAPES,ORACLE"]);
+        text += &format!(
+            "/* {kind} {} */ SET @holdfast = X'{}'; {before}SET SESSION character_set_client = {set}, collation_connection = \
+             {set}_bin, {zone}sql_mode = '{mode}'; PREPARE holdfast FROM @holdfast; EXECUTE holdfast; DEALLOCATE PREPARE \
+             holdfast;{after}\n",
+            hex(b"name"),
+            hex(&statement)
+        );
+    }
+    text += "-- Dump completed\n";
+    text.into_bytes()
+}
+
 pub fn make(rng: &mut Rng) -> Vec<u8> {
     let mut dump = Vec::new();
     for _ in 0..1 + rng.below(8) {
         dump.extend(rng.pick(PARTS).as_bytes());
+    }
+    if rng.below(2) > 0 {
+        dump.extend(section(rng));
     }
     if rng.below(4) > 0 {
         damage(rng, &mut dump, WORDS);

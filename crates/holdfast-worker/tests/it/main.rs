@@ -15,6 +15,8 @@ mod first_release;
 mod looks;
 // MySQL and MariaDB: dumps into servers that hold something, or are in use.
 mod mysql;
+// Routines, triggers, views and events of MySQL and MariaDB, whatever their authors wrote.
+mod mysql_definitions;
 // What people are told, and whether it arrives.
 mod notices;
 // PostgreSQL: dumps into servers that hold something, have other roles, or are in use.

@@ -1,0 +1,506 @@
+//! Routines, triggers, views and events of a MariaDB database as data. A backup asks the server for each of them and
+//! writes them behind the dump of the tables, one line each, as statements that anybody can load. What people wrote is in
+//! hexadecimal digits and becomes one prepared statement, so neither a client nor we have to find out where it ends.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::Range;
+
+use holdfast_core::random;
+use holdfast_core::run::FailureCode;
+
+use super::rewriting::{definer_at, head_length, renamed_view, text_length, without_definer, without_qualifiers};
+use super::statements::{Rules, is_clear};
+use super::{View, is_word, name_length};
+use crate::error::{EngineError, Result};
+
+/// The line before them.
+pub(crate) const BEGIN: &str = "-- Routines, triggers, views and events";
+/// The line that ends dumps of the tools, and these.
+pub(crate) const END: &str = "-- Dump completed";
+/// All of them in one database. They are held in memory.
+pub(crate) const LONGEST: usize = 64 * 1024 * 1024;
+
+/// In the order in which they are made: views may call functions, and events begin to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Function,
+    Procedure,
+    Package,
+    PackageBody,
+    Trigger,
+    View,
+    Event,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Function, Self::Procedure, Self::Package, Self::PackageBody, Self::Trigger, Self::View, Self::Event];
+
+    /// As statements name it, and the server's lists.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Function => "FUNCTION",
+            Self::Procedure => "PROCEDURE",
+            Self::Package => "PACKAGE",
+            Self::PackageBody => "PACKAGE BODY",
+            Self::Trigger => "TRIGGER",
+            Self::View => "VIEW",
+            Self::Event => "EVENT",
+        }
+    }
+
+    pub(crate) fn parse(words: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.words() == words)
+    }
+}
+
+/// How the server read a statement when it was made.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Reading {
+    pub character_set: String,
+    pub collation: String,
+    pub sql_mode: String,
+    /// Events alone have one.
+    pub time_zone: Option<String>,
+    /// The collation that the database had then and the one that it has now, when they differ: parameters without one
+    /// take it from there.
+    pub collations: Option<(String, String)>,
+}
+
+impl Reading {
+    fn is_plausible(&self) -> bool {
+        let is_mode = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || b"_,".contains(&byte);
+        let is_zone = |zone: &String| {
+            let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_+:/-".contains(&byte);
+            !zone.is_empty() && zone.len() <= 64 && zone.bytes().all(is_part)
+        };
+        is_word(&self.character_set)
+            && is_word(&self.collation)
+            && self.sql_mode.len() <= 1024
+            && self.sql_mode.bytes().all(is_mode)
+            && self.time_zone.iter().all(is_zone)
+            && self.collations.iter().all(|(then, now)| is_word(then) && is_word(now))
+    }
+
+    /// What comes before a statement and after it.
+    fn around(&self) -> (String, String) {
+        let Self { character_set, collation, sql_mode, .. } = self;
+        let zone = self.time_zone.as_ref().map(|zone| format!("time_zone = '{zone}', ")).unwrap_or_default();
+        let set = format!(
+            "SET SESSION character_set_client = {character_set}, collation_connection = {collation}, {zone}sql_mode = \
+             '{sql_mode}'; "
+        );
+        match &self.collations {
+            Some((then, now)) => {
+                (format!("ALTER DATABASE COLLATE {then}; {set}"), format!(" ALTER DATABASE COLLATE {now};"))
+            }
+            None => (set, String::new()),
+        }
+    }
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Definition {
+    pub kind: Kind,
+    pub name: String,
+    /// As the server gives it, in the character set that it was made in.
+    pub statement: Vec<u8>,
+    pub reading: Reading,
+}
+
+const PREPARED: &str = "PREPARE holdfast FROM @holdfast; EXECUTE holdfast; DEALLOCATE PREPARE holdfast;";
+
+impl Definition {
+    /// Whether this is what a server says, and nothing else.
+    pub(crate) fn is_plausible(&self) -> bool {
+        let is_statement = match self.kind {
+            Kind::View => self.view(String::new()).parts().is_some(),
+            _ => self.is_making(self.kind.words()),
+        };
+        is_statement && self.reading.is_plausible() && !self.name.is_empty() && self.name.len() <= super::NAME_CHARS * 4
+    }
+
+    /// Whether the statement begins like one that makes something of this kind.
+    fn is_making(&self, words: &str) -> bool {
+        let without = without_definer(&self.statement);
+        let Some(rest) = without.strip_prefix(b"CREATE ").map(<[u8]>::trim_ascii_start) else { return false };
+        let begins = |words: &str| {
+            let found = rest.get(..words.len()).is_some_and(|found| found.eq_ignore_ascii_case(words.as_bytes()));
+            found && rest.get(words.len()).is_some_and(u8::is_ascii_whitespace)
+        };
+        begins(words) || self.kind == Kind::Function && begins("AGGREGATE FUNCTION")
+    }
+
+    /// The statements that make it in the database that is in use, as a line.
+    pub(crate) fn line(&self) -> String {
+        let (before, after) = self.reading.around();
+        format!(
+            "/* {} {} */ SET @holdfast = X'{}'; {before}{PREPARED}{after}\n",
+            self.kind.words(),
+            random::hex(self.name.as_bytes()),
+            random::hex(&self.statement)
+        )
+    }
+
+    /// Reads such a line; `None` when it is any other.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let (kind, rest) = line.strip_prefix("/* ")?.split_once(" */ SET @holdfast = X'")?;
+        let (kind, name) = kind.rsplit_once(' ')?;
+        let (statement, rest) = rest.split_once("'; ")?;
+        let (then, rest) = match rest.strip_prefix("ALTER DATABASE COLLATE ") {
+            Some(rest) => rest.split_once("; ").map(|(then, rest)| (Some(then), rest))?,
+            None => (None, rest),
+        };
+        let (character_set, rest) = rest.strip_prefix("SET SESSION character_set_client = ")?.split_once(", ")?;
+        let (collation, rest) = rest.strip_prefix("collation_connection = ")?.split_once(", ")?;
+        let (time_zone, rest) = match rest.strip_prefix("time_zone = '") {
+            Some(rest) => rest.split_once("', ").map(|(zone, rest)| (Some(zone.to_owned()), rest))?,
+            None => (None, rest),
+        };
+        let (sql_mode, rest) = rest.strip_prefix("sql_mode = '")?.split_once("'; ")?;
+        let now = rest.strip_prefix(PREPARED)?.trim_end_matches(['\n', ';']).strip_prefix(" ALTER DATABASE COLLATE ");
+        let reading = Reading {
+            character_set: character_set.to_owned(),
+            collation: collation.to_owned(),
+            sql_mode: sql_mode.to_owned(),
+            time_zone,
+            collations: then.zip(now).map(|(then, now)| (then.to_owned(), now.to_owned())),
+        };
+        let name = String::from_utf8(random::from_hex(name)?).ok()?;
+        let found = Self { kind: Kind::parse(kind)?, name, statement: random::from_hex(statement)?, reading };
+        (found.is_plausible() && found.line() == line).then_some(found)
+    }
+
+    /// As a view of this database.
+    pub(crate) fn view(&self, database: String) -> View {
+        View {
+            database,
+            name: self.name.clone(),
+            statement: random::hex(&self.statement),
+            character_set: self.reading.character_set.clone(),
+            collation: self.reading.collation.clone(),
+        }
+    }
+
+    /// The part that servers give in UTF-8, while the rest is in the character set that it was made in: the comment of a
+    /// routine, the definer of a trigger, and of an event everything but what it does.
+    pub(crate) fn part_in_utf8(&self, comment: &str) -> Option<Range<usize>> {
+        let is_utf8 = self.reading.character_set.starts_with("utf8");
+        let part = match self.kind {
+            _ if is_utf8 => None,
+            Kind::View => None,
+            Kind::Trigger => definer_at(&self.statement),
+            Kind::Event => event_head(&self.statement).map(|end| 0..end),
+            Kind::Function | Kind::Procedure | Kind::Package | Kind::PackageBody => {
+                comment_at(&self.statement, comment.as_bytes())
+            }
+        };
+        part.filter(|part| !self.statement[part.clone()].is_ascii())
+    }
+
+    /// Whom it runs as, in quotes.
+    pub(crate) fn definer(&self) -> Option<&[u8]> {
+        definer_at(&self.statement).map(|at| &self.statement[at])
+    }
+
+    /// The same as something of whoever makes it.
+    pub(crate) fn without_definer(self) -> Self {
+        Self { statement: without_definer(&self.statement), ..self }
+    }
+
+    /// The same for a database with another name. The head of a trigger may name the one that it was made in; `None` when
+    /// it cannot be told where, so that the trigger could be made there.
+    pub(crate) fn moved(self, old: &str, new: &str) -> Option<Self> {
+        let rules = Rules::of(&self.reading.character_set, &self.reading.sql_mode);
+        let statement = match self.kind {
+            Kind::Trigger => {
+                let head = &self.statement[..head_length(&self.statement)?];
+                let has_mark =
+                    [b"/*!".as_slice(), b"/*M!"].iter().any(|mark| head.windows(mark.len()).any(|part| part == *mark));
+                if has_mark || is_clear(head, rules).is_err() {
+                    return None;
+                }
+                without_qualifiers(&self.statement)?
+            }
+            Kind::View if is_clear(&self.statement, rules).is_ok() => renamed_view(&self.statement, old, Some(new)),
+            _ => self.statement,
+        };
+        Some(Self { statement, ..self })
+    }
+
+    /// For servers that prepare no such statement: the client has to find its end, by a delimiter that nobody knows.
+    pub(crate) fn delimited(&self, delimiter: &str) -> Result<Vec<u8>> {
+        let Reading { character_set, sql_mode, .. } = &self.reading;
+        is_clear(&self.statement, Rules::of(character_set, sql_mode))?;
+        let (before, after) = self.reading.around();
+        let before = format!("{before}\nDELIMITER {delimiter}\n");
+        let after = format!("\n{delimiter}\nDELIMITER ;\n{after}\n");
+        Ok([before.as_bytes(), &self.statement, after.as_bytes()].concat())
+    }
+}
+
+/// Where what an event does begins. Before it, all text is in quotes.
+fn event_head(statement: &[u8]) -> Option<usize> {
+    const DO: &[u8] = b" DO ";
+    let mut at = 0;
+    while at < statement.len() {
+        let rest = &statement[at..];
+        match rest[0] {
+            _ if rest.starts_with(DO) => return Some(at + DO.len()),
+            b'`' | b'"' => at += name_length(rest)?,
+            b'\'' => at += literal_length(rest),
+            _ => at += 1,
+        }
+    }
+    None
+}
+
+/// How long a text in single quotes is; one within it is doubled.
+fn literal_length(text: &[u8]) -> usize {
+    let mut length = text_length(text);
+    while text[length..].starts_with(b"'") {
+        length += text_length(&text[length..]);
+    }
+    length
+}
+
+/// Where the comment of a routine is, with its quotes.
+fn comment_at(statement: &[u8], comment: &[u8]) -> Option<Range<usize>> {
+    const COMMENT: &[u8] = b"\n    COMMENT ";
+    if comment.is_empty() {
+        return None;
+    }
+    let starts = statement.windows(COMMENT.len()).enumerate().filter(|(_, part)| *part == COMMENT);
+    let mut texts = starts.map(|(at, _)| at + COMMENT.len()).map(|at| at..at + literal_length(&statement[at..]));
+    texts.find(|text| unquoted(&statement[text.clone()]).as_deref() == Some(comment))
+}
+
+/// The value of a text in single quotes, as servers write comments.
+fn unquoted(text: &[u8]) -> Option<Vec<u8>> {
+    let inner = text.strip_prefix(b"'")?.strip_suffix(b"'")?;
+    let (mut value, mut bytes) = (Vec::with_capacity(inner.len()), inner.iter());
+    while let Some(byte) = bytes.next() {
+        value.push(match byte {
+            b'\'' => *bytes.next()?,
+            b'\\' => match bytes.next()? {
+                b'0' => 0,
+                b'n' => b'\n',
+                b'r' => b'\r',
+                other => *other,
+            },
+            other => *other,
+        });
+    }
+    Some(value)
+}
+
+/// Whether a server prepares statements that make routines, triggers and events.
+pub(crate) fn takes_prepared(version: &str) -> bool {
+    let mut numbers = version.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+    let version_of = [numbers.next(), numbers.next(), numbers.next()].map(Option::unwrap_or_default);
+    version.contains("MariaDB") && version_of >= [10, 6, 2]
+}
+
+/// What is written behind a dump. Views come after those that they read from, as far as their texts tell.
+pub(crate) fn section(mut definitions: Vec<Definition>) -> Result<String> {
+    definitions.sort_by_key(|definition| definition.kind);
+    let is_view = |definition: &Definition| definition.kind == Kind::View;
+    let begin = definitions.iter().position(is_view).unwrap_or(definitions.len());
+    let count = definitions[begin..].iter().filter(|definition| is_view(definition)).count();
+    let events = definitions.split_off(begin + count);
+    let views = definitions.split_off(begin);
+    definitions.extend(ordered(views));
+    definitions.extend(events);
+    let mut text = format!("{BEGIN}\n");
+    for definition in &definitions {
+        text.push_str(&definition.line());
+        if text.len() > LONGEST {
+            return Err(EngineError::new(
+                FailureCode::RemoteFailed,
+                "The routines, triggers, views and events of a database are too many to be backed up.",
+            ));
+        }
+    }
+    text.push_str(&format!("{END}\n"));
+    Ok(text)
+}
+
+/// Views, each after those whose names are in its text. Some texts only look as if they read from each other; those come
+/// last, in any order.
+fn ordered(views: Vec<Definition>) -> Vec<Definition> {
+    let text = |view: &Definition| view.view(String::new()).parts().map(|parts| parts.rest).unwrap_or_default();
+    let named = |view: Definition| (names_in(&text(&view)), view);
+    let mut waiting: Vec<(BTreeSet<Vec<u8>>, Definition)> = views.into_iter().map(named).collect();
+    let mut sorted = Vec::with_capacity(waiting.len());
+    while !waiting.is_empty() {
+        let own_name = |view: &Definition| super::quoted(&view.name).into_bytes();
+        let missing: BTreeSet<Vec<u8>> = waiting.iter().map(|(_, view)| own_name(view)).collect();
+        let waits = |(names, view): &(BTreeSet<Vec<u8>>, Definition)| {
+            names.iter().any(|name| *name != own_name(view) && missing.contains(name))
+        };
+        let (later, now): (Vec<_>, Vec<_>) = waiting.into_iter().partition(waits);
+        let is_stuck = now.is_empty();
+        sorted.extend(now);
+        waiting = later;
+        if is_stuck {
+            sorted.append(&mut waiting);
+        }
+    }
+    sorted.into_iter().map(|(_, view)| view).collect()
+}
+
+/// What is in backticks here, with them.
+fn names_in(mut text: &[u8]) -> BTreeSet<Vec<u8>> {
+    let mut names = BTreeSet::new();
+    while let Some(at) = text.iter().position(|byte| *byte == b'`') {
+        text = &text[at..];
+        let Some(length) = name_length(text) else { break };
+        names.insert(text[..length].to_vec());
+        text = &text[length..];
+    }
+    names
+}
+
+/// Reads what [`section`] wrote, line by line.
+#[derive(Debug, Default)]
+pub(crate) struct Section {
+    bytes: usize,
+    has_ended: bool,
+}
+
+impl Section {
+    /// Takes a line. The first one was [`BEGIN`].
+    pub(crate) fn take(&mut self, line: &[u8]) -> io::Result<Option<Definition>> {
+        let damaged = || io::Error::from(EngineError::corrupt("What follows the dump of the tables is damaged."));
+        self.bytes += line.len();
+        if self.has_ended || self.bytes > LONGEST + END.len() + 1 {
+            return Err(damaged());
+        }
+        let line = std::str::from_utf8(line).map_err(|_| damaged())?;
+        if line.trim_end() == END {
+            self.has_ended = true;
+            return Ok(None);
+        }
+        Definition::parse(line).map(Some).ok_or_else(damaged)
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition(kind: Kind, name: &str, statement: &[u8]) -> Definition {
+        let reading = Reading { character_set: "gbk".into(), collation: "gbk_chinese_ci".into(), ..Reading::default() };
+        Definition { kind, name: name.into(), statement: statement.to_vec(), reading }
+    }
+
+    fn view(name: &str, body: &str) -> Definition {
+        let statement =
+            format!("CREATE ALGORITHM=UNDEFINED DEFINER=`a`@`%` SQL SECURITY DEFINER VIEW `{name}` AS {body}");
+        definition(Kind::View, name, statement.as_bytes())
+    }
+
+    #[test]
+    fn what_was_written_is_read_again() {
+        let trigger = definition(Kind::Trigger, "ü'\n", b"CREATE DEFINER=`a`@`%` trigger x --\x01 \xd5\\';;\n*/ \0");
+        let event = Definition {
+            reading: Reading {
+                time_zone: Some("Europe/Berlin".into()),
+                sql_mode: "ANSI_QUOTES,ORACLE".into(),
+                collations: Some(("latin1_bin".into(), "utf8mb4_bin".into())),
+                ..trigger.reading.clone()
+            },
+            ..definition(Kind::Event, "e", b"CREATE DEFINER=\"r\" EVENT \"e\" ON SCHEDULE EVERY 1 DAY DO SELECT 1")
+        };
+        let aggregate = definition(Kind::Function, "f", b"CREATE DEFINER=`a`@`b` AGGREGATE FUNCTION `f`() RETURN 1");
+        let all = [event, view("v", "select 1"), trigger, aggregate];
+        let text = section(all.to_vec()).unwrap();
+        assert!(text.is_ascii());
+        let (mut reader, mut found) = (Section::default(), Vec::new());
+        for line in text.split_inclusive('\n').skip(1) {
+            found.extend(reader.take(line.as_bytes()).unwrap());
+        }
+        assert!(reader.has_ended());
+        assert!(found.iter().eq(all.iter().rev()), "{found:?}");
+        assert!(reader.take(b"-- late\n").is_err());
+    }
+
+    #[test]
+    fn any_other_line_is_refused() {
+        let line = definition(Kind::Procedure, "p", b"CREATE DEFINER=`a`@`b` PROCEDURE `p`() SELECT 1").line();
+        assert!(Definition::parse(&line).is_some());
+        let other = |statement: &[u8]| definition(Kind::Procedure, "p", statement).line();
+        for line in [
+            line.replace("EXECUTE", "EXECUTE "),
+            line.replace("gbk,", "gbk; DROP DATABASE x,"),
+            line.replace("PROCEDURE 70", "TRIGGER 70"),
+            line.replace("sql_mode = ''", "sql_mode = 'a\\'"),
+            line.replace("; SET SESSION", "; ALTER DATABASE COLLATE a; SET SESSION"),
+            format!("{line}DROP DATABASE x;\n"),
+            other(b"DROP DATABASE x"),
+            other(b"CREATE USER x"),
+            other(b"CREATE DEFINER=`a`@`b` VIEW `p` AS SELECT 1"),
+        ] {
+            assert!(Definition::parse(&line).is_none(), "{line}");
+        }
+    }
+
+    #[test]
+    fn views_follow_what_they_read_from() {
+        let views = vec![view("a", "select `b`.`x` from `b`"), view("b", "select 1 from `c`"), view("c", "select 1")];
+        let names: Vec<String> = ordered(views).into_iter().map(|view| view.name).collect();
+        assert_eq!(names, ["c", "b", "a"]);
+        let both = vec![view("a", "select 1 AS `b`"), view("b", "select 1 AS `a`"), view("c", "select 1")];
+        assert_eq!(ordered(both).len(), 3);
+    }
+
+    #[test]
+    fn what_is_in_utf8_is_known() {
+        let part = |kind: Kind, statement: &str, comment: &str| {
+            let found = definition(kind, "n", statement.as_bytes()).part_in_utf8(comment);
+            found.map(|part| statement[part].to_owned())
+        };
+        let event = "CREATE DEFINER=`ü DO `@`%` EVENT `e` ON SCHEDULE EVERY '1 DO ' DAY COMMENT 'a'' DO \\' DO ' DO ";
+        assert_eq!(part(Kind::Event, &format!("{event}SELECT 'ü DO '"), "").as_deref(), Some(event));
+        assert_eq!(part(Kind::Event, "CREATE DEFINER=`a` EVENT `e` ON SCHEDULE EVERY 1 DAY DO SELECT 'ü'", ""), None);
+        let routine =
+            "CREATE DEFINER=`ü`@`%` PROCEDURE `p`()\n    DETERMINISTIC\n    COMMENT 'it''s \\\\ ü\\n'\nSELECT 1";
+        assert_eq!(part(Kind::Procedure, routine, "it's \\ ü\n").as_deref(), Some("'it''s \\\\ ü\\n'"));
+        assert_eq!(part(Kind::Procedure, routine, "another ü"), None);
+        assert_eq!(part(Kind::Procedure, routine, ""), None);
+        let trigger = "CREATE DEFINER=`ü`@`%` TRIGGER t BEFORE INSERT ON ü FOR EACH ROW SET @x = 1";
+        assert_eq!(part(Kind::Trigger, trigger, "").as_deref(), Some("`ü`@`%`"));
+        assert_eq!(part(Kind::View, trigger, ""), None);
+    }
+
+    #[test]
+    fn only_some_servers_prepare_what_makes_routines() {
+        for (version, is_able) in [
+            ("10.11.19-MariaDB-0+deb12u1", true),
+            ("10.6.2-MariaDB", true),
+            ("11.0-MariaDB", true),
+            ("10.6.1-MariaDB", false),
+            ("10.5.29-MariaDB", false),
+            ("8.0.36", false),
+            ("", false),
+        ] {
+            assert_eq!(takes_prepared(version), is_able, "{version}");
+        }
+    }
+
+    #[test]
+    fn servers_that_prepare_nothing_get_what_reads_in_one_way() {
+        let plain = definition(Kind::Procedure, "p", b"CREATE DEFINER=`a`@`b` PROCEDURE `p`() SELECT '~'");
+        let text = String::from_utf8(plain.delimited("~1").unwrap()).unwrap();
+        assert!(text.contains("\nDELIMITER ~1\nCREATE DEFINER=`a`@`b` PROCEDURE `p`() SELECT '~'\n~1\nDELIMITER ;\n"));
+        for statement in [b"CREATE PROCEDURE p() SELECT '\xd5\\'".as_slice(), b"CREATE PROCEDURE p() SELECT 'x"] {
+            assert!(definition(Kind::Procedure, "p", statement).delimited("~1").is_err());
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Routines, triggers, views and events that a backup holds as data, back into a database.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use holdfast_core::backup::name_text;
+use holdfast_core::random;
+use holdfast_core::run::FailureCode;
+use holdfast_core::task::DatabaseEngine;
+
+use super::mysql::{CLIENT, LACKS_RIGHTS, NAMED, Session, left_events};
+use crate::error::{EngineError, Result};
+use crate::mysql::View;
+use crate::mysql::definitions::{Definition, Kind, takes_prepared};
+use crate::mysql::rewriting::Found;
+use crate::remote;
+use crate::source::database::{MYSQL_CLIENT, mysql, unhex};
+use crate::ssh::Exit;
+
+/// A database that gets definitions.
+pub(super) struct DefinitionPlace<'a> {
+    pub name: &'a str,
+    /// The one that was backed up, if it has another name.
+    pub old_name: Option<&'a str>,
+    /// Whether it only stands beside the real one for a while.
+    pub is_copy: bool,
+}
+
+/// What the dumps of an archive hold, by the name of the database. They are read by a thread that is ahead.
+#[derive(Clone, Default)]
+pub(super) struct FoundByName(Arc<Mutex<BTreeMap<String, Found>>>);
+
+impl FoundByName {
+    pub(super) fn of(&self, name: &str) -> Found {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_default().clone()
+    }
+}
+
+/// What a database gets, one after the other.
+#[derive(Default)]
+pub(super) struct Definitions {
+    /// Triggers among them: nothing of these runs by itself.
+    pub routines: Vec<Definition>,
+    pub views: Vec<View>,
+    pub events: Vec<Definition>,
+}
+
+/// Views that could not be made, and what the client said last.
+pub(super) struct Missing<'a> {
+    views: Vec<&'a View>,
+    errors: Vec<String>,
+}
+
+impl Session<'_> {
+    /// What a backup holds, for a database; `old_name` is the one that was backed up, if it is another.
+    pub(super) fn fitted(&self, found: Vec<Definition>, place: &DefinitionPlace<'_>) -> Result<Definitions> {
+        let mut fitted = Definitions::default();
+        for definition in found {
+            let shown = shown(&definition);
+            let moved = match place.old_name {
+                Some(old) => definition.moved(old, place.name),
+                None => Some(definition),
+            };
+            let Some(definition) = moved else {
+                if place.is_copy {
+                    self.context.log.line(format!("The {shown} is not tried in the copy: its text is unclear."));
+                    continue;
+                }
+                let message = format!(
+                    "The {shown} may name the database that it was made in, in a way that is unclear. Restore the database \
+                     under the name that it had."
+                );
+                return Err(EngineError::new(FailureCode::HostileArchive, message));
+            };
+            let is_without = self.plan.options.no_owner && definition.kind != Kind::View;
+            let definition = if is_without { definition.without_definer() } else { definition };
+            match definition.kind {
+                Kind::View => fitted.views.push(definition.view(place.name.to_owned())),
+                Kind::Event => fitted.events.push(definition),
+                _ => fitted.routines.push(definition),
+            }
+        }
+        Ok(fitted)
+    }
+
+    /// Makes routines, triggers or events in a database. The first that fails ends it.
+    pub(super) async fn make(&self, name: &str, definitions: &[Definition]) -> Result<()> {
+        if definitions.is_empty() {
+            return Ok(());
+        }
+        let is_prepared = takes_prepared(&self.query("SELECT VERSION()").await?);
+        let sql: Vec<u8> = if is_prepared {
+            definitions.iter().flat_map(|definition| definition.line().into_bytes()).collect()
+        } else {
+            let delimiter = format!("~{}", random::hex(&random::bytes::<7>()));
+            definitions.iter().map(|one| one.delimited(&delimiter)).collect::<Result<Vec<_>>>()?.concat()
+        };
+        let answer = self.run(Some(name), &sql).await?;
+        self.judge(&answer.exit, &answer.stderr).map_err(|error| {
+            // Each has a line of its own, and the client names the line.
+            let line =
+                answer.stderr.iter().find_map(|line| line.split_once(" at line ")?.1.split(':').next()?.parse().ok());
+            let failed = line.and_then(|line: usize| definitions.get(line.checked_sub(1)?)).filter(|_| is_prepared);
+            let Some(failed) = failed else { return error };
+            EngineError::new(error.code, format!("The {} could not be made. {}", shown(failed), error.message))
+        })
+    }
+
+    /// Makes events, which run by themselves from then on. Without owners they would do so with the rights of whoever
+    /// restores.
+    pub(super) async fn make_events(&self, name: &str, events: &[Definition]) -> Result<()> {
+        if self.plan.options.no_owner && !events.is_empty() {
+            self.context.log.warn(left_events(events.len()));
+            return Ok(());
+        }
+        self.make(name, events).await
+    }
+
+    /// Makes views where they belong. `has_rights` says that users and privileges are as they were, so that a view whose
+    /// definer may not read was of no use before either.
+    pub(super) async fn make_views(&self, views: Vec<&View>, has_rights: bool) -> Result<()> {
+        let missing = self.try_making(views).await?;
+        self.judge_views(&missing, has_rights)
+    }
+
+    /// Makes views in a copy, which shows that they can be made. Rights belong to the name of a database: whoever a view
+    /// runs as may have rights to the database and none to the copy. Then the copy does without it, when they are known to
+    /// have rights where the view will be in the end.
+    pub(super) async fn prove_views(&self, name: &str, fitted: &Definitions) -> Result<()> {
+        let missing = self.try_making(fitted.views.iter().collect()).await?;
+        let Err(error) = self.judge_views(&missing, false) else { return Ok(()) };
+        if missing.errors.iter().any(|line| !is_one_of(line, &[&GONE, &LACKS_RIGHTS])) {
+            return Err(error);
+        }
+        self.context.log.line("A view runs as a user without rights to the copy, which does without it.");
+        let functions = || fitted.routines.iter().filter(|routine| routine.kind == Kind::Function);
+        let of_functions = functions().filter_map(|function| function.definer().map(<[u8]>::to_vec));
+        let of_views = fitted.views.iter().filter_map(View::parts).map(|view| view.definer);
+        let definers: BTreeSet<Vec<u8>> = of_functions.chain(of_views).collect();
+        for definer in definers {
+            let definer = String::from_utf8_lossy(&definer).into_owned();
+            self.try_views(name, &definer, functions().next().is_some()).await.map_err(|refused| {
+                let is_theirs = refused.message.contains("ERROR ");
+                if is_theirs { EngineError::new(error.code, error.message.clone()) } else { refused }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// One view may read from another, so those that cannot be made yet are tried again as long as any can.
+    async fn try_making<'v>(&self, mut views: Vec<&'v View>) -> Result<Missing<'v>> {
+        let mut errors = Vec::new();
+        while !views.is_empty() {
+            let sql: String = views.iter().map(|view| view.sql(!self.plan.options.no_owner)).collect();
+            let answer = self.run(None, sql.as_bytes()).await?;
+            let there = self.view_names().await?;
+            let before = views.len();
+            views.retain(|view| !there.has(view));
+            if views.len() == before {
+                errors = answer.stderr;
+                break;
+            }
+        }
+        // What follows from a statement that could not be prepared says nothing.
+        errors.retain(|line| line.starts_with("ERROR") && !line.starts_with("ERROR 1243 "));
+        Ok(Missing { views, errors })
+    }
+
+    /// A view of something that is gone was of no use before either; whatever else keeps one away is an error.
+    fn judge_views(&self, missing: &Missing<'_>, has_rights: bool) -> Result<()> {
+        let Missing { views, errors } = missing;
+        if views.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<String> = views.iter().map(|view| format!("{}.{}", view.database, view.name)).collect();
+        let names: Vec<String> = names.iter().take(NAMED).map(|name| name_text(name.as_bytes())).collect();
+        let said = format!("{} views could not be made: {}.", views.len(), names.join(", "));
+        let is_as_before = has_rights || self.plan.options.no_owner;
+        let is_gone = |line: &String| is_one_of(line, &[&GONE]) || is_as_before && is_one_of(line, &[&LACKS_RIGHTS]);
+        if !errors.is_empty() && errors.iter().all(is_gone) {
+            errors.iter().for_each(|line| self.context.log.line(line));
+            self.context.log.warn(format!("{said} Something that they read from is not there, or not for everybody."));
+            return Ok(());
+        }
+        let failed = Exit { status: Some(1), signal: None };
+        self.judge(&failed, errors).map_err(|error| EngineError::new(error.code, format!("{said} {}", error.message)))
+    }
+
+    /// Runs statements: in a database up to the first that fails, or all of them wherever they say.
+    async fn run(&self, database: Option<&str>, sql: &[u8]) -> Result<remote::Answer> {
+        let script = match database {
+            Some(name) => mysql(MYSQL_CLIENT, &format!("{CLIENT} --database=\"$1\""), "3", &[name]),
+            None => mysql(MYSQL_CLIENT, &format!("{CLIENT} --force"), "3", &[]),
+        };
+        let input = [self.login.lines(DatabaseEngine::Mysql).as_bytes(), sql].concat();
+        let own = &self.engine.settings.remote;
+        let settings = remote::RemoteSettings { answer: own.finish, ..own.clone() };
+        remote::ask_bytes(self.connection, &settings, self.context, &script, &input).await
+    }
+
+    async fn view_names(&self) -> Result<ViewNames> {
+        let sql = "SELECT @@lower_case_table_names; SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name)) FROM \
+            information_schema.views";
+        let answer = self.query(sql).await?;
+        let is_folded = answer.lines().next().is_some_and(|line| line != "0");
+        let names = answer.lines().filter_map(|line| line.split_once(' '));
+        let names = names.filter_map(|(schema, name)| Some(folded(&unhex(schema)?, &unhex(name)?, is_folded)));
+        Ok(ViewNames { names: names.collect(), is_folded })
+    }
+}
+
+/// How the client begins to say that there is no such table, column or routine.
+const GONE: [&str; 3] = ["ERROR 1146 ", "ERROR 1054 ", "ERROR 1305 "];
+
+fn is_one_of(line: &str, codes: &[&[&str]]) -> bool {
+    codes.iter().any(|codes| codes.iter().any(|code| line.starts_with(code)))
+}
+
+/// One of them, for people.
+fn shown(definition: &Definition) -> String {
+    format!("{} {}", definition.kind.words().to_ascii_lowercase(), name_text(definition.name.as_bytes()))
+}
+
+/// The views of a server.
+struct ViewNames {
+    names: BTreeSet<(String, String)>,
+    /// Whether names that differ by case are the same.
+    is_folded: bool,
+}
+
+impl ViewNames {
+    fn has(&self, view: &View) -> bool {
+        self.names.contains(&folded(&view.database, &view.name, self.is_folded))
+    }
+}
+
+fn folded(schema: &str, name: &str, is_folded: bool) -> (String, String) {
+    let fold = |text: &str| if is_folded { text.to_lowercase() } else { text.to_owned() };
+    (fold(schema), fold(name))
+}
