@@ -25,8 +25,17 @@ pub struct Context {
     pub on_write: Option<OnWrite>,
 }
 
-/// Notes that a restore is about to change something, below this folder if it is files; an error keeps it from that.
-pub type OnWrite = Arc<dyn Fn(Option<String>) -> BoxFuture<'static, std::result::Result<(), String>> + Send + Sync>;
+/// Notes what a restore does to its server; an error keeps it from that.
+pub type OnWrite = Arc<dyn Fn(WriteNote) -> BoxFuture<'static, std::result::Result<(), String>> + Send + Sync>;
+
+/// What is noted about a restore.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WriteNote {
+    /// It is about to change something, below this folder if it is files.
+    Begins { folder: Option<String> },
+    /// It has failed, and everything is as it was before.
+    Undone,
+}
 
 /// Keys as fingerprints.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,11 +66,19 @@ impl Context {
     pub(crate) async fn begin_writing(&self) -> Result<()> {
         let Some(on_write) = &self.on_write else { return Ok(()) };
         let folder = self.contact.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).folder.clone();
-        on_write(folder).await.map_err(|reason| {
+        on_write(WriteNote::Begins { folder }).await.map_err(|reason| {
             EngineError::internal(format!(
                 "{reason} It could not be noted that this restore begins, so nothing was written."
             ))
         })
+    }
+
+    /// To be called when a restore failed and everything that it wrote is gone again.
+    pub(crate) async fn note_undone(&self) {
+        let Some(on_write) = &self.on_write else { return };
+        if let Err(reason) = on_write(WriteNote::Undone).await {
+            self.log.line(format!("It could not be noted that nothing is left of this restore: {reason}"));
+        }
     }
 
     pub(crate) fn note_folder(&self, folder: &str) {

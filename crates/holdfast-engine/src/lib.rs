@@ -29,7 +29,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 pub use archive::{Archive, Counted, Entry, EntryKind, FRAME_BYTES, Manifest};
-pub use context::{Contact, Context, Log, OnWrite};
+pub use context::{Contact, Context, Log, OnWrite, WriteNote};
 pub use destination::{DestinationSettings, DestinationSpec, Journal, Proven};
 pub use egress::Egress;
 pub use error::{EngineError, Result};

@@ -37,6 +37,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(11, "0011_restores_that_write.sql"),
     migration!(12, "0012_databases.sql"),
     migration!(13, "0013_written_hosts.sql"),
+    migration!(14, "0014_undone_restores.sql"),
 ];
 
 /// Applies what is missing. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on

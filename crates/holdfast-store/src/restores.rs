@@ -67,6 +67,18 @@ pub async fn begin_writing(tx: &mut Tx, run: RunId, epoch: i64, folder: Option<&
     Ok(noted == 1)
 }
 
+/// Notes that nothing is left of a restore that failed. False when the run is somebody else's by now.
+pub async fn note_undone(tx: &mut Tx, run: RunId, epoch: i64) -> Result<bool> {
+    let noted = execute!(
+        tx,
+        "UPDATE restores SET is_undone = TRUE
+         WHERE run_id = $1 AND EXISTS (SELECT 1 FROM runs WHERE id = $1 AND lease_epoch = $2 AND status = 'running')",
+        run.0,
+        epoch
+    )?;
+    Ok(noted == 1)
+}
+
 /// Whether a restore has begun to change something on its server.
 pub async fn has_written(tx: &mut Tx, run: RunId) -> Result<bool> {
     let sql = "SELECT EXISTS (SELECT 1 FROM restores WHERE run_id = $1 AND writes_at IS NOT NULL)";
@@ -82,6 +94,7 @@ struct WrittenRow {
     database_name: Option<String>,
     entries: String,
     overwrite: bool,
+    is_undone: bool,
     status: String,
     finished_at: Option<At>,
     content: Option<String>,
@@ -152,7 +165,7 @@ pub async fn find_unfinished(
         tx,
         WrittenRow,
         concat!(
-            "SELECT w.run_id, r.backup_id, w.path, w.folder, w.database_name, w.entries, w.overwrite, r.status,
+            "SELECT w.run_id, r.backup_id, w.path, w.folder, w.database_name, w.entries, w.overwrite, w.is_undone, r.status,
                  r.finished_at, b.content, w.host AS written_host, w.port AS written_port, w.host_key AS written_key,
                  w.jump_host AS written_jump_host, w.jump_port AS written_jump_port, ",
             host_columns!(),
@@ -167,7 +180,8 @@ pub async fn find_unfinished(
     for row in rows.into_iter().filter(|row| row.is_on(host)) {
         let is_earlier = row.finished_at.is_some_and(|ended| ended.0 < begun || ended.0 > now);
         let is_good = row.status == "successful";
-        let is_covered = if is_good { is_earlier } else { covering.iter().any(|later| later.covers(&row)) };
+        let is_covered =
+            if is_good || row.is_undone { is_earlier } else { covering.iter().any(|later| later.covers(&row)) };
         if row.overlaps(extents) && !is_covered {
             return Ok(Some(RunId(row.run_id)));
         }

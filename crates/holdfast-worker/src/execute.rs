@@ -10,7 +10,7 @@ use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, Tas
 use holdfast_core::lease::Beat;
 use holdfast_core::random;
 use holdfast_core::run::{FailureCode, RunKind};
-use holdfast_engine::{Context, DestinationSpec, Engine, EngineError, Journal, OnWrite};
+use holdfast_engine::{Context, DestinationSpec, Engine, EngineError, Journal, OnWrite, WriteNote};
 use holdfast_notify::Courier;
 use holdfast_store::queue::{self, Room};
 use holdfast_store::runs::{self, RunRow};
@@ -235,14 +235,19 @@ impl Executor {
         Box::pin(self.engine.restore(&plan, &context)).await.map(Done::Restored)
     }
 
-    /// Notes that a restore begins to change something, before it does.
+    /// Notes that a restore begins to change something, before it does, and when nothing is left of that.
     fn write_mark(&self, run: &RunRow) -> OnWrite {
         let (app, run, epoch) = (self.app.clone(), RunId(run.id), run.lease_epoch);
-        Arc::new(move |folder| {
+        Arc::new(move |note| {
             let app = app.clone();
             let noting = async move {
                 let mut tx = app.store.begin().await.map_err(|error| error.to_string())?;
-                let noted = restores::begin_writing(&mut tx, run, epoch, folder.as_deref(), app.now()).await;
+                let noted = match note {
+                    WriteNote::Begins { folder } => {
+                        restores::begin_writing(&mut tx, run, epoch, folder.as_deref(), app.now()).await
+                    }
+                    WriteNote::Undone => restores::note_undone(&mut tx, run, epoch).await,
+                };
                 match noted.map_err(|error| error.to_string())? {
                     true => tx.commit().await.map_err(|error| error.to_string()),
                     false => Err("The run is not this worker's any more.".to_owned()),

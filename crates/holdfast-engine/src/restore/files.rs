@@ -112,13 +112,19 @@ impl Engine {
         for link in surveyed.links {
             selection.expect(&link)?;
         }
+        let is_replacing = plan.overwrite && !target.is_empty();
+        let has_shell = target.flavour != Flavour::Sftp;
         if plan.options.dry_run {
+            if is_replacing && has_shell {
+                self.check_room(connection, plan, path, &chosen, context).await?;
+            }
             return self.foresee(&plan.backup, selection, context).await;
         }
-        if plan.overwrite && !target.is_empty() {
+        if is_replacing {
             self.read_first(&plan.backup, context).await?;
-            if target.flavour != Flavour::Sftp {
-                self.check_room(connection, plan, path, &chosen, context).await?;
+            match has_shell {
+                true => self.check_room(connection, plan, path, &chosen, context).await?,
+                false => self.check_room_over_sftp(connection, plan, path, &chosen, context).await?,
             }
         }
         let whole = self.open_whole(&plan.backup, context).await?;

@@ -100,10 +100,13 @@ impl Engine {
         match tables {
             None => {
                 context.begin_writing().await?;
-                session.create(name, facts.as_ref()).await?;
+                if let Err(error) = session.create(name, facts.as_ref()).await {
+                    context.note_undone().await;
+                    return Err(error);
+                }
                 let loaded = session.load(Some(name)).await;
-                if loaded.is_err() {
-                    session.drop_own(name).await;
+                if loaded.is_err() && session.drop_own(name).await {
+                    context.note_undone().await;
                 }
                 loaded
             }
@@ -115,8 +118,8 @@ impl Engine {
                     session.load(Some(name)).await
                 };
                 let loaded = loaded.await;
-                if loaded.is_err() {
-                    session.empty_again(name, before.as_ref()).await;
+                if loaded.is_err() && session.empty_again(name, before.as_ref()).await {
+                    context.note_undone().await;
                 }
                 loaded
             }
@@ -252,15 +255,17 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Takes away what this restore made itself.
-    pub(super) async fn drop_own(&self, name: &str) {
+    /// Takes away what this restore made itself; true when it is gone.
+    pub(super) async fn drop_own(&self, name: &str) -> bool {
         // Also when somebody stopped the run.
         let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
         let session = Session { context: &context, ..*self };
         let dropping = session.drop_database(name);
-        if !matches!(tokio::time::timeout(CLEANING_UP, dropping).await, Ok(Ok(_))) {
+        let is_gone = matches!(tokio::time::timeout(CLEANING_UP, dropping).await, Ok(Ok(_)));
+        if !is_gone {
             context.log.warn(format!("The database {name} was left behind on the server."));
         }
+        is_gone
     }
 
     /// Loads the dump beside the database first. Only when that went well is the old one dropped, made anew and loaded;
@@ -479,14 +484,16 @@ impl Session<'_> {
         Err(error)
     }
 
-    /// Takes away what a failed restore left in a database that was empty.
-    pub(super) async fn empty_again(&self, name: &str, before: Option<&MysqlFacts>) {
+    /// Takes away what a failed restore left in a database that was empty; true when it is empty again.
+    pub(super) async fn empty_again(&self, name: &str, before: Option<&MysqlFacts>) -> bool {
         let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
         let session = Session { context: &context, ..*self };
         let emptying = session.make_anew(name, before);
-        if !matches!(tokio::time::timeout(CLEANING_UP, emptying).await, Ok(Ok(()))) {
+        let is_empty = matches!(tokio::time::timeout(CLEANING_UP, emptying).await, Ok(Ok(())));
+        if !is_empty {
             context.log.warn(format!("The database {name} was empty before and holds a part of the backup now."));
         }
+        is_empty
     }
 
     /// What people wrote into routines, triggers and events stays as they wrote it, also where it names the database that

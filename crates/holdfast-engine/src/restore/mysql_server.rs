@@ -86,7 +86,9 @@ impl Engine {
         let report = match session.prove(&facts, &places, &mut begun, &mut events).await {
             Ok(report) => report,
             Err(error) => {
-                session.undo(&places, &begun).await;
+                if session.undo(&places, &begun).await {
+                    context.note_undone().await;
+                }
                 let message = format!("{} No database that was there was changed.", error.message);
                 return Err(EngineError::new(error.code, message));
             }
@@ -267,14 +269,16 @@ impl Session<'_> {
         Ok(report)
     }
 
-    /// Takes away what was loaded.
-    async fn undo(&self, places: &[Place<'_>], begun: &[usize]) {
+    /// Takes away what was loaded; true when all of it is gone.
+    async fn undo(&self, places: &[Place<'_>], begun: &[usize]) -> bool {
+        let mut is_gone = true;
         for place in places.iter().filter(|place| begun.contains(&place.index)) {
-            match place.held {
+            is_gone &= match place.held {
                 Some(0) => self.empty_again(&place.first, place.before.as_ref()).await,
                 _ => self.drop_own(&place.first).await,
-            }
+            };
         }
+        is_gone
     }
 
     /// Views that run as somebody else need a right that loading tables does not.

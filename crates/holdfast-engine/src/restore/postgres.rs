@@ -134,7 +134,12 @@ impl Session<'_> {
                 return Err(super::not_empty(&name_text(name.as_bytes())));
             }
             self.context.begin_writing().await?;
-            return self.fill(name, dump).await;
+            let filled = self.fill(name, dump).await;
+            // All of it is one transaction.
+            if filled.is_err() && matches!(self.contents(name).await, Ok(contents) if contents.count() == 0) {
+                self.context.note_undone().await;
+            }
+            return filled;
         }
         let made = self.copy_empty(there).await?;
         let contents = self.contents(made.fresh.as_str()).await;

@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::plan::RestorePlan;
 use crate::remote::{self, Script};
+use crate::source::sftp;
 use crate::ssh::Connection;
 
 /// Says how much room there is in the target and in what is mounted below it: free kibibytes, block size, kind of file
@@ -78,6 +79,10 @@ impl Mount {
     }
 }
 
+fn shown(bytes: u64) -> String {
+    size(i64::try_from(bytes).unwrap_or(i64::MAX))
+}
+
 /// The file systems, and which files go to them.
 struct Mounts {
     choice: Choice,
@@ -125,7 +130,6 @@ impl Engine {
         let replaced = self.replaced(connection, plan, path, choice, context).await?;
         short.retain(|mount| mount.needed > mount.free.saturating_add(replaced.get(&mount.path).copied().unwrap_or(0)));
         for mount in &short {
-            let shown = |bytes: u64| size(i64::try_from(bytes).unwrap_or(i64::MAX));
             let place = if mount.path.is_empty() { String::new() } else { format!(" in {}", mount.path) };
             let room = mount.free.saturating_add(replaced.get(&mount.path).copied().unwrap_or(0));
             let message = format!(
@@ -138,7 +142,42 @@ impl Engine {
                 context.log.warn(message);
                 continue;
             }
+            if plan.options.dry_run {
+                context.log.warn(format!("{message} The restore would be refused."));
+                continue;
+            }
             return Err(EngineError::new(FailureCode::TargetFull, format!("{message} Nothing was written.")));
+        }
+        Ok(())
+    }
+
+    /// Warns when more is restored than fits in the target as it is. SFTP does not say what the files take that would be
+    /// replaced, nor what is mounted below.
+    pub(super) async fn check_room_over_sftp(
+        &self,
+        connection: &Connection,
+        plan: &RestorePlan,
+        path: &str,
+        choice: &Choice,
+        context: &Context,
+    ) -> Result<()> {
+        let mut client = sftp::open(connection, &self.settings.remote, context).await?;
+        // Not every server says how much room there is.
+        let Ok(space) = client.space(path.as_bytes()).await else { return Ok(()) };
+        let all = vec![Mount {
+            path: String::new(),
+            free: space.free_bytes,
+            block: USUAL_BLOCK,
+            kind: String::new(),
+            needed: 0,
+        }];
+        let mounts = self.visit(&plan.backup, Mounts { choice: choice.clone(), all }, Mounts::visit).await?;
+        for mount in mounts.all.iter().filter(|mount| mount.needed > mount.free) {
+            context.log.warn(format!(
+                "The restore needs {}, and there is room for {} on the server, beside the files that would be replaced.",
+                shown(mount.needed),
+                shown(mount.free)
+            ));
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use crate::bench::{Bench, add_server, assert_failed, assert_successful, output};
 use crate::databases::{login, mysql_home, shim, task};
 use crate::faults::wait_for;
+use crate::queue::is_held_later;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_mariadb_dump_does_not_say_comes_back_too() {
@@ -393,7 +394,8 @@ async fn what_is_empty_for_mysql_keeps_what_it_has_and_becomes_what_it_was() {
     mariadb.sql("", "CREATE DATABASE events; CREATE EVENT events.precious ON SCHEDULE EVERY 1 DAY DO DO 1");
     let one = json!({"database_name": "shop", "database_engine": "mysql"});
     let one = bench.back_up(task(&bench, one).await).await;
-    let all = bench.back_up(task(&bench, json!({"database_engine": "mysql"})).await).await;
+    let everything = task(&bench, json!({"database_engine": "mysql"})).await;
+    let all = bench.back_up(everything).await;
     assert_failed(&bench.restore(&one, json!({"database_name": "events"})).await, "target_not_empty");
     assert!(mariadb.sql("events", "SHOW EVENTS").contains("precious"));
 
@@ -417,6 +419,13 @@ async fn what_is_empty_for_mysql_keeps_what_it_has_and_becomes_what_it_was() {
     let run = bench.restore(&one, json!({"database_name": "again"})).await;
     assert_eq!(run["status"], "failed", "{}", output(&run));
     assert_eq!((collation("again").as_str(), mariadb.sql("again", "SHOW TABLES").trim()), ("koi8r_bin", ""));
+    assert_eq!(bench.restore(&one, json!({"database_name": "again_2"})).await["status"], "failed");
+    mariadb.sql("", "GRANT ALL ON again_3.* TO lim@'%'; REVOKE INSERT ON again_3.* FROM lim@'%'");
+    assert_eq!(bench.restore(&one, json!({"database_name": "again_3"})).await["status"], "failed");
+    // Nothing is left of it, so backups of the server are as good as others.
+    login(&bench, "ada", Some("secret")).await;
+    assert!(!is_held_later(&bench, everything).await);
+    login(&bench, "lim", Some("p")).await;
 
     // Who sees only some databases is told so.
     let run = bench.run(task(&bench, json!({"database_engine": "mysql"})).await).await;

@@ -78,7 +78,7 @@ async fn newest(bench: &Bench, task: i64) -> Value {
 }
 
 /// Makes the task's next backup; whether removal is on hold then.
-async fn is_held_later(bench: &Bench, task: i64) -> bool {
+pub async fn is_held_later(bench: &Bench, task: i64) -> bool {
     bench.app.clock.advance_secs(60);
     bench.back_up(task).await;
     bench.app.run_until_idle().await;

@@ -579,6 +579,7 @@ async fn a_restore_over_what_is_there_needs_room_before_it_writes() {
     // Other files take what is missing.
     std::fs::write(target.join("other"), vec![1; 2_000_000]).unwrap();
     fill(&target, 10);
+    let dry = bench.restore(&backup, json!({"path": target, "overwrite": true, "dry_run": true})).await;
     let run = bench.restore(&backup, json!({"path": target, "overwrite": true})).await;
     let old =
         (0..100).filter(|number| std::fs::read(target.join(format!("{number}"))).unwrap() == content(*number, 10));
@@ -589,6 +590,8 @@ async fn a_restore_over_what_is_there_needs_room_before_it_writes() {
     let again = bench.restore(&backup, json!({"path": target, "overwrite": true})).await;
     let new = std::fs::read(target.join("99")).unwrap() == content(99, 40_000);
     assert!(Command::new("umount").arg(&target).status().unwrap().success());
+    assert_successful(&dry);
+    assert!(output(&dry).contains("The restore would be refused."), "{}", output(&dry));
     assert_failed(&run, "target_full");
     assert!(output(&run).contains("The restore needs 4.1 MB, and there is room for"), "{}", output(&run));
     assert_eq!(old, 100, "nothing was touched");
