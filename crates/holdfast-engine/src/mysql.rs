@@ -2,6 +2,7 @@
 //! here talks to a server.
 
 pub(crate) mod definitions;
+mod heads;
 pub(crate) mod rewriting;
 mod statements;
 

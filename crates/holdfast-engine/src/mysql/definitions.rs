@@ -9,7 +9,8 @@ use std::ops::Range;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 
-use super::rewriting::{definer_at, head_length, renamed_view, text_length, without_definer, without_qualifiers};
+use super::heads::{definer_at, head_length, text_length, without_definer, without_qualifiers};
+use super::rewriting::renamed_view;
 use super::statements::{Rules, is_clear};
 use super::{View, is_word, name_length};
 use crate::error::{EngineError, Result};

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
-use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_core::random;
 
 use super::definitions::{self, Definition, Section};
+use super::heads::{text_length, without_definer, without_qualifiers};
 use super::statements::{Rules, Statement};
 use super::{account_length, name_length, quoted};
 use crate::error::EngineError;
@@ -417,19 +417,6 @@ fn renamed(line: &[u8], database: &str, instead: &[u8], mut is_wanted: impl FnMu
     written
 }
 
-/// How long a text in quotes is, with its quotes.
-pub(super) fn text_length(text: &[u8]) -> usize {
-    let mut at = 1;
-    while at < text.len() {
-        match text[at] {
-            b'\\' => at += 2,
-            quote if quote == text[0] => return at + 1,
-            _ => at += 1,
-        }
-    }
-    text.len()
-}
-
 /// How long each of the names is that dots join here, with their quotes.
 fn chained_names(mut text: &[u8]) -> Vec<usize> {
     let mut names = Vec::new();
@@ -441,161 +428,6 @@ fn chained_names(mut text: &[u8]) -> Vec<usize> {
         }
     }
     if names.is_empty() { vec![text.len()] } else { names }
-}
-
-/// A statement without the `DEFINER=`user`@`host`` at its beginning, where the tools write it; a role has no host.
-pub(super) fn without_definer(line: &[u8]) -> Vec<u8> {
-    match definer_at(line) {
-        Some(at) => [&line[..at.start - DEFINER.len()], &line[at.end..]].concat(),
-        None => line.to_vec(),
-    }
-}
-
-const DEFINER: &[u8] = b"DEFINER=";
-
-/// Where the account is behind `CREATE DEFINER=`, `/*!50013 DEFINER=` and `/*!50003 CREATE*/ /*!50017 DEFINER=`.
-pub(super) fn definer_at(line: &[u8]) -> Option<Range<usize>> {
-    fn after_mark(text: &[u8]) -> Option<&[u8]> {
-        let rest = text.strip_prefix(b"/*!")?;
-        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        rest[digits..].strip_prefix(b" ")
-    }
-    let plain = line.strip_prefix(b"CREATE ");
-    let marked = || after_mark(line).map(|rest| rest.strip_prefix(b"CREATE*/ ").and_then(after_mark).unwrap_or(rest));
-    let rest = plain.or_else(marked)?;
-    let account = rest.strip_prefix(DEFINER)?;
-    let at = line.len() - account.len();
-    Some(at..at + account_length(account)?)
-}
-
-/// Where a trigger's own name and its table's name stand, each with the database that may be before it.
-struct TriggerHead {
-    name: Qualified,
-    table: Qualified,
-}
-
-/// The places of a name: where its database begins, if it has one, and where the name itself does.
-struct Qualified {
-    database: Option<usize>,
-    name: usize,
-}
-
-/// How long the head of a trigger is, up to the name of its table.
-pub(super) fn head_length(statement: &[u8]) -> Option<usize> {
-    head_of(statement).map(|head| head.table.name)
-}
-
-/// The line without the databases in its trigger's head, whatever they are: both are always the one that is loaded into.
-pub(super) fn without_qualifiers(line: &[u8]) -> Option<Vec<u8>> {
-    let TriggerHead { name, table } = head_of(line)?;
-    let (mut written, mut from) = (Vec::with_capacity(line.len()), 0);
-    for Qualified { database, name } in [name, table] {
-        written.extend_from_slice(&line[from..database.unwrap_or(name)]);
-        from = name;
-    }
-    written.extend_from_slice(&line[from..]);
-    Some(written)
-}
-
-/// `TRIGGER [IF NOT EXISTS] [database.]name time event ON [database.]table`; `None` while it is not all there.
-fn head_of(line: &[u8]) -> Option<TriggerHead> {
-    let mut words = Words { text: line, at: 0 };
-    words.pass(b"TRIGGER")?;
-    let mut name = words.qualified()?;
-    if line[name.name..].get(..2).is_some_and(|word| word.eq_ignore_ascii_case(b"IF")) && name.database.is_none() {
-        let begin = words.at;
-        match words.pass(b"EXISTS").filter(|()| line[begin..words.at].len() < 64) {
-            Some(()) => name = words.qualified()?,
-            // It is called so.
-            None => words.at = begin,
-        }
-    }
-    words.pass(b"ON")?;
-    let table = words.qualified()?;
-    // A name that reaches the end may go on, or a dot may follow.
-    words.skip_blank();
-    (words.at < line.len()).then_some(TriggerHead { name, table })
-}
-
-/// Words of a statement, one after the other; comments and blanks count for nothing.
-struct Words<'a> {
-    text: &'a [u8],
-    at: usize,
-}
-
-impl Words<'_> {
-    fn rest(&self) -> &[u8] {
-        &self.text[self.at..]
-    }
-
-    fn skip_blank(&mut self) {
-        loop {
-            let rest = self.rest();
-            let length = match rest {
-                [b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c, ..] => 1,
-                [b'#', ..] | [b'-', b'-', b' ' | b'\t'..=b'\r', ..] => {
-                    rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |end| end + 1)
-                }
-                // Versioned comments are part of the statement, and their ends are no words.
-                [b'/', b'*', b'!', ..] | [b'/', b'*', b'M', b'!', ..] => {
-                    let mark = rest.iter().position(|byte| *byte == b'!').unwrap_or(0) + 1;
-                    mark + rest[mark..].iter().take_while(|byte| byte.is_ascii_digit()).count()
-                }
-                [b'*', b'/', ..] => 2,
-                [b'/', b'*', ..] => {
-                    rest.windows(2).skip(2).position(|window| window == b"*/").map_or(rest.len(), |end| end + 4)
-                }
-                _ => return,
-            };
-            self.at += length;
-        }
-    }
-
-    /// The length of the name here, with its quotes.
-    fn name_length(&self) -> Option<usize> {
-        let rest = self.rest();
-        let length = match rest.first()? {
-            b'`' => name_length(rest)?,
-            b'"' => text_length(rest),
-            _ => rest
-                .iter()
-                .take_while(|byte| byte.is_ascii_alphanumeric() || b"_$".contains(byte) || **byte >= 0x80)
-                .count(),
-        };
-        Some(length).filter(|length| *length > 0)
-    }
-
-    /// Goes on to after this word, past anything before it.
-    fn pass(&mut self, word: &[u8]) -> Option<()> {
-        loop {
-            self.skip_blank();
-            let length = if self.at < self.text.len() { self.name_length().unwrap_or(1) } else { return None };
-            let found = &self.rest()[..length.min(self.rest().len())];
-            let is_it = found.eq_ignore_ascii_case(word);
-            self.at = (self.at + length).min(self.text.len());
-            if is_it {
-                return Some(());
-            }
-        }
-    }
-
-    /// The name here, with the database before it.
-    fn qualified(&mut self) -> Option<Qualified> {
-        self.skip_blank();
-        let first = self.at;
-        self.at += self.name_length()?;
-        let end = self.at;
-        self.skip_blank();
-        if !self.rest().starts_with(b".") {
-            self.at = end;
-            return Some(Qualified { database: None, name: first });
-        }
-        self.at += 1;
-        self.skip_blank();
-        let name = self.at;
-        self.at += self.name_length()?;
-        Some(Qualified { database: Some(first), name })
-    }
 }
 
 #[cfg(test)]
