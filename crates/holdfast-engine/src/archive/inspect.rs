@@ -9,8 +9,8 @@ use holdfast_core::run::FailureCode;
 use super::index::Entry;
 use super::tar::Reader;
 use super::{pgdump, server};
-use crate::error::{EngineError, Result, classify};
-use crate::mysql::rewriting::Rewriting;
+use crate::error::{EngineError, Result, carried, classify};
+use crate::mysql::rewriting::{FOOTER, Rewriting};
 
 /// What a whole stream held.
 #[derive(Debug, Clone, Default)]
@@ -61,7 +61,7 @@ struct Footer {
 }
 
 const PG_FOOTER: Footer = Footer { text: b"-- PostgreSQL database cluster dump complete", lines_after: 6 };
-const MYSQL_FOOTER: Footer = Footer { text: b"-- Dump completed", lines_after: 0 };
+const MYSQL_FOOTER: Footer = Footer { text: FOOTER, lines_after: 0 };
 const PG_STARTS: &[&[u8]] = &[b"--\n-- PostgreSQL database cluster dump\n"];
 /// Newer tools of MariaDB begin with a comment that only their own client reads.
 const MYSQL_STARTS: &[&[u8]] = &[b"-- MySQL dump ", b"-- MariaDB dump ", b"/*M!999999\\- ", b"/*!999999\\- "];
@@ -72,6 +72,10 @@ pub(super) fn mysql_dump(reader: &mut dyn Read) -> io::Result<Inspected> {
         let Err(error) = Rewriting::default().copy(dump, &mut io::sink()) else { return Ok(None) };
         if dump.has_failed {
             return Err(error);
+        }
+        // Texts that are unclear may be right; everything else is damage.
+        if let Some(found) = carried(&error).filter(|found| found.code != FailureCode::HostileArchive) {
+            return Err(io::Error::other(found.message));
         }
         io::copy(dump, &mut io::sink())?;
         Ok(Some(format!("This backup cannot be restored by itself. {error}")))

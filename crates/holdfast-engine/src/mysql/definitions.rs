@@ -17,8 +17,8 @@ use crate::error::{EngineError, Result};
 
 /// The line before them.
 pub(crate) const BEGIN: &str = "-- Routines, triggers, views and events";
-/// The line that ends dumps of the tools, and these.
-pub(crate) const END: &str = "-- Dump completed";
+/// The line after them. It begins like the one that ends dumps of the tools.
+pub(crate) const END: &str = "-- Dump completed, with routines, triggers, views and events";
 /// All of them in one database. They are held in memory.
 pub(crate) const LONGEST: usize = 64 * 1024 * 1024;
 
@@ -314,7 +314,8 @@ pub(crate) fn section(mut definitions: Vec<Definition>) -> Result<String> {
     let views = definitions.split_off(begin);
     definitions.extend(ordered(views));
     definitions.extend(events);
-    let mut text = format!("{BEGIN}\n");
+    // A dump that was cut off may end within a line.
+    let mut text = format!("\n{BEGIN}\n");
     for definition in &definitions {
         text.push_str(&definition.line());
         if text.len() > LONGEST {
@@ -424,7 +425,7 @@ mod tests {
         let text = section(all.to_vec()).unwrap();
         assert!(text.is_ascii());
         let (mut reader, mut found) = (Section::default(), Vec::new());
-        for line in text.split_inclusive('\n').skip(1) {
+        for line in text.split_inclusive('\n').skip(2) {
             found.extend(reader.take(line.as_bytes()).unwrap());
         }
         assert!(reader.has_ended());

@@ -62,6 +62,8 @@ impl Found {
     }
 }
 
+/// The line that ends dumps of the tools begins like this.
+pub(crate) const FOOTER: &[u8] = b"-- Dump completed";
 /// How the tools begin the line with a view's definition.
 const VIEW: &[u8] = b"/*!50001 VIEW ";
 /// How they begin the line before it.
@@ -97,6 +99,8 @@ impl Rewriting {
             quote: None,
             is_escaped: false,
             is_comment: false,
+            is_ended: false,
+            tail: Vec::new(),
             section: None,
         };
         let mut buffer = vec![0; 256 * 1024];
@@ -105,6 +109,7 @@ impl Rewriting {
             if read == 0 {
                 return copying.finish();
             }
+            copying.see(&buffer[..read]);
             for piece in buffer[..read].split_inclusive(|byte| *byte == b'\n') {
                 copying.take(piece)?;
             }
@@ -193,17 +198,29 @@ struct Copying<'a> {
     quote: Option<u8>,
     is_escaped: bool,
     is_comment: bool,
+    /// Whether the last line was the one that ends every dump of the tools.
+    is_ended: bool,
+    /// The last bytes that were read. What follows a dump that was cut off may look like a part of a text in it.
+    tail: Vec<u8>,
     /// What follows the dump.
     section: Option<Section>,
 }
 
 impl Copying<'_> {
+    fn see(&mut self, read: &[u8]) {
+        const TAIL: usize = definitions::END.len() + 8;
+        self.tail.extend_from_slice(&read[read.len().saturating_sub(TAIL)..]);
+        let surplus = self.tail.len().saturating_sub(TAIL);
+        self.tail.drain(..surplus);
+    }
+
     fn take(&mut self, piece: &[u8]) -> io::Result<()> {
         if let Some(statement) = &mut self.statement {
             statement.text.extend_from_slice(piece);
             return self.end_statement();
         }
         if !self.is_start || self.quote.is_some() {
+            self.is_ended = false;
             self.is_start = piece.ends_with(b"\n");
             self.scan(piece);
             return self.out.write_all(piece);
@@ -227,9 +244,16 @@ impl Copying<'_> {
     fn end_line(&mut self) -> io::Result<()> {
         let line = std::mem::take(&mut self.line);
         if !self.is_section && line.trim_ascii_end() == definitions::BEGIN.as_bytes() {
+            if !self.is_ended {
+                return Err(EngineError::corrupt(
+                    "The dump of the tables is not whole: the tool stopped before its end.",
+                )
+                .into());
+            }
             self.section = Some(Section::default());
             return Ok(());
         }
+        self.is_ended = line.starts_with(FOOTER) || self.is_ended && line == b"\n";
         let is_view = line.starts_with(VIEW_BEGIN);
         match (self.is_section, line.trim_ascii_end()) {
             (false, b"DELIMITER ;;") => {
@@ -303,7 +327,8 @@ impl Copying<'_> {
             self.line.push(b'\n');
             self.end_line()?;
         }
-        if self.statement.is_some() {
+        let is_cut = self.tail.trim_ascii_end().ends_with(definitions::END.as_bytes());
+        if self.statement.is_some() || is_cut {
             return Err(EngineError::corrupt("The dump ends in the middle of a statement.").into());
         }
         Ok(())

@@ -61,7 +61,7 @@ const DEFINITIONS: &[(&str, &str)] = &[
 /// What follows the tables, with damage within the digits.
 fn section(rng: &mut Rng) -> Vec<u8> {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let mut text = "-- Routines, triggers, views and events\n".to_owned();
+    let mut text = "-- Dump completed\n\n-- Routines, triggers, views and events\n".to_owned();
     for _ in 0..rng.below(4) {
         let (kind, statement) = DEFINITIONS[rng.below(DEFINITIONS.len())];
         let mut statement = statement.as_bytes().to_vec();
@@ -82,7 +82,7 @@ fn section(rng: &mut Rng) -> Vec<u8> {
             hex(&statement)
         );
     }
-    text += "-- Dump completed\n";
+    text += "-- Dump completed, with routines, triggers, views and events\n";
     text.into_bytes()
 }
 

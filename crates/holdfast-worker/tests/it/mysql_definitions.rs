@@ -2,7 +2,7 @@ use holdfast_testkit::{MariaDbServer, Settings};
 use serde_json::json;
 
 use crate::bench::{Bench, assert_failed, assert_successful, output};
-use crate::databases::{login, task};
+use crate::databases::{login, shim, task};
 use crate::mysql::mariadb_bench;
 
 /// Everything that a server keeps about the routines, triggers, views and events of a database, byte by byte.
@@ -171,6 +171,18 @@ async fn what_cannot_be_asked_for_is_no_success() {
         FROM information_schema.routines WHERE routine_schema = 'back' UNION ALL SELECT table_name FROM \
         information_schema.views WHERE table_schema = 'back'";
     assert_eq!(mariadb.sql("", named).split_whitespace().collect::<Vec<_>>(), ["e", "p"]);
+
+    // What follows the tables does not hide that some of them are missing.
+    let real = "exec=$(PATH=/usr/bin:/bin command -v mariadb-dump); case $2 in --help) exec $exec \"$@\";; esac; ";
+    for cut in ["head -n -1", "head -n 5", "sed '$d' | tr -d '\\n'", "head -c 0"] {
+        shim(&shims, "mariadb-dump", &format!("{real} $exec \"$@\" | {cut}"));
+        for options in
+            [json!({"database_name": "it's", "database_engine": "mysql"}), json!({"database_engine": "mysql"})]
+        {
+            assert_failed(&bench.run(task(&bench, options).await).await, "incomplete");
+        }
+    }
+    std::fs::remove_file(shims.path().join("mariadb-dump")).unwrap();
 
     mariadb.sql("", "CREATE DATABASE shop; CREATE TABLE shop.t (a INT); CREATE FUNCTION shop.f() RETURNS INT RETURN 1");
     mariadb
