@@ -15,7 +15,7 @@ use crate::mysql::rewriting::{FOOTER, Rewriting};
 /// What a whole stream held.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Inspected {
-    /// Files, folders, links; tables of a dump.
+    /// Files, folders, links; tables of a dump, and what follows them as data.
     pub entries: u64,
     /// What is worth telling a person.
     pub notes: Vec<String>,
@@ -68,8 +68,9 @@ const MYSQL_STARTS: &[&[u8]] = &[b"-- MySQL dump ", b"-- MariaDB dump ", b"/*M!9
 
 /// A dump of MySQL or MariaDB. What no restore of ours would load is told while there is still time.
 pub(super) fn mysql_dump(reader: &mut dyn Read) -> io::Result<Inspected> {
-    sql(reader, MYSQL_STARTS, &MYSQL_FOOTER, |dump| {
-        let Err(error) = Rewriting::default().copy(dump, &mut io::sink()) else { return Ok(None) };
+    let rewriting = Rewriting::default();
+    let inspected = sql(reader, MYSQL_STARTS, &MYSQL_FOOTER, |dump| {
+        let Err(error) = rewriting.copy(dump, &mut io::sink()) else { return Ok(None) };
         if dump.has_failed {
             return Err(error);
         }
@@ -79,7 +80,9 @@ pub(super) fn mysql_dump(reader: &mut dyn Read) -> io::Result<Inspected> {
         }
         io::copy(dump, &mut io::sink())?;
         Ok(Some(format!("This backup cannot be restored by itself. {error}")))
-    })
+    })?;
+    let definitions = rewriting.found.take().len() as u64;
+    Ok(Inspected { entries: inspected.entries + definitions, ..inspected })
 }
 
 /// A dump in SQL is whole when it begins as its tool begins every one, and ends with the line it ends all with.
