@@ -111,7 +111,7 @@ impl View {
         })
     }
 
-    /// Statements that make the view whether or not there is one. It is prepared from a value, so that it is one
+    /// Statements that make the view in the database that is in use, whether or not there is one. It is prepared from a value, so that it is one
     /// statement whatever is in it, and read in the character set that it was written in.
     pub(crate) fn sql(&self, with_definer: bool) -> String {
         let Some(ViewParts { algorithm, definer, security, rest }) = &self.parts() else { return String::new() };
@@ -128,13 +128,17 @@ impl View {
         ];
         let (statement, character_set) = (random::hex(&parts.concat()), &self.character_set);
         format!(
-            "SET NAMES utf8mb4;\nSET SESSION sql_mode = '';\nUSE {};\n\
-             SET @holdfast_view = X'{statement}';\n\
-             SET SESSION character_set_client = {character_set}, collation_connection = {};\n\
+            "SET NAMES utf8mb4;\nSET SESSION sql_mode = '', @holdfast_view = NULL;\n\
+             SET SESSION character_set_client = {character_set}, collation_connection = {}, @holdfast_view = \
+             X'{statement}';\n\
              PREPARE holdfast_view FROM @holdfast_view;\nEXECUTE holdfast_view;\nDEALLOCATE PREPARE holdfast_view;\n",
-            quoted(&self.database),
             self.collation
         )
+    }
+
+    /// The same in its own database.
+    pub(crate) fn sql_with_database(&self) -> String {
+        format!("USE {};\n{}", quoted(&self.database), self.sql(true))
     }
 }
 
@@ -177,7 +181,7 @@ impl MysqlFacts {
             Some(digits) => Some(String::from_utf8(random::from_hex(digits)?).ok()?),
             None => None,
         };
-        words.next().is_none().then_some(Self { character_set, collation, comment })
+        words.next().is_none().then_some(Self { character_set, collation, comment, has_definitions: false })
     }
 
     pub(crate) fn is_plausible(&self) -> bool {
@@ -239,7 +243,12 @@ mod tests {
     #[test]
     fn a_document_is_what_a_server_has_or_is_refused() {
         let document = |name: &str, collation: &str, statement: &str| {
-            let set_up = MysqlFacts { character_set: "utf8mb4".into(), collation: collation.into(), comment: None };
+            let set_up = MysqlFacts {
+                character_set: "utf8mb4".into(),
+                collation: collation.into(),
+                comment: None,
+                has_definitions: false,
+            };
             let databases = vec![DatabaseFacts { name: name.into(), set_up }];
             let facts =
                 ServerFacts { databases, views: vec![view(statement)], has_accounts: true, ..Default::default() };
@@ -274,8 +283,9 @@ mod tests {
     fn a_view_is_one_statement_whatever_is_in_it() {
         let evil =
             view("CREATE ALGORITHM=MERGE DEFINER=`r` SQL SECURITY INVOKER VIEW `v` AS select 1;\nDROP DATABASE x");
+        assert!(evil.sql_with_database().starts_with("USE `a``b`;\n"));
         let sql = evil.sql(false);
-        assert!(!sql.contains("DROP") && sql.contains("USE `a``b`;"), "{sql}");
+        assert!(!sql.contains("DROP") && !sql.contains("USE"), "{sql}");
         let hex = sql.split("X'").nth(1).unwrap().split('\'').next().unwrap();
         let made = String::from_utf8(random::from_hex(hex).unwrap()).unwrap();
         assert!(made.starts_with("CREATE OR REPLACE ALGORITHM=MERGE SQL SECURITY INVOKER VIEW `v` AS"), "{made}");

@@ -30,6 +30,8 @@ pub struct RemoteSettings {
     pub stall: Duration,
     /// Small questions, such as which tools there are.
     pub answer: Duration,
+    /// The longest answer that a question has; one that is longer is refused rather than cut.
+    pub answer_bytes: usize,
     /// What a database may still do after the last byte of a restore: build indexes, check references.
     pub finish: Duration,
     /// Networks that are open to everybody.
@@ -45,6 +47,7 @@ impl Default for RemoteSettings {
             ssh: Timeouts::default(),
             stall: Duration::from_secs(600),
             answer: Duration::from_secs(20),
+            answer_bytes: 8 * 1024 * 1024,
             finish: Duration::from_secs(6 * 3600),
             egress_allow: Vec::new(),
             guards_private: false,
@@ -259,9 +262,6 @@ pub(crate) struct Answer {
     pub stderr: Vec<String>,
 }
 
-/// The longest answer that a question has; one that is longer is refused rather than cut.
-const ANSWER_BYTES: usize = 8 * 1024 * 1024;
-
 /// Asks a short question. Cancelled or late, the remote process is ended.
 pub(crate) async fn ask(
     connection: &Connection,
@@ -293,7 +293,7 @@ pub(crate) async fn ask_bytes(
         let mut answer = Vec::new();
         let reading = async {
             while let Some(chunk) = stdout.next().await {
-                if answer.len() + chunk.len() > ANSWER_BYTES {
+                if answer.len() + chunk.len() > settings.answer_bytes {
                     let message = "The server's answer to a question is too long.";
                     return Err(EngineError::new(FailureCode::RemoteFailed, message));
                 }

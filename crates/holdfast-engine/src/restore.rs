@@ -8,6 +8,7 @@ mod feed;
 mod files;
 mod mysql;
 mod mysql_definitions;
+mod mysql_move;
 mod mysql_server;
 mod postgres;
 mod postgres_server;

@@ -320,7 +320,7 @@ impl Executor {
                     Some(Content::PostgresDatabase | Content::PostgresServer) =>
                         " Databases named holdfast_restore_… on the server are incomplete and can be dropped.",
                     Some(Content::MysqlDatabase | Content::MysqlServer) =>
-                        " Databases named holdfast_… on the server are incomplete and can be dropped.",
+                        " The database named holdfast_… that this run made on the server is incomplete and can be dropped.",
                     Some(Content::PostgresCluster | Content::MysqlServerDump | Content::Files) | None => "",
                 }
             ),

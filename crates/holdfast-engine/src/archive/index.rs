@@ -61,6 +61,9 @@ pub struct MysqlFacts {
     /// MariaDB's; MySQL has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
+    /// Whether routines, triggers, views and events follow its tables as data.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_definitions: bool,
 }
 
 /// The last line: what only the end knows.

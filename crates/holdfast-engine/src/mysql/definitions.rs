@@ -15,8 +15,8 @@ use super::statements::{Rules, is_clear};
 use super::{View, is_word, name_length};
 use crate::error::{EngineError, Result};
 
-/// The line before them.
-pub(crate) const BEGIN: &str = "-- Routines, triggers, views and events";
+/// The line before them. Names in comments of the tools follow two dashes, whatever lines they hold.
+pub(crate) const BEGIN: &str = "/* Routines, triggers, views and events */";
 /// The line after them. It begins like the one that ends dumps of the tools.
 pub(crate) const END: &str = "-- Dump completed, with routines, triggers, views and events";
 /// All of them in one database. They are held in memory.
@@ -111,6 +111,9 @@ pub(crate) struct Definition {
     pub reading: Reading,
 }
 
+/// How much of a text one statement holds, which no server takes for too long; the digits are twice as many.
+const PIECE: usize = 256 * 1024;
+const MORE: &str = "SET @holdfast = CONCAT(@holdfast, X'";
 const PREPARED: &str = "PREPARE holdfast FROM @holdfast; EXECUTE holdfast; DEALLOCATE PREPARE holdfast;";
 
 impl Definition {
@@ -129,7 +132,8 @@ impl Definition {
         let Some(rest) = without.strip_prefix(b"CREATE ").map(<[u8]>::trim_ascii_start) else { return false };
         let begins = |words: &str| {
             let found = rest.get(..words.len()).is_some_and(|found| found.eq_ignore_ascii_case(words.as_bytes()));
-            found && rest.get(words.len()).is_some_and(u8::is_ascii_whitespace)
+            let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"_$".contains(byte);
+            found && rest.get(words.len()).is_some_and(|byte| !is_part(byte))
         };
         begins(words) || self.kind == Kind::Function && begins("AGGREGATE FUNCTION")
     }
@@ -137,11 +141,13 @@ impl Definition {
     /// The statements that make it in the database that is in use, as a line.
     pub(crate) fn line(&self) -> String {
         let (before, after) = self.reading.around();
+        let mut pieces = self.statement.chunks(PIECE).map(random::hex);
+        let first = pieces.next().unwrap_or_default();
+        let more: String = pieces.map(|piece| format!("{MORE}{piece}'); ")).collect();
         format!(
-            "/* {} {} */ SET @holdfast = X'{}'; {before}{PREPARED}{after}\n",
+            "/* {} {} */ SET @holdfast = X'{first}'; {more}{before}{PREPARED}{after}\n",
             self.kind.words(),
             random::hex(self.name.as_bytes()),
-            random::hex(&self.statement)
         )
     }
 
@@ -149,7 +155,12 @@ impl Definition {
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let (kind, rest) = line.strip_prefix("/* ")?.split_once(" */ SET @holdfast = X'")?;
         let (kind, name) = kind.rsplit_once(' ')?;
-        let (statement, rest) = rest.split_once("'; ")?;
+        let (statement, mut rest) = rest.split_once("'; ")?;
+        let mut statement = random::from_hex(statement)?;
+        while let Some((piece, later)) = rest.strip_prefix(MORE).and_then(|rest| rest.split_once("'); ")) {
+            statement.extend(random::from_hex(piece)?);
+            rest = later;
+        }
         let (then, rest) = match rest.strip_prefix("ALTER DATABASE COLLATE ") {
             Some(rest) => rest.split_once("; ").map(|(then, rest)| (Some(then), rest))?,
             None => (None, rest),
@@ -170,7 +181,7 @@ impl Definition {
             collations: then.zip(now).map(|(then, now)| (then.to_owned(), now.to_owned())),
         };
         let name = String::from_utf8(random::from_hex(name)?).ok()?;
-        let found = Self { kind: Kind::parse(kind)?, name, statement: random::from_hex(statement)?, reading };
+        let found = Self { kind: Kind::parse(kind)?, name, statement, reading };
         (found.is_plausible() && found.line() == line).then_some(found)
     }
 
@@ -185,12 +196,15 @@ impl Definition {
         }
     }
 
+    fn is_in_utf8(&self) -> bool {
+        self.reading.character_set.starts_with("utf8")
+    }
+
     /// The part that servers give in UTF-8, while the rest is in the character set that it was made in: the comment of a
     /// routine, the definer of a trigger, and of an event everything but what it does.
     pub(crate) fn part_in_utf8(&self, comment: &str) -> Option<Range<usize>> {
-        let is_utf8 = self.reading.character_set.starts_with("utf8");
         let part = match self.kind {
-            _ if is_utf8 => None,
+            _ if self.is_in_utf8() => None,
             Kind::View => None,
             Kind::Trigger => definer_at(&self.statement),
             Kind::Event => event_head(&self.statement).map(|end| 0..end),
@@ -201,9 +215,28 @@ impl Definition {
         part.filter(|part| !self.statement[part.clone()].is_ascii())
     }
 
+    /// The same event, which does not run.
+    pub(crate) fn disabled(self) -> Self {
+        const ENABLE: &[u8] = b" ENABLE";
+        let head = event_head(&self.statement).unwrap_or(0);
+        let found = outside_quotes(&self.statement[..head], |rest| rest.starts_with(ENABLE));
+        let Some(at) = found else { return self };
+        let statement = [&self.statement[..at], b" DISABLE", &self.statement[at + ENABLE.len()..]].concat();
+        Self { statement, ..self }
+    }
+
     /// Whom it runs as, in quotes.
     pub(crate) fn definer(&self) -> Option<&[u8]> {
         definer_at(&self.statement).map(|at| &self.statement[at])
+    }
+
+    /// The statement of a view with this name; `None` when it has it already.
+    pub(crate) fn with_name(&self, name: &str) -> Option<Vec<u8>> {
+        let rest = self.view(String::new()).parts()?.rest;
+        let (head, found) = self.statement.split_at(self.statement.len() - rest.len());
+        let length = name_length(found)?;
+        let own = super::quoted(name).into_bytes();
+        (found[..length] != own).then(|| [head, &own, &found[length..]].concat())
     }
 
     /// The same as something of whoever makes it.
@@ -218,9 +251,14 @@ impl Definition {
         let statement = match self.kind {
             Kind::Trigger => {
                 let head = &self.statement[..head_length(&self.statement)?];
-                let has_mark =
-                    [b"/*!".as_slice(), b"/*M!"].iter().any(|mark| head.windows(mark.len()).any(|part| part == *mark));
-                if has_mark || is_clear(head, rules).is_err() {
+                // Comments that only some read, and characters that are blanks in some sets and letters in others.
+                let is_odd = outside_quotes(head, |rest| {
+                    let is_comment =
+                        [b"/*!".as_slice(), b"/*M!", b"--", b"#"].iter().any(|mark| rest.starts_with(mark));
+                    is_comment || !self.is_in_utf8() && !rest[0].is_ascii()
+                });
+                let is_odd = is_odd.is_some();
+                if is_odd || is_clear(head, rules).is_err() {
                     return None;
                 }
                 without_qualifiers(&self.statement)?
@@ -245,11 +283,16 @@ impl Definition {
 /// Where what an event does begins. Before it, all text is in quotes.
 fn event_head(statement: &[u8]) -> Option<usize> {
     const DO: &[u8] = b" DO ";
+    outside_quotes(statement, |rest| rest.starts_with(DO)).map(|at| at + DO.len())
+}
+
+/// The first place outside of quotes where something is.
+fn outside_quotes(statement: &[u8], is_it: impl Fn(&[u8]) -> bool) -> Option<usize> {
     let mut at = 0;
     while at < statement.len() {
         let rest = &statement[at..];
         match rest[0] {
-            _ if rest.starts_with(DO) => return Some(at + DO.len()),
+            _ if is_it(rest) => return Some(at),
             b'`' | b'"' => at += name_length(rest)?,
             b'\'' => at += literal_length(rest),
             _ => at += 1,
@@ -420,8 +463,13 @@ mod tests {
             },
             ..definition(Kind::Event, "e", b"CREATE DEFINER=\"r\" EVENT \"e\" ON SCHEDULE EVERY 1 DAY DO SELECT 1")
         };
+        let long = definition(
+            Kind::Procedure,
+            "long",
+            &[b"CREATE DEFINER=`a`@`b` PROCEDURE`p`() SELECT '", &vec![b'x'; 3 * PIECE][..], b"'"].concat(),
+        );
         let aggregate = definition(Kind::Function, "f", b"CREATE DEFINER=`a`@`b` AGGREGATE FUNCTION `f`() RETURN 1");
-        let all = [event, view("v", "select 1"), trigger, aggregate];
+        let all = [event, view("v", "select 1"), trigger, long, aggregate];
         let text = section(all.to_vec()).unwrap();
         assert!(text.is_ascii());
         let (mut reader, mut found) = (Section::default(), Vec::new());
@@ -470,6 +518,10 @@ mod tests {
         };
         let event = "CREATE DEFINER=`ü DO `@`%` EVENT `e` ON SCHEDULE EVERY '1 DO ' DAY COMMENT 'a'' DO \\' DO ' DO ";
         assert_eq!(part(Kind::Event, &format!("{event}SELECT 'ü DO '"), "").as_deref(), Some(event));
+        let enabled =
+            definition(Kind::Event, "e", b"CREATE DEFINER=`a ENABLE` EVENT `e` ON SCHEDULE EVERY 1 DAY ENABLE DO DO 1");
+        let disabled = b"CREATE DEFINER=`a ENABLE` EVENT `e` ON SCHEDULE EVERY 1 DAY DISABLE DO DO 1";
+        assert_eq!(enabled.disabled().statement, disabled);
         assert_eq!(part(Kind::Event, "CREATE DEFINER=`a` EVENT `e` ON SCHEDULE EVERY 1 DAY DO SELECT 'ü'", ""), None);
         let routine =
             "CREATE DEFINER=`ü`@`%` PROCEDURE `p`()\n    DETERMINISTIC\n    COMMENT 'it''s \\\\ ü\\n'\nSELECT 1";

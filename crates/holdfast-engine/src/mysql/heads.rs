@@ -78,10 +78,11 @@ fn head_of(line: &[u8]) -> Option<TriggerHead> {
     let mut name = words.qualified()?;
     if line[name.name..].get(..2).is_some_and(|word| word.eq_ignore_ascii_case(b"IF")) && name.database.is_none() {
         let begin = words.at;
-        match words.pass(b"EXISTS").filter(|()| line[begin..words.at].len() < 64) {
-            Some(()) => name = words.qualified()?,
+        if words.accept(b"NOT") && words.accept(b"EXISTS") {
+            name = words.qualified()?;
+        } else {
             // It is called so.
-            None => words.at = begin,
+            words.at = begin;
         }
     }
     words.pass(b"ON")?;
@@ -137,6 +138,17 @@ impl Words<'_> {
                 .count(),
         };
         Some(length).filter(|length| *length > 0)
+    }
+
+    /// Goes on to after this word, if it is the next.
+    fn accept(&mut self, word: &[u8]) -> bool {
+        self.skip_blank();
+        let length = self.name_length().unwrap_or(0);
+        let is_it = self.rest()[..length.min(self.rest().len())].eq_ignore_ascii_case(word);
+        if is_it {
+            self.at += length;
+        }
+        is_it
     }
 
     /// Goes on to after this word, past anything before it.

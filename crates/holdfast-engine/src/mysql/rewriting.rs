@@ -9,7 +9,7 @@ use holdfast_core::random;
 
 use super::definitions::{self, Definition, Section};
 use super::heads::{text_length, without_definer, without_qualifiers};
-use super::statements::{Rules, Statement};
+use super::statements::{COMMAND, Rules, Statement, has_command, unclear};
 use super::{account_length, name_length, quoted};
 use crate::error::EngineError;
 
@@ -119,6 +119,9 @@ impl Rewriting {
     /// A line outside of what people wrote.
     fn line(&self, line: &[u8]) -> Vec<u8> {
         let line = if self.without_definers { without_definer(line) } else { line.to_vec() };
+        if let Some(altered) = of_this_database(&line) {
+            return altered;
+        }
         match &self.old_name {
             Some(name) if line.starts_with(VIEW) => self.view_renamed(&line, name),
             // A default that asks a sequence; no other default names anything.
@@ -159,10 +162,20 @@ impl Rewriting {
             return None;
         }
         let statement = if self.without_definers { without_definer(statement) } else { statement.to_vec() };
+        let statement = of_this_database(&statement).unwrap_or(statement);
         let is_moved = self.old_name.is_some() && statement.starts_with(TRIGGER);
         let moved = if is_moved { without_qualifiers(&statement) } else { None };
         Some(moved.unwrap_or(statement))
     }
+}
+
+/// The tool gives the database the collation that it had when something was made, and then its own again; `None` when
+/// this is another statement. The database is the one that is loaded into, whatever it is called.
+fn of_this_database(statement: &[u8]) -> Option<Vec<u8>> {
+    const ALTER: &[u8] = b"ALTER DATABASE ";
+    let rest = statement.strip_prefix(ALTER)?;
+    let set_up = rest[name_length(rest)?..].strip_prefix(b" ")?;
+    Some([ALTER, set_up].concat())
 }
 
 /// What becomes of a dump, in one of eight ways, with a delimiter that is always the same, and what it holds as data.
@@ -219,13 +232,17 @@ impl Copying<'_> {
             statement.text.extend_from_slice(piece);
             return self.end_statement();
         }
-        if !self.is_start || self.quote.is_some() {
-            self.is_ended = false;
-            self.is_start = piece.ends_with(b"\n");
-            self.scan(piece);
-            return self.out.write_all(piece);
+        if !self.is_start {
+            return self.pass(piece);
         }
         self.line.extend_from_slice(piece);
+        if self.quote.is_some() {
+            if self.line.len() < COMMAND.len() && !self.line.ends_with(b"\n") {
+                return Ok(());
+            }
+            let line = std::mem::take(&mut self.line);
+            return if has_command(&line) { Err(unclear().into()) } else { self.pass(&line) };
+        }
         match &mut self.section {
             Some(section) if self.line.len() <= definitions::LONGEST => {
                 if self.line.ends_with(b"\n")
@@ -239,6 +256,14 @@ impl Copying<'_> {
             None if is_complete(&self.line) => self.end_line(),
             None => Ok(()),
         }
+    }
+
+    /// Passes on a part of a statement of the tool that is not looked at.
+    fn pass(&mut self, piece: &[u8]) -> io::Result<()> {
+        self.is_ended = false;
+        self.is_start = piece.ends_with(b"\n");
+        self.scan(piece);
+        self.out.write_all(piece)
     }
 
     fn end_line(&mut self) -> io::Result<()> {
@@ -260,6 +285,8 @@ impl Copying<'_> {
                 self.is_section = true;
                 return writeln!(self.out, "DELIMITER {}", self.delimiter);
             }
+            // The tool says so before each event.
+            (true, b"DELIMITER ;;") => return Ok(()),
             (true, b"DELIMITER ;") => {
                 self.is_section = false;
                 return self.out.write_all(&line);
@@ -396,6 +423,11 @@ pub(crate) fn names_database(view: &[u8], database: &str) -> bool {
 pub(super) fn renamed_view(definition: &[u8], old: &str, new: Option<&str>) -> Vec<u8> {
     let instead = new.map(|name| format!("{}.", quoted(name))).unwrap_or_default();
     renamed(definition, old, instead.as_bytes(), |name| name.is_of_database())
+}
+
+/// A default that asks a sequence of another database instead of this one.
+pub(crate) fn renamed_default(default: &[u8], old: &str, new: &str) -> Vec<u8> {
+    renamed(default, old, format!("{}.", quoted(new)).as_bytes(), |name| name.parts == 2 && name.is_sequence())
 }
 
 /// A line whose names begin with something else instead of this database, where `is_wanted` says so. Text in quotes is no
@@ -536,11 +568,16 @@ mod tests {
     #[test]
     fn lines_in_names_are_none_of_the_tools() {
         let rewriting = Rewriting { without_definers: true, without_events: true, ..Rewriting::default() };
-        let dump = "CREATE TABLE `t\nDELIMITER ;;\nx` (\n  `a\nCREATE DEFINER=`` int comment '``x` int COMMENT 'it\\'s\n\
-            DELIMITER ;;\n'\n);\nDROP PROCEDURE IF EXISTS `p\nDELIMITER ;;\n/*!50106 CREATE*/ '`;\n\
+        let dump = "CREATE TABLE `t\n/*!50003 CREATE*/ ;;\nx` (\n  `a\nCREATE DEFINER=`` int comment '``x` int COMMENT 'it\\'s\n\
+            -- Dump completed\n'\n);\nDROP PROCEDURE IF EXISTS `p\n DELIMITER ;;\n/*!50106 CREATE*/ '`;\n\
             CREATE TABLE `x DEFINER=``a``@``b` (a INT);\n";
         assert_eq!(rewritten(&rewriting, dump.as_bytes()), dump);
         assert_eq!(rewritten(&rewriting, InPieces(dump.as_bytes())), dump);
+        // The client would swallow the line break.
+        let command = dump.replace("/*!50003", "Delimiter");
+        for mut dump in [&mut command.as_bytes() as &mut dyn Read, &mut InPieces(command.as_bytes())] {
+            assert!(rewriting.copy(&mut dump, &mut io::sink()).is_err());
+        }
     }
 
     #[test]

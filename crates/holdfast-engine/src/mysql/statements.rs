@@ -96,6 +96,8 @@ fn set_value<'a>(statement: &'a [u8], variable: &[u8]) -> Option<&'a [u8]> {
 pub(crate) struct Statement {
     pub text: Vec<u8>,
     delimiter: &'static [u8],
+    /// How much of it was looked at for commands of the client.
+    checked: usize,
     scanner: Scanner,
 }
 
@@ -105,7 +107,7 @@ const LONGEST: usize = 64 * 1024 * 1024;
 
 impl Statement {
     pub(crate) fn begin(delimiter: &'static [u8], rules: Rules) -> Self {
-        Self { text: Vec::new(), delimiter, scanner: Scanner { at: 0, state: State::Code, rules } }
+        Self { text: Vec::new(), delimiter, checked: 0, scanner: Scanner { at: 0, state: State::Code, rules } }
     }
 
     /// Reads on, when the text ends with a whole line. True when the statement is whole and its delimiter cut off.
@@ -116,6 +118,10 @@ impl Statement {
         if !self.text.ends_with(b"\n") {
             return Ok(false);
         }
+        if has_command(&self.text[self.checked..]) {
+            return Err(unclear());
+        }
+        self.checked = self.text.len();
         let Some(end) = self.scanner.find(&self.text, self.delimiter)? else { return Ok(false) };
         if !self.text[end + self.delimiter.len()..].trim_ascii().is_empty() {
             return Err(unclear());
@@ -127,6 +133,9 @@ impl Statement {
 
 /// Refuses a whole statement that the server and its client could read differently.
 pub(crate) fn is_clear(text: &[u8], rules: Rules) -> Result<()> {
+    if has_command(text) {
+        return Err(unclear());
+    }
     let mut scanner = Scanner { at: 0, state: State::Code, rules };
     while scanner.at < text.len() {
         scanner.pass(text)?;
@@ -134,7 +143,16 @@ pub(crate) fn is_clear(text: &[u8], rules: Rules) -> Result<()> {
     if matches!(scanner.state, State::Code | State::Comment) { Ok(()) } else { Err(unclear()) }
 }
 
-fn unclear() -> EngineError {
+/// The one command that the client knows in any place, also within a text: it swallows the line break after such a line.
+pub(super) const COMMAND: &[u8] = b"delimiter";
+
+/// Whether a line begins with it.
+pub(super) fn has_command(text: &[u8]) -> bool {
+    let begins = |line: &[u8]| line.get(..COMMAND.len()).is_some_and(|start| start.eq_ignore_ascii_case(COMMAND));
+    text.split(|byte| *byte == b'\n').any(begins)
+}
+
+pub(super) fn unclear() -> EngineError {
     EngineError::new(
         FailureCode::HostileArchive,
         "The dump has a routine, trigger, event or view that the server and its client could read differently, so that \
@@ -300,6 +318,9 @@ mod tests {
             "SELECT 1 /*!90000 /* */ ;;\n*/ ;;\n",
             "SELECT 1 ;; SELECT 2 ;;\n",
             "SELECT \\! ;;\n",
+            "SELECT 1 AS\ndelimiter, 1 -\n- 2, '\n; GRANT ALL ON *.* TO x; -- ' ;;\n",
+            "SELECT `a\nDelimiterx`, 1 ;;\n",
+            "SELECT '\\\ndelimiter' ;;\n",
         ] {
             assert_eq!(ends(rules, text.as_bytes()), Err(FailureCode::HostileArchive), "{text}");
         }

@@ -2,6 +2,7 @@
 //! beside it.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use holdfast_core::backup::name_text;
 use holdfast_core::random;
@@ -32,6 +33,9 @@ pub(super) const CLIENT: &str = "--defaults-file=/dev/fd/3 --binary-mode --comme
 /// How the client begins to say that a view reads from another one that its definer may not read, or that is broken, and
 /// that it calls a function that its definer may not run.
 pub(super) const LACKS_RIGHTS: [&str; 2] = ["ERROR 1356 ", "ERROR 1370 "];
+
+/// How long it may take to find out that somebody holds on to a table, which the server itself waits half a minute for.
+const LOCKING: Duration = Duration::from_secs(90);
 
 /// How many things are named one by one.
 pub(super) const NAMED: usize = 20;
@@ -97,6 +101,17 @@ impl Engine {
         }
         let facts =
             self.manifest(&plan.backup).await?.and_then(|manifest| manifest.mysql).filter(MysqlFacts::is_plausible);
+        if facts.as_ref().is_some_and(|facts| facts.has_definitions) {
+            let beside = name_beside(name);
+            match session.create(&beside, facts.as_ref()).await {
+                Ok(()) => return session.load_and_move(name, tables, &beside, facts.as_ref()).await,
+                // Whoever may make no database has no more rights than others have to this one.
+                Err(error) if tables.unwrap_or(0) == 0 && error.message.contains("ERROR 1044 ") => {
+                    context.log.line("The database user may make no copy, so the dump is loaded where it belongs.");
+                }
+                Err(error) => return Err(error),
+            }
+        }
         match tables {
             None => {
                 context.begin_writing().await?;
@@ -268,6 +283,75 @@ impl Session<'_> {
         is_gone
     }
 
+    /// Loads the dump beside the database and makes everything there. Only when that went well does the database get the
+    /// tables, and the rest again.
+    async fn load_and_move(
+        &self,
+        name: &str,
+        held: Option<u64>,
+        beside: &str,
+        facts: Option<&MysqlFacts>,
+    ) -> Result<RestoreReport> {
+        let unchanged = |error: EngineError| {
+            let fate = if held.is_some() { "was not changed" } else { "was not made" };
+            EngineError::new(error.code, format!("{} The database {name} {fate}.", error.message))
+        };
+        self.context.log.line(format!("Loading the dump into {beside} first."));
+        let proven = async {
+            let before = if held == Some(0) { self.set_up_of(name).await? } else { None };
+            let Loaded { found, old_name, plain_bytes, .. } = self.feed_into(Some(beside), true, None).await?;
+            let old_name = old_name.unwrap_or_else(|| name.to_owned());
+            let fitted = self.make_in_copy(beside, &found, &old_name).await?;
+            // What a database of this name gets; what cannot be moved is told while nothing has changed.
+            let old_name = Some(old_name).filter(|old| old != name);
+            let place = DefinitionPlace { name, old_name: old_name.as_deref(), is_copy: false };
+            let own = self.fitted(&found, &place)?;
+            self.prove_views(name, held.is_some(), &fitted).await?;
+            if held > Some(0) {
+                self.tell_lost(name, beside).await?;
+                self.wait_for_locks(std::iter::once(name)).await?;
+            }
+            self.context.begin_writing().await?;
+            Ok((own, before, old_name, plain_bytes))
+        };
+        let (own, before, old_name, plain_bytes) = match proven.await {
+            Ok(proven) => proven,
+            Err(error) => {
+                self.drop_own(beside).await;
+                return Err(unchanged(error));
+            }
+        };
+        let mut is_moved = false;
+        let replaced = async {
+            self.put_in_place(name, held, beside, facts).await?;
+            is_moved = true;
+            self.make(name, &own.routines).await?;
+            self.make_views(own.views.iter().collect(), false).await?;
+            self.make_events(name, &own.events).await
+        };
+        if let Err(error) = replaced.await {
+            let is_as_before = match held {
+                None if is_moved => self.drop_own(name).await,
+                Some(0) if is_moved => self.empty_again(name, before.as_ref()).await,
+                // The server did not drop it, or did not make it.
+                _ => !is_moved && self.count_tables(name).await.is_ok_and(|now| now == held),
+            };
+            if is_as_before {
+                self.drop_own(beside).await;
+                self.context.note_undone().await;
+                return Err(unchanged(error));
+            }
+            let whole = if is_moved { format!(" All tables of {name} were restored.") } else { String::new() };
+            return Err(EngineError::new(error.code, format!("{}{whole}", error.message)));
+        }
+        self.drop_own(beside).await;
+        self.warn_of_definers(name).await;
+        if let Some(old) = &old_name {
+            self.warn_of_old_name(name, old).await?;
+        }
+        Ok(RestoreReport { plain_bytes, ..RestoreReport::default() })
+    }
+
     /// Loads the dump beside the database first. Only when that went well is the old one dropped, made anew and loaded;
     /// the copy goes when that is done.
     async fn replace(&self, name: &str, facts: Option<&MysqlFacts>) -> Result<RestoreReport> {
@@ -315,13 +399,7 @@ impl Session<'_> {
             {
                 error
             }
-            loaded => {
-                let Loaded { found, old_name, .. } = loaded?;
-                let place = DefinitionPlace { name: beside, old_name: old_name.as_deref(), is_copy: true };
-                let fitted = self.fitted(found, &place)?;
-                self.make(beside, &fitted.routines).await?;
-                return self.prove_views(name, &fitted).await;
-            }
+            loaded => return loaded.map(drop),
         };
         self.context.log.line("A view runs as a user without rights to the copy. Loading it again without views.");
         let definers = Definers::default();
@@ -407,7 +485,7 @@ impl Session<'_> {
                 Err(is_single)
             };
         };
-        let fitted = self.fitted(found, &DefinitionPlace { name, old_name: old_name.as_deref(), is_copy: false })?;
+        let fitted = self.fitted(&found, &DefinitionPlace { name, old_name: old_name.as_deref(), is_copy: false })?;
         self.make(name, &fitted.routines).await?;
         self.make_views(fitted.views.iter().collect(), false).await?;
         self.make_events(name, &fitted.events).await?;
@@ -542,8 +620,9 @@ impl Session<'_> {
         for name in names {
             let schema = mysql_text(name);
             let sql = format!(
-                "SELECT HEX(table_name) FROM information_schema.tables WHERE table_schema = {schema} AND table_type = \
-                 'BASE TABLE' ORDER BY 1 LIMIT 1000"
+                "SELECT HEX(table_name) FROM information_schema.tables WHERE table_schema = {schema} AND (BINARY \
+                 table_schema = {schema} OR @@lower_case_table_names <> 0) AND table_type = 'BASE TABLE' ORDER BY 1 LIMIT \
+                 1000"
             );
             let tables: Vec<String> = self.query(&sql).await?.lines().filter_map(unhex).collect();
             if tables.is_empty() {
@@ -552,9 +631,13 @@ impl Session<'_> {
             let locked: Vec<String> =
                 tables.iter().map(|table| format!("{}.{} WRITE", quoted(name), quoted(table))).collect();
             let sql = format!("SET SESSION lock_wait_timeout = 30; LOCK TABLES {}; UNLOCK TABLES", locked.join(", "));
+            let own = &self.engine.settings.remote;
+            let settings = RemoteSettings { answer: LOCKING, ..own.clone() };
             // Not everybody may lock tables; whoever may not finds out when the database is dropped.
-            if let Err(error) = self.query(&sql).await
-                && error.message.contains("ERROR 1205 ")
+            let is_held =
+                |error: &EngineError| error.message.contains("ERROR 1205 ") || !error.message.contains("ERROR ");
+            if let Err(error) = self.query_within(&sql, &settings).await
+                && is_held(&error)
             {
                 let name = name_text(name.as_bytes());
                 let message = format!("A table of {name} is in use by somebody else: {}", error.message);
@@ -576,7 +659,8 @@ impl Session<'_> {
              SELECT definer FROM information_schema.routines WHERE routine_schema = {name} UNION \
              SELECT definer FROM information_schema.triggers WHERE trigger_schema = {name} UNION \
              SELECT definer FROM information_schema.events WHERE event_schema = {name}) d \
-             WHERE d.definer NOT IN (SELECT CONCAT(user, '@', host) FROM mysql.user)"
+             WHERE d.definer NOT IN (SELECT CONCAT(user, '@', host) FROM mysql.user) AND d.definer NOT IN (SELECT user FROM \
+             mysql.user WHERE host = '')"
         );
         // Not everybody may ask who there is; then nothing is said.
         if let Ok(missing) = self.query(&sql).await

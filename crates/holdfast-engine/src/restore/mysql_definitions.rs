@@ -10,11 +10,11 @@ use holdfast_core::task::DatabaseEngine;
 
 use super::mysql::{CLIENT, LACKS_RIGHTS, NAMED, Session, left_events};
 use crate::error::{EngineError, Result};
-use crate::mysql::View;
 use crate::mysql::definitions::{Definition, Kind, takes_prepared};
 use crate::mysql::rewriting::Found;
+use crate::mysql::{View, is_copy};
 use crate::remote;
-use crate::source::database::{MYSQL_CLIENT, mysql, unhex};
+use crate::source::database::{MYSQL_CLIENT, mysql, mysql_text, unhex};
 use crate::ssh::Exit;
 
 /// A database that gets definitions.
@@ -53,9 +53,9 @@ pub(super) struct Missing<'a> {
 
 impl Session<'_> {
     /// What a backup holds, for a database; `old_name` is the one that was backed up, if it is another.
-    pub(super) fn fitted(&self, found: Vec<Definition>, place: &DefinitionPlace<'_>) -> Result<Definitions> {
+    pub(super) fn fitted(&self, found: &[Definition], place: &DefinitionPlace<'_>) -> Result<Definitions> {
         let mut fitted = Definitions::default();
-        for definition in found {
+        for definition in found.iter().cloned() {
             let shown = shown(&definition);
             let moved = match place.old_name {
                 Some(old) => definition.moved(old, place.name),
@@ -93,9 +93,13 @@ impl Session<'_> {
             definitions.iter().flat_map(|definition| definition.line().into_bytes()).collect()
         } else {
             let delimiter = format!("~{}", random::hex(&random::bytes::<7>()));
-            definitions.iter().map(|one| one.delimited(&delimiter)).collect::<Result<Vec<_>>>()?.concat()
+            let delimited = |one: &Definition| {
+                one.delimited(&delimiter)
+                    .map_err(|error| EngineError::new(error.code, format!("The {}: {}", shown(one), error.message)))
+            };
+            definitions.iter().map(delimited).collect::<Result<Vec<_>>>()?.concat()
         };
-        let answer = self.run(Some(name), &sql).await?;
+        let answer = self.run(Some(name), &sql, false).await?;
         self.judge(&answer.exit, &answer.stderr).map_err(|error| {
             // Each has a line of its own, and the client names the line.
             let line =
@@ -109,11 +113,41 @@ impl Session<'_> {
     /// Makes events, which run by themselves from then on. Without owners they would do so with the rights of whoever
     /// restores.
     pub(super) async fn make_events(&self, name: &str, events: &[Definition]) -> Result<()> {
-        if self.plan.options.no_owner && !events.is_empty() {
+        if events.is_empty() {
+            return Ok(());
+        }
+        if self.plan.options.no_owner {
             self.context.log.warn(left_events(events.len()));
             return Ok(());
         }
-        self.make(name, events).await
+        self.make(name, events).await?;
+        let sql =
+            format!("SELECT HEX(event_name) FROM information_schema.events WHERE event_schema = {}", mysql_text(name));
+        let there: Vec<String> = self.query(&sql).await?.lines().filter_map(unhex).collect();
+        let passed: Vec<String> = events
+            .iter()
+            .filter(|event| !there.contains(&event.name))
+            .map(|event| name_text(event.name.as_bytes()))
+            .collect();
+        if !passed.is_empty() {
+            self.context.log.warn(format!(
+                "The time of these events has passed, so the server did not make them: {}.",
+                passed.join(", ")
+            ));
+        }
+        Ok(())
+    }
+
+    /// Makes everything in a copy, which shows that it can be made. Events do not run there.
+    pub(super) async fn make_in_copy(&self, copy: &str, found: &[Definition], old_name: &str) -> Result<Definitions> {
+        let place = DefinitionPlace { name: copy, old_name: Some(old_name), is_copy: true };
+        let mut fitted = self.fitted(found, &place)?;
+        self.make(copy, &fitted.routines).await?;
+        fitted.events = fitted.events.into_iter().map(Definition::disabled).collect();
+        if !self.plan.options.no_owner {
+            self.make(copy, &fitted.events).await?;
+        }
+        Ok(fitted)
     }
 
     /// Makes views where they belong. `has_rights` says that users and privileges are as they were, so that a view whose
@@ -126,12 +160,18 @@ impl Session<'_> {
     /// Makes views in a copy, which shows that they can be made. Rights belong to the name of a database: whoever a view
     /// runs as may have rights to the database and none to the copy. Then the copy does without it, when they are known to
     /// have rights where the view will be in the end.
-    pub(super) async fn prove_views(&self, name: &str, fitted: &Definitions) -> Result<()> {
+    pub(super) async fn prove_views(&self, name: &str, is_there: bool, fitted: &Definitions) -> Result<()> {
         let missing = self.try_making(fitted.views.iter().collect()).await?;
         let Err(error) = self.judge_views(&missing, false) else { return Ok(()) };
         if missing.errors.iter().any(|line| !is_one_of(line, &[&GONE, &LACKS_RIGHTS])) {
             return Err(error);
         }
+        // A database that is not there yet cannot be tried; it is taken away again when it turns out that they have none.
+        if is_there { self.try_definers(name, fitted, error).await } else { Ok(()) }
+    }
+
+    /// Whether those whom views and functions run as have rights to a database.
+    async fn try_definers(&self, name: &str, fitted: &Definitions, error: EngineError) -> Result<()> {
         self.context.log.line("A view runs as a user without rights to the copy, which does without it.");
         let functions = || fitted.routines.iter().filter(|routine| routine.kind == Kind::Function);
         let of_functions = functions().filter_map(|function| function.definer().map(<[u8]>::to_vec));
@@ -147,19 +187,27 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// One view may read from another, so those that cannot be made yet are tried again as long as any can.
+    /// One view may read from another, so those that cannot be made yet are tried again as long as any can. Each database
+    /// has a session of its own: whatever becomes of it, its views are made in no other.
     async fn try_making<'v>(&self, mut views: Vec<&'v View>) -> Result<Missing<'v>> {
         let mut errors = Vec::new();
         while !views.is_empty() {
-            let sql: String = views.iter().map(|view| view.sql(!self.plan.options.no_owner)).collect();
-            let answer = self.run(None, sql.as_bytes()).await?;
+            errors.clear();
+            let databases: BTreeSet<&str> = views.iter().map(|view| view.database.as_str()).collect();
+            for database in databases {
+                let here = views.iter().filter(|view| view.database == database);
+                let sql: String = here.map(|view| view.sql(!self.plan.options.no_owner)).collect();
+                errors.extend(self.run(Some(database), sql.as_bytes(), true).await?.stderr);
+            }
             let there = self.view_names().await?;
             let before = views.len();
             views.retain(|view| !there.has(view));
             if views.len() == before {
-                errors = answer.stderr;
                 break;
             }
+        }
+        if views.is_empty() {
+            errors.clear();
         }
         // What follows from a statement that could not be prepared says nothing.
         errors.retain(|line| line.starts_with("ERROR") && !line.starts_with("ERROR 1243 "));
@@ -174,23 +222,30 @@ impl Session<'_> {
         }
         let names: Vec<String> = views.iter().map(|view| format!("{}.{}", view.database, view.name)).collect();
         let names: Vec<String> = names.iter().take(NAMED).map(|name| name_text(name.as_bytes())).collect();
-        let said = format!("{} views could not be made: {}.", views.len(), names.join(", "));
+        let count = if let [_] = views[..] { "1 view".to_owned() } else { format!("{} views", views.len()) };
+        let said = format!("{count} could not be made: {}.", names.join(", "));
         let is_as_before = has_rights || self.plan.options.no_owner;
         let is_gone = |line: &String| is_one_of(line, &[&GONE]) || is_as_before && is_one_of(line, &[&LACKS_RIGHTS]);
         if !errors.is_empty() && errors.iter().all(is_gone) {
-            errors.iter().for_each(|line| self.context.log.line(line));
-            self.context.log.warn(format!("{said} Something that they read from is not there, or not for everybody."));
+            // Of a copy, the same is told again for the database itself.
+            if views.iter().all(|view| !is_copy(&view.database)) {
+                errors.iter().for_each(|line| self.context.log.line(line));
+                self.context
+                    .log
+                    .warn(format!("{said} Something that they read from is not there, or not for everybody."));
+            }
             return Ok(());
         }
         let failed = Exit { status: Some(1), signal: None };
         self.judge(&failed, errors).map_err(|error| EngineError::new(error.code, format!("{said} {}", error.message)))
     }
 
-    /// Runs statements: in a database up to the first that fails, or all of them wherever they say.
-    async fn run(&self, database: Option<&str>, sql: &[u8]) -> Result<remote::Answer> {
+    /// Runs statements in a database, up to the first that fails or all of them.
+    pub(super) async fn run(&self, database: Option<&str>, sql: &[u8], goes_on: bool) -> Result<remote::Answer> {
+        let force = if goes_on { " --force" } else { "" };
         let script = match database {
-            Some(name) => mysql(MYSQL_CLIENT, &format!("{CLIENT} --database=\"$1\""), "3", &[name]),
-            None => mysql(MYSQL_CLIENT, &format!("{CLIENT} --force"), "3", &[]),
+            Some(name) => mysql(MYSQL_CLIENT, &format!("{CLIENT}{force} --database=\"$1\""), "3", &[name]),
+            None => mysql(MYSQL_CLIENT, &format!("{CLIENT}{force}"), "3", &[]),
         };
         let input = [self.login.lines(DatabaseEngine::Mysql).as_bytes(), sql].concat();
         let own = &self.engine.settings.remote;

@@ -1,6 +1,7 @@
 //! Whole MySQL and MariaDB servers back onto a server. Every database is loaded beside the one that it replaces first;
 //! only when all of them went well is anything replaced. Views come after the databases, users and privileges last.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::Ordering;
 
@@ -14,7 +15,7 @@ use crate::archive::MysqlFacts;
 use crate::archive::server::{VIEWS, describe_mysql};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::mysql::definitions::{Definition, LONGEST};
+use crate::mysql::definitions::{Definition, Kind, LONGEST};
 use crate::mysql::rewriting::Rewriting;
 use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, quoted};
 use crate::plan::{RestorePlan, RestoreReport};
@@ -36,6 +37,11 @@ struct Place<'a> {
 impl Place<'_> {
     fn is_replaced(&self) -> bool {
         self.held > Some(0)
+    }
+
+    /// Whether it is loaded under another name first.
+    fn is_copied(&self) -> bool {
+        self.is_replaced() || self.facts.set_up.has_definitions
     }
 }
 
@@ -64,14 +70,17 @@ impl Engine {
         let chosen = facts.databases.iter().enumerate();
         for (index, database) in chosen.filter(|(_, database)| only.is_none_or(|only| only == database.name)) {
             let held = session.count_tables(&database.name).await?;
-            let first = if held > Some(0) { name_beside(&database.name) } else { database.name.clone() };
             let before = if held == Some(0) { session.set_up_of(&database.name).await? } else { None };
-            places.push(Place { index, facts: database, held, before, first });
+            let mut place = Place { index, facts: database, held, before, first: database.name.clone() };
+            if place.is_copied() {
+                place.first = name_beside(&database.name);
+            }
+            places.push(place);
         }
-        let replaced: Vec<&Place<'_>> = places.iter().filter(|place| place.is_replaced()).collect();
-        if let Some(place) = replaced.first().filter(|_| !plan.overwrite) {
+        if let Some(place) = places.iter().find(|place| place.is_replaced()).filter(|_| !plan.overwrite) {
             return Err(super::not_empty(&place.facts.name));
         }
+        let copied: Vec<&Place<'_>> = places.iter().filter(|place| place.is_copied()).collect();
         session.tell(has_accounts, &places);
         if plan.options.dry_run {
             return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
@@ -79,11 +88,11 @@ impl Engine {
         if !plan.options.no_owner {
             session.make_roles(&facts.roles).await?;
         }
-        if replaced.len() < places.len() {
+        if copied.len() < places.len() {
             context.begin_writing().await?;
         }
-        let (mut begun, mut events) = (Vec::new(), Events::default());
-        let report = match session.prove(&facts, &places, &mut begun, &mut events).await {
+        let (mut begun, mut found) = (Vec::new(), Found::default());
+        let report = match session.prove(&facts, &places, &mut begun, &mut found).await {
             Ok(report) => report,
             Err(error) => {
                 if session.undo(&places, &begun).await {
@@ -93,7 +102,7 @@ impl Engine {
                 return Err(EngineError::new(error.code, message));
             }
         };
-        let replaced = session.replace_all(&facts, &replaced, &mut events).await;
+        let replaced = session.replace_all(&facts, &copied, &mut found).await;
         // Before the views: one that reads from another is made only where its definer may.
         let accounts = if replaced.is_ok() && has_accounts && !plan.options.no_owner {
             session.load_accounts(&facts).await
@@ -102,13 +111,14 @@ impl Engine {
         };
         // Whatever was replaced gets its views back, also when something else failed.
         let left = replaced.as_ref().err().map(|stopped| stopped.left.as_slice()).unwrap_or_default();
-        let views: Vec<&View> = facts.views.iter().filter(|view| !left.contains(&view.database)).collect();
+        let views = facts.views.iter().chain(&found.views);
+        let views: Vec<&View> = views.filter(|view| !left.contains(&view.database)).collect();
         let views = session.make_views(views, has_accounts).await.map_err(|error| {
             let message = format!("{} All tables and routines were restored.", error.message);
             EngineError::new(error.code, message)
         });
         let mut made = Ok(());
-        for (name, events) in events.all.iter().filter(|(name, _)| !left.contains(name)) {
+        for (name, events) in found.events.iter().filter(|(name, _)| !left.contains(name)) {
             let making = session.make_events(name, events).await;
             made = made.and(making);
         }
@@ -127,27 +137,33 @@ impl Engine {
 struct Loading {
     reading: Reading,
     found: FoundByName,
-    are_copies: bool,
 }
 
-/// Events by database. They run by themselves, so they are made after everything that they may use.
+/// What follows the tables of all databases and is made after all of them: views may read from any, and events run by
+/// themselves.
 #[derive(Default)]
-struct Events {
-    all: Vec<(String, Vec<Definition>)>,
+struct Found {
+    /// Everything of the databases that have copies.
+    of_copies: BTreeMap<usize, Vec<Definition>>,
+    views: Vec<View>,
+    events: Vec<(String, Vec<Definition>)>,
     bytes: usize,
 }
 
-impl Events {
-    /// They are held in memory, those of one server as many as those of one database may be.
-    fn push(&mut self, name: &str, events: Vec<Definition>) -> Result<()> {
-        self.bytes += events.iter().map(|event| event.statement.len()).sum::<usize>();
-        if self.bytes > LONGEST {
-            return Err(EngineError::corrupt("The events of this server are too many."));
+impl Found {
+    /// They are held in memory.
+    fn keep(&mut self, index: usize, definitions: Vec<Definition>) -> Result<()> {
+        self.bytes += definitions.iter().map(|definition| definition.statement.len()).sum::<usize>();
+        if self.bytes > MOST_HELD {
+            return Err(EngineError::corrupt("The routines, triggers, views and events of this server are too many."));
         }
-        self.all.push((name.to_owned(), events));
+        self.of_copies.insert(index, definitions);
         Ok(())
     }
 }
+
+/// All routines, triggers, views and events of a server; a large one has some mebibytes.
+const MOST_HELD: usize = 4 * LONGEST;
 
 /// A replacement that stopped, and the databases that are half replaced or as they were.
 struct Stopped {
@@ -207,17 +223,20 @@ impl Session<'_> {
         };
         let dumps = dumps_of(facts, is_wanted);
         let reading = self.engine.read_dumps(self.plan, self.context, VIEWS, dumps, transform).await?;
-        Ok(Loading { reading, found: all, are_copies })
+        Ok(Loading { reading, found: all })
     }
 
-    /// Loads the database that comes next into this one. Its events are the caller's to make.
+    /// Loads the database that comes next into this one.
     async fn load_next(&self, database: &DatabaseFacts, name: &str, loading: &mut Loading) -> Result<Vec<Definition>> {
         self.load_into(name, &mut loading.reading).await?;
-        let old_name = Some(database.name.as_str()).filter(|old| *old != name);
-        let place = DefinitionPlace { name, old_name, is_copy: loading.are_copies };
-        let fitted = self.fitted(loading.found.of(&database.name).take(), &place)?;
-        self.make(name, &fitted.routines).await?;
-        Ok(fitted.events)
+        let found = loading.found.of(&database.name).take();
+        // A dump says so before it is read.
+        if !found.is_empty() && !database.set_up.has_definitions {
+            return Err(EngineError::corrupt(
+                "A dump has routines, triggers, views or events that it should not have.",
+            ));
+        }
+        Ok(found)
     }
 
     /// Runs the dump that `reading` has just begun through the client.
@@ -235,12 +254,12 @@ impl Session<'_> {
         facts: &ServerFacts,
         places: &[Place<'_>],
         begun: &mut Vec<usize>,
-        events: &mut Events,
+        found: &mut Found,
     ) -> Result<RestoreReport> {
         let mut report = RestoreReport::default();
         for are_copies in [true, false] {
             let place_of = |index: usize| places.iter().find(|place| place.index == index);
-            let is_wanted = |index: usize| place_of(index).is_some_and(|place| place.is_replaced() == are_copies);
+            let is_wanted = |index: usize| place_of(index).is_some_and(|place| place.is_copied() == are_copies);
             if !places.iter().any(|place| is_wanted(place.index)) {
                 continue;
             }
@@ -248,21 +267,22 @@ impl Session<'_> {
             while let Some(index) = loading.reading.next().await {
                 let place = place_of(index).ok_or_else(|| EngineError::internal("a dump that nobody asked for"))?;
                 self.context.log.line(format!("Loading {} into {}.", place.facts.name, place.first));
-                if place.held == Some(0) {
+                if place.held == Some(0) && !are_copies {
                     begun.push(index);
                     self.set_up_as(&place.first, Some(&place.facts.set_up)).await?;
                 } else {
                     self.create(&place.first, Some(&place.facts.set_up)).await?;
                     begun.push(index);
                 }
-                let found = self.load_next(place.facts, &place.first, &mut loading).await?;
-                if !are_copies {
-                    events.push(&place.facts.name, found)?;
-                }
+                let definitions = self.load_next(place.facts, &place.first, &mut loading).await?;
+                self.make_in_copy(&place.first, &definitions, &place.facts.name).await?;
+                found.keep(index, definitions)?;
             }
             report.plain_bytes = loading.reading.finish().await?;
         }
-        self.check_definers(facts, places).await?;
+        let views = found.of_copies.values().flatten().filter(|definition| definition.kind == Kind::View);
+        let views: Vec<View> = views.map(|definition| definition.view(String::new())).collect();
+        self.check_definers(facts, places, &views).await?;
         self.wait_for_locks(places.iter().filter(|place| place.is_replaced()).map(|place| place.facts.name.as_str()))
             .await?;
         self.context.begin_writing().await?;
@@ -274,7 +294,7 @@ impl Session<'_> {
         let mut is_gone = true;
         for place in places.iter().filter(|place| begun.contains(&place.index)) {
             is_gone &= match place.held {
-                Some(0) => self.empty_again(&place.first, place.before.as_ref()).await,
+                Some(0) if !place.is_copied() => self.empty_again(&place.first, place.before.as_ref()).await,
                 _ => self.drop_own(&place.first).await,
             };
         }
@@ -282,17 +302,17 @@ impl Session<'_> {
     }
 
     /// Views that run as somebody else need a right that loading tables does not.
-    async fn check_definers(&self, facts: &ServerFacts, places: &[Place<'_>]) -> Result<()> {
+    async fn check_definers(&self, facts: &ServerFacts, places: &[Place<'_>], views: &[View]) -> Result<()> {
         let own = self.query("SELECT CURRENT_USER()").await?;
         let own = own.rsplit_once('@').map(|(user, host)| format!("{}@{}", quoted(user), quoted(host)));
         let is_other = |view: &View| {
             view.parts().is_some_and(|found| Some(found.definer.as_slice()) != own.as_deref().map(str::as_bytes))
         };
         let (Some(place), false) = (places.first(), self.plan.options.no_owner) else { return Ok(()) };
-        if !facts.views.iter().any(is_other) {
+        if !facts.views.iter().chain(views).any(is_other) {
             return Ok(());
         }
-        let probe = format!("{}.`holdfast_probe`", quoted(&place.first));
+        let probe = format!("{}.{}", quoted(&place.first), quoted(&name_beside("probe")));
         let sql = format!("CREATE DEFINER=`holdfast`@`nowhere` VIEW {probe} AS SELECT 1; DROP VIEW {probe}");
         self.query(&sql).await.map(drop).map_err(|error| {
             let message = format!(
@@ -304,18 +324,64 @@ impl Session<'_> {
         })
     }
 
-    /// Everything is known to load by now. A database of MySQL cannot take another name, so each is loaded again.
+    /// Gives each database the tables of its copy, and the rest again. One that fails does not keep others away.
+    async fn move_all(&self, copied: &[&Place<'_>], found: &mut Found) -> std::result::Result<(), Stopped> {
+        let (mut done, mut untouched, mut left) = (Vec::new(), Vec::new(), Vec::new());
+        let mut first: Option<EngineError> = None;
+        for place in copied {
+            let (name, held) = (place.facts.name.as_str(), place.held);
+            let moved = async {
+                self.context.log.line(format!("Moving the tables of {} to {name}.", place.first));
+                if place.is_replaced() {
+                    self.tell_lost(name, &place.first).await?;
+                }
+                self.put_in_place(name, held, &place.first, Some(&place.facts.set_up)).await?;
+                let definitions = found.of_copies.remove(&place.index).unwrap_or_default();
+                let fitted = self.fitted(&definitions, &DefinitionPlace { name, old_name: None, is_copy: false })?;
+                found.views.extend(fitted.views);
+                found.events.push((name.to_owned(), fitted.events));
+                self.make(name, &fitted.routines).await
+            };
+            let moved = moved.await;
+            let is_untouched = moved.is_err() && self.count_tables(name).await.is_ok_and(|now| now == held);
+            match moved {
+                Ok(()) => done.push(name),
+                Err(error) => {
+                    if is_untouched {
+                        untouched.push(name);
+                    }
+                    left.push(name.to_owned());
+                    let message = format!("{name}: {}", error.message);
+                    self.context.log.warn(&message);
+                    first.get_or_insert_with(|| EngineError::new(error.code, message));
+                }
+            }
+            if done.last() == Some(&name) || is_untouched {
+                self.drop_own(&place.first).await;
+            }
+        }
+        let Some(error) = first else { return Ok(()) };
+        let names = |names: &[&str]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let message = format!("{} Replaced: {}. Not changed: {}.", error.message, names(&done), names(&untouched));
+        Err(Stopped { error: EngineError::new(error.code, message), left })
+    }
+
+    /// Everything is known to load by now. A database of MySQL cannot take another name: its tables are moved, or it is
+    /// loaded again.
     async fn replace_all(
         &self,
         facts: &ServerFacts,
         replaced: &[&Place<'_>],
-        events: &mut Events,
+        found: &mut Found,
     ) -> std::result::Result<(), Stopped> {
+        if replaced.iter().any(|place| place.facts.set_up.has_definitions) {
+            return self.move_all(replaced, found).await;
+        }
         if replaced.is_empty() {
             return Ok(());
         }
         let mut begun = Vec::new();
-        let loaded = self.load_again(facts, replaced, &mut begun, events).await;
+        let loaded = self.load_again(facts, replaced, &mut begun).await;
         let stopped_at = begun.last().copied().filter(|_| loaded.is_err());
         for place in replaced.iter().filter(|place| Some(place.index) != stopped_at) {
             self.drop_own(&place.first).await;
@@ -344,13 +410,7 @@ impl Session<'_> {
         })
     }
 
-    async fn load_again(
-        &self,
-        facts: &ServerFacts,
-        replaced: &[&Place<'_>],
-        begun: &mut Vec<usize>,
-        events: &mut Events,
-    ) -> Result<()> {
+    async fn load_again(&self, facts: &ServerFacts, replaced: &[&Place<'_>], begun: &mut Vec<usize>) -> Result<()> {
         let mut loading = self.read(facts, false, |index| replaced.iter().any(|place| place.index == index)).await?;
         while let Some(index) = loading.reading.next().await {
             let database = &facts.databases[index];
@@ -360,8 +420,7 @@ impl Session<'_> {
             }
             begun.push(index);
             self.make_anew(&database.name, Some(&database.set_up)).await?;
-            let found = self.load_next(database, &database.name, &mut loading).await?;
-            events.push(&database.name, found)?;
+            self.load_next(database, &database.name, &mut loading).await?;
         }
         loading.reading.finish().await.map(drop)
     }

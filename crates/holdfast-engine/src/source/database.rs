@@ -6,10 +6,11 @@ use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 
 use super::Outlet;
-use super::mysql_definitions::Asking;
+use super::mysql_definitions::{Asking, Found};
 use crate::archive::MysqlFacts;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
+use crate::mysql::definitions::section;
 use crate::remote::{self, Answer, Pace, RemoteSettings, Script, end_of, ended};
 use crate::ssh::{Connection, Exit, Process};
 
@@ -76,6 +77,8 @@ is_kept && tolower($0) ~ /^[ \t]*((loose|skip|enable|disable)[-_])?(user|passwor
 /// Takes the rest of standard input for further lines of the option file: there may be more tables to leave out than a
 /// command line holds.
 const MORE_OPTIONS: &str = "r=$(cat)\n";
+/// Takes the rest of standard input for further words of the command: there may be more tables than a script holds.
+const MORE_WORDS: &str = "l=$(cat)\neval \"set -- \\\"\\$@\\\" $l\"\n";
 /// Follows the client's command. Standard input is done with by then.
 const MYSQL_OPTIONS: &str = "<<END\n$k\n[client]\n$u\n$w\n$r\nEND\n";
 
@@ -273,7 +276,7 @@ pub(crate) async fn pump(
     context: &Context,
     outlet: &mut Outlet,
 ) -> Result<()> {
-    let mut excluded = known_excluded(connection, source, engine, settings, context).await?;
+    let excluded = known_excluded(connection, source, engine, settings, context).await?;
     let name = source.name.as_deref().unwrap_or_default();
     let mut input = source.login.lines(engine);
     let mut after = String::new();
@@ -281,14 +284,15 @@ pub(crate) async fn pump(
         DatabaseEngine::Postgresql => ("pg_dump", pg_dump(name, &excluded)),
         DatabaseEngine::Mysql => {
             let asking = Asking { connection, source, settings, context };
-            let single = asking.single(name).await?;
-            let command = mysql_dump(name, single.is_none());
-            if let Some(single) = single {
-                excluded.extend(single.views);
-                after = single.section;
+            if asking.gives_definitions().await? {
+                let Found { tables, definitions } = asking.read(&asking.spelling(name).await?).await?;
+                after = section(definitions)?;
+                input.push_str(&table_words(&tables));
+                ("mysqldump", mysql_tables_dump(name, tables.is_empty()))
+            } else {
+                input.push_str(&ignored_lines(&excluded));
+                ("mysqldump", mysql_dump(name))
             }
-            input.push_str(&ignored_lines(&excluded));
-            ("mysqldump", command)
         }
     };
     let Process { mut stdin, mut stdout, control } = command.start(connection).await?;
@@ -338,10 +342,22 @@ pub(super) fn mysql_dump_with(options: &str, words: &[&str]) -> Script {
     mysql_prepared(MYSQL_DUMP, &prepare, &format!("{MYSQL_DUMP_OPTIONS} {options} -- \"$@\""), "", words)
 }
 
-/// One database as SQL: all of it, or its tables alone.
-pub(super) fn mysql_dump(name: &str, is_whole: bool) -> Script {
-    let options = if is_whole { "$h --routines --triggers --events" } else { "$h --skip-triggers" };
-    mysql_dump_with(options, &[name])
+/// One database as SQL, with all that it has.
+pub(super) fn mysql_dump(name: &str) -> Script {
+    mysql_dump_with("$h --routines --triggers --events", &[name])
+}
+
+/// Tables of one database as SQL. Their names follow on standard input, as [`table_words`] writes them.
+pub(super) fn mysql_tables_dump(name: &str, are_none: bool) -> Script {
+    // Without names, the tool would dump whatever it finds.
+    let options = if are_none { "--skip-triggers --no-create-info --no-data" } else { "$h --skip-triggers" };
+    let line = format!("{MYSQL_DUMP_OPTIONS} {options} -- \"$@\"");
+    mysql_prepared(MYSQL_DUMP, &format!("{MORE_WORDS}{MYSQL_DUMP_KNOWN}"), &line, "", &[name])
+}
+
+/// Names of tables as words of a shell.
+pub(super) fn table_words(tables: &[Table]) -> String {
+    tables.iter().map(|table| format!(" {}", remote::quote(&table.name))).collect()
 }
 
 /// One database in the custom format.
@@ -416,6 +432,39 @@ fn named_tables(answer: &Answer) -> Vec<String> {
     lines.filter_map(|(schema, name)| Some(format!("{}.{}", unhex(schema)?, unhex(name)?))).collect()
 }
 
+/// The same for a user whose rights come by a role.
+async fn warn_of_role(
+    connection: &Connection,
+    source: &DatabaseSource,
+    settings: &RemoteSettings,
+    context: &Context,
+) -> Result<()> {
+    let grants = "SHOW GRANTS";
+    let answer = query(connection, DatabaseEngine::Mysql, "", grants, &source.login, settings, context).await?;
+    let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+    let grants: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once(" ON ")).collect();
+    let has = |word: &str, place: &str| {
+        let is_word = |found: &str| found == word || found == "ALL PRIVILEGES";
+        let is_in = |grant: &str| grant.trim_start_matches("GRANT ").split(", ").any(is_word);
+        grants.iter().any(|(grant, on)| on.starts_with(place) && is_in(grant))
+    };
+    if !answer.exit.success() || grants.is_empty() {
+        return Ok(());
+    }
+    let sees_routines = has("SELECT", "*.*") || ROUTINES.iter().any(|word| has(word, ""));
+    for (what, is_seen) in [("triggers", has("TRIGGER", "")), ("routines", sees_routines)] {
+        if !is_seen {
+            context.log.warn(format!(
+                "The role of the database user may not see {what}; if there are any, they are not in this backup."
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Rights with which somebody sees routines.
+const ROUTINES: [&str; 4] = ["EXECUTE", "ALTER ROUTINE", "CREATE ROUTINE", "SHOW_ROUTINE"];
+
 /// The tool leaves out triggers and routines that its user may not see, without a word.
 async fn warn_of_privileges(
     connection: &Connection,
@@ -434,10 +483,12 @@ async fn warn_of_privileges(
     let text = String::from_utf8_lossy(&answer.stdout).into_owned();
     let granted: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once(' ')).collect();
     let everywhere = |wanted: &[&str]| granted.iter().any(|(place, word)| *place == "*" && wanted.contains(word));
-    // Rights that come by a role are not listed there.
-    let is_told = granted.iter().any(|(_, word)| *word != "USAGE");
-    if !answer.exit.success() || !is_told {
+    if !answer.exit.success() {
         return Ok(());
+    }
+    // Rights that come by a role are not listed there.
+    if !granted.iter().any(|(_, word)| *word != "USAGE") {
+        return warn_of_role(connection, source, settings, context).await;
     }
     if source.name.is_none() && !everywhere(&["SELECT", "SHOW DATABASES"]) {
         context.log.warn(
@@ -453,9 +504,8 @@ async fn warn_of_privileges(
         let lacking = places.iter().filter(|place| !has(place)).filter_map(|place| unhex(place));
         lacking.filter(|name| source.name.as_ref().is_none_or(|wanted| wanted == name)).collect()
     };
-    const ROUTINES: &[&str] = &["EXECUTE", "ALTER ROUTINE", "CREATE ROUTINE", "SHOW_ROUTINE"];
     for (what, global, local) in
-        [("triggers", &["TRIGGER"][..], &["TRIGGER"][..]), ("routines", &["SELECT", "SHOW_ROUTINE"][..], ROUTINES)]
+        [("triggers", &["TRIGGER"][..], &["TRIGGER"][..]), ("routines", &["SELECT", "SHOW_ROUTINE"][..], &ROUTINES[..])]
     {
         let names = lacks(local);
         if !everywhere(global) && !everywhere(local) && (!names.is_empty() || places.is_empty()) {
@@ -511,7 +561,9 @@ pub(crate) async fn mysql_facts(
     let Some(name) = &source.name else { return Ok(None) };
     let answer = query(connection, ENGINE, "", &set_up_sql(name), &source.login, settings, context).await?;
     let text = String::from_utf8_lossy(&answer.stdout).into_owned();
-    Ok(MysqlFacts::parse(&text).filter(|_| answer.exit.success()))
+    let has_definitions = Asking { connection, source, settings, context }.gives_definitions().await?;
+    let facts = MysqlFacts::parse(&text).filter(|_| answer.exit.success());
+    Ok(facts.map(|facts| MysqlFacts { has_definitions, ..facts }))
 }
 
 /// Asks how a database is set up, for [`MysqlFacts::parse`].

@@ -2,6 +2,7 @@
 //! the server gives it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use holdfast_core::backup::name_text;
 use holdfast_core::random::{from_hex, hex};
@@ -11,18 +12,19 @@ use holdfast_core::task::DatabaseEngine;
 use super::database::{self, DatabaseSource, Table, mysql_text, unhex};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::mysql::definitions::{Definition, Kind, Reading, section, takes_prepared};
+use crate::mysql::definitions::{Definition, Kind, LONGEST, Reading, takes_prepared};
 use crate::mysql::{is_word, quoted, unescaped};
-use crate::remote::RemoteSettings;
+use crate::remote::{Answer, RemoteSettings};
 use crate::ssh::Connection;
 
 /// Statements that one command line holds, with names of any length.
 const AT_ONCE: usize = 100;
 /// How much text is asked for at once; an answer has room for eight times as much.
 const BYTES_AT_ONCE: u64 = 1024 * 1024;
-
-/// The longest part of a statement that is converted, in hexadecimal digits: it is on a command line.
-const LONGEST_PART: usize = 64 * 1024;
+/// What is converted at once, in hexadecimal digits: it is on a command line.
+const DIGITS_AT_ONCE: usize = 64 * 1024;
+/// The answer to a question about a single one.
+const LONGEST_ANSWER: usize = LONGEST + 1024 * 1024;
 
 /// Somebody who asks a server.
 #[derive(Clone, Copy)]
@@ -34,13 +36,16 @@ pub(super) struct Asking<'a> {
 }
 
 /// Something that a server has.
+#[derive(Debug)]
 pub(super) struct Listed {
     pub kind: Kind,
     pub schema: String,
     pub name: String,
     bytes: u64,
-    /// The table of a trigger, the character set of a view, or the comment of a routine.
+    /// The table of a trigger, or the character set of a view.
     of: String,
+    /// Whether a routine has a comment in another character set than its text.
+    has_foreign_comment: bool,
 }
 
 impl Listed {
@@ -50,9 +55,54 @@ impl Listed {
     }
 
     /// Whether this is one of the tables that a backup leaves out, or belongs to one.
-    pub(super) fn is_excluded(&self, excluded: &[String]) -> bool {
+    fn is_excluded(&self, excluded: &[String]) -> bool {
         matches!(self.kind, Kind::View | Kind::Trigger) && excluded.iter().any(|text| self.table().is(text))
     }
+
+    /// For people.
+    fn shown(&self) -> String {
+        let name = name_text(format!("{}.{}", self.schema, self.name).as_bytes());
+        format!("{} {name}", self.kind.words().to_ascii_lowercase())
+    }
+
+    fn is_view_in_other_set(&self) -> bool {
+        self.kind == Kind::View && !self.of.starts_with("utf8")
+    }
+
+    /// How many lines answer the question about it.
+    fn lines(&self) -> usize {
+        1 + usize::from(self.has_foreign_comment) + usize::from(self.is_view_in_other_set())
+    }
+
+    /// Asks for it in the character set that it was made in, which is what its literals are in. The server keeps views in
+    /// another one, and the rest as it came.
+    fn question(&self) -> Result<String> {
+        let (schema, name, words) = (quoted(&self.schema), quoted(&self.name), self.kind.words());
+        let show = format!("SHOW CREATE {words} {schema}.{name};");
+        let results = if self.kind == Kind::View { self.of.as_str() } else { "binary" };
+        let results = Some(results).filter(|word| is_word(word)).ok_or_else(unclear)?;
+        // In the database itself, views are given without its name where that is possible.
+        let mut sql = format!("USE {schema};");
+        if self.has_foreign_comment {
+            sql += &format!(
+                "SELECT HEX(routine_comment) FROM information_schema.routines WHERE BINARY routine_schema = {} AND BINARY \
+                 routine_name = {} AND routine_type = '{words}';",
+                mysql_text(&self.schema),
+                mysql_text(&self.name)
+            );
+        }
+        sql += &format!("SET SESSION character_set_results = {results};{show}");
+        if self.is_view_in_other_set() {
+            sql += &format!("SET SESSION character_set_results = utf8mb4;{show}");
+        }
+        Ok(sql + "SET SESSION character_set_results = utf8mb4;")
+    }
+}
+
+/// The tables of a database, and what it has beside them.
+pub(super) struct Found {
+    pub tables: Vec<Table>,
+    pub definitions: Vec<Definition>,
 }
 
 /// Definitions of databases, by the database's name.
@@ -67,11 +117,18 @@ impl Asking<'_> {
 
     /// The same in whichever character set they are.
     async fn raw_lines(&self, sql: &str) -> Result<Vec<Vec<u8>>> {
-        let Self { connection, source, settings, context } = *self;
-        const ENGINE: DatabaseEngine = DatabaseEngine::Mysql;
-        let answer = database::query(connection, ENGINE, "", sql, &source.login, settings, context).await?;
+        let answer = self.answer(sql, self.settings).await?;
+        self.judged(&answer)
+    }
+
+    async fn answer(&self, sql: &str, settings: &RemoteSettings) -> Result<Answer> {
+        let Self { connection, source, context, .. } = *self;
+        database::query(connection, DatabaseEngine::Mysql, "", sql, &source.login, settings, context).await
+    }
+
+    fn judged(&self, answer: &Answer) -> Result<Vec<Vec<u8>>> {
         if !answer.exit.success() {
-            return Err(database::explain("The database client", &answer.exit, &answer.stderr, context));
+            return Err(database::explain("The database client", &answer.exit, &answer.stderr, self.context));
         }
         let text = answer.stdout.strip_suffix(b"\n").unwrap_or(&answer.stdout);
         let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -95,7 +152,7 @@ impl Asking<'_> {
 
     /// What these databases have of some kinds.
     pub(super) async fn list(&self, databases: &[&str], kinds: &[Kind]) -> Result<Vec<Listed>> {
-        let listed = |table: &str, prefix: &str, text: &str, of: &str, kind: &str, order: &str| {
+        let listed = |table: &str, prefix: &str, (text, of): (&str, &str), kind: &str, order: &str| {
             let only = match databases {
                 [one] => format!("{prefix}_schema = {}", mysql_text(one)),
                 _ => "TRUE".to_owned(),
@@ -107,27 +164,30 @@ impl Asking<'_> {
         };
         let mut sql = String::new();
         if kinds.contains(&Kind::Procedure) {
-            sql +=
-                &listed("routines", "routine", "routine_definition", "routine_comment", "routine_type", "routine_name");
+            // A comment comes twice, once in digits.
+            let text = "routine_definition), 0) + 3 * COALESCE(LENGTH(routine_comment";
+            let foreign = "IF(character_set_client NOT LIKE 'utf8%' AND LENGTH(routine_comment) <> \
+                CHAR_LENGTH(routine_comment), '!', '')";
+            sql += &listed("routines", "routine", (text, foreign), "routine_type", "routine_name");
         }
         if kinds.contains(&Kind::Trigger) {
             // Those of one table run in this order.
             let order = "event_object_table, event_manipulation, action_timing, action_order";
-            sql += &listed("triggers", "trigger", "action_statement", "event_object_table", "'TRIGGER'", order);
+            sql += &listed("triggers", "trigger", ("action_statement", "event_object_table"), "'TRIGGER'", order);
         }
         if kinds.contains(&Kind::View) {
-            sql += &listed("views", "table", "view_definition", "character_set_client", "'VIEW'", "table_name");
+            sql += &listed("views", "table", ("view_definition", "character_set_client"), "'VIEW'", "table_name");
         }
         if kinds.contains(&Kind::Event) {
             self.may_see_events(databases).await?;
-            sql += &listed("events", "event", "event_definition", "''", "'EVENT'", "event_name");
+            sql += &listed("events", "event", ("event_definition", "''"), "'EVENT'", "event_name");
         }
         let parse = |line: &String| {
             let mut words = line.splitn(5, ' ');
             let mut word = || words.next();
             let (schema, name, bytes) = (unhex(word()?)?, unhex(word()?)?, word()?.parse().ok()?);
             let (of, kind) = (unhex(word()?)?, Kind::parse(word()?)?);
-            Some(Listed { kind, schema, name, bytes, of })
+            Some(Listed { kind, schema, name, bytes, has_foreign_comment: of == "!" && kind != Kind::Trigger, of })
         };
         let all = self.lines(&sql).await?;
         let all = all.iter().map(|line| parse(line).ok_or_else(unclear)).collect::<Result<Vec<_>>>()?;
@@ -155,50 +215,130 @@ impl Asking<'_> {
         let now = self.collations().await?;
         let mut all = ByDatabase::new();
         for some in chunks(listed) {
-            let shown = some.iter().map(show).collect::<Result<String>>()?;
-            let lines = self.raw_lines(&format!("SET SESSION sql_mode = '';{shown}")).await?;
-            if lines.len() != some.len() {
-                return Err(unclear());
-            }
-            for (listed, line) in some.iter().zip(lines) {
-                let definition = parse_shown(listed, &line, now.get(&listed.schema).map(String::as_str));
+            let mut found = Vec::new();
+            for (listed, lines) in self.shown(some).await? {
+                let (lines, comment) = match listed.has_foreign_comment {
+                    true => (&lines[1..], comment_of(&lines[0])),
+                    false => (&lines[..], String::new()),
+                };
+                let definition = parse_shown(listed, lines, now.get(&listed.schema).map(String::as_str));
                 let definition = definition.filter(Definition::is_plausible).ok_or_else(|| {
-                    let name = name_text(format!("{}.{}", listed.schema, listed.name).as_bytes());
-                    let what = listed.kind.words().to_ascii_lowercase();
                     let message = format!(
-                        "The server did not say what the {what} {name} is. The database user may lack the right to see it: \
-                         grant it SELECT on mysql.proc for routines, SHOW VIEW, TRIGGER and EVENT."
+                        "The server did not say what the {} is. The database user may lack the right to see it: grant it \
+                         SELECT on mysql.proc for routines, SHOW VIEW, TRIGGER and EVENT.",
+                        listed.shown()
                     );
                     EngineError::new(FailureCode::RemoteFailed, message)
                 })?;
-                let definition = self.in_one_set(listed, definition).await?;
+                found.push((listed, comment, definition));
+            }
+            for (listed, definition) in self.in_one_set(found).await? {
                 all.entry(listed.schema.clone()).or_default().push(definition);
             }
         }
         Ok(all)
     }
 
-    /// The same in one character set as a whole.
-    async fn in_one_set(&self, listed: &Listed, mut definition: Definition) -> Result<Definition> {
-        let Some(part) = definition.part_in_utf8(&listed.of) else { return Ok(definition) };
-        let (digits, character_set) = (hex(&definition.statement[part.clone()]), &definition.reading.character_set);
-        let sql = format!(
-            "SELECT CONCAT(HEX(c), ' ', HEX(CONVERT(c USING utf8mb4))) FROM (SELECT CONVERT(CONVERT(X'{digits}' USING \
-             utf8mb4) USING {character_set}) AS c) t"
-        );
-        let answer = if digits.len() > LONGEST_PART { Vec::new() } else { self.lines(&sql).await? };
-        let converted = answer.first().and_then(|line| line.split_once(' '));
-        let converted = converted.filter(|(_, back)| back.eq_ignore_ascii_case(&digits));
-        match converted.and_then(|(there, _)| from_hex(there)) {
-            Some(converted) => drop(definition.statement.splice(part, converted)),
-            None => self.context.log.warn(format!(
-                "The {} {} has a name, a comment or a definer that cannot be written in {character_set}, which its text is \
-                 in. It comes back with other characters there.",
-                listed.kind.words().to_ascii_lowercase(),
-                name_text(format!("{}.{}", listed.schema, listed.name).as_bytes())
-            )),
+    /// The lines that answer each of some questions. What the server cannot show is told and left out: nobody else can
+    /// use it either.
+    async fn shown<'l>(&self, some: &'l [Listed]) -> Result<Vec<(&'l Listed, Vec<Vec<u8>>)>> {
+        let long = RemoteSettings { answer_bytes: LONGEST_ANSWER, ..self.settings.clone() };
+        let (mut waiting, mut shown) = (vec![some], Vec::new());
+        while let Some(some) = waiting.pop() {
+            let questions = some.iter().map(Listed::question).collect::<Result<String>>()?;
+            let settings = if some.len() == 1 { &long } else { self.settings };
+            let answer = self.answer(&format!("SET SESSION sql_mode = '';{questions}"), settings).await?;
+            // Which of them it is shows when they are asked for apart.
+            if let (false, [_, _, ..]) = (answer.exit.success(), some) {
+                let (first, second) = some.split_at(some.len() / 2);
+                waiting.extend([second, first]);
+                continue;
+            }
+            match (self.judged(&answer), some) {
+                (Ok(lines), _) if lines.len() == some.iter().map(Listed::lines).sum::<usize>() => {
+                    let mut lines = lines.into_iter();
+                    shown.extend(some.iter().map(|listed| (listed, lines.by_ref().take(listed.lines()).collect())));
+                }
+                (Ok(_), _) => return Err(unclear()),
+                (Err(error), [listed]) => self.leave_out(listed, &error)?,
+                (Err(error), _) => return Err(error),
+            }
         }
-        Ok(definition)
+        Ok(shown)
+    }
+
+    /// What becomes of something that the server did not show.
+    fn leave_out(&self, listed: &Listed, error: &EngineError) -> Result<()> {
+        /// It is gone by now.
+        const GONE: [&str; 5] = ["ERROR 1146 ", "ERROR 1305 ", "ERROR 1347 ", "ERROR 1360 ", "ERROR 1539 "];
+        /// Rights, and errors of the client.
+        const OURS: [&str; 7] =
+            ["ERROR 1044 ", "ERROR 1045 ", "ERROR 1142 ", "ERROR 1143 ", "ERROR 1227 ", "ERROR 1370 ", "ERROR 2"];
+        let says = |codes: &[&str]| codes.iter().any(|code| error.message.contains(code));
+        let shown = listed.shown();
+        if says(&GONE) {
+            self.context.log.line(format!("The {shown} was dropped meanwhile and is not in this backup."));
+            return Ok(());
+        }
+        if says(&OURS) || !error.message.contains("ERROR ") {
+            return Err(EngineError::new(error.code, format!("The {shown} could not be read. {}", error.message)));
+        }
+        self.context.log.warn(format!(
+            "The {shown} is broken, so the server does not show it, and it is not in this backup: {}",
+            error.message
+        ));
+        Ok(())
+    }
+
+    /// The same in one character set each.
+    async fn in_one_set<'l>(
+        &self,
+        mut all: Vec<(&'l Listed, String, Definition)>,
+    ) -> Result<Vec<(&'l Listed, Definition)>> {
+        let mut parts: Vec<(usize, Range<usize>, String)> = Vec::new();
+        for (index, (_, comment, definition)) in all.iter().enumerate() {
+            if let Some(part) = definition.part_in_utf8(comment) {
+                parts.push((index, part.clone(), hex(&definition.statement[part])));
+            }
+        }
+        let mut rest = &parts[..];
+        while !rest.is_empty() {
+            let mut digits = 0;
+            let fits = |(_, _, part): &&(usize, Range<usize>, String)| {
+                digits += part.len() + 256;
+                digits <= DIGITS_AT_ONCE
+            };
+            let count = rest.iter().take_while(fits).count().max(1);
+            let (some, later) = rest.split_at(count);
+            rest = later;
+            let select = |(index, _, digits): &(usize, Range<usize>, String)| {
+                let set = &all[*index].2.reading.character_set;
+                format!(
+                    "SELECT CONCAT(HEX(c), ' ', HEX(CONVERT(c USING utf8mb4))) FROM (SELECT CONVERT(CONVERT(X'{digits}' \
+                     USING utf8mb4) USING {set}) AS c) t;"
+                )
+            };
+            let is_short = some.iter().all(|(_, _, digits)| digits.len() <= DIGITS_AT_ONCE);
+            let sql: String = some.iter().map(select).collect();
+            let answer = if is_short { self.lines(&sql).await? } else { vec![String::new(); some.len()] };
+            if answer.len() != some.len() {
+                return Err(unclear());
+            }
+            for ((index, part, digits), line) in some.iter().zip(answer) {
+                let (listed, _, definition) = &mut all[*index];
+                let converted = line.split_once(' ').filter(|(_, back)| back.eq_ignore_ascii_case(digits));
+                match converted.and_then(|(there, _)| from_hex(there)) {
+                    Some(converted) => drop(definition.statement.splice(part.clone(), converted)),
+                    None => self.context.log.warn(format!(
+                        "The {} has a name, a comment or a definer that cannot be written in {}, which its text is in. It \
+                         comes back with other characters there.",
+                        listed.shown(),
+                        definition.reading.character_set
+                    )),
+                }
+            }
+        }
+        Ok(all.into_iter().map(|(listed, _, definition)| (listed, definition)).collect())
     }
 
     /// The collations of databases.
@@ -229,41 +369,49 @@ fn chunks(mut listed: &[Listed]) -> Vec<&[Listed]> {
     all
 }
 
-/// Asks for one of them in the character set that it was made in, which is what its literals are in. The server keeps
-/// views in another one, and the rest as it came.
-fn show(listed: &Listed) -> Result<String> {
-    let (schema, name, words) = (quoted(&listed.schema), quoted(&listed.name), listed.kind.words());
-    let results = if listed.kind == Kind::View { listed.of.as_str() } else { "binary" };
-    let results = Some(results).filter(|word| is_word(word)).ok_or_else(unclear)?;
-    // In the database itself, views are given without its name where that is possible.
-    Ok(format!("SET SESSION character_set_results = {results}; USE {schema}; SHOW CREATE {words} {schema}.{name};"))
-}
-
-/// The routines, triggers, views and events of one database.
-pub(super) struct Single {
-    /// What is written behind its dump.
-    pub section: String,
-    /// Its views, which the dump tool leaves out.
-    pub views: Vec<Table>,
-}
-
 impl Asking<'_> {
-    /// `None` when the dump tool has to write them.
-    pub(super) async fn single(&self, name: &str) -> Result<Option<Single>> {
-        if !self.gives_definitions().await? {
-            return Ok(None);
-        }
-        let name = self.spelling(name).await?;
-        let mut listed = self.list(&[&name], &Kind::ALL).await?;
-        let views = listed.iter().filter(|listed| listed.kind == Kind::View).map(Listed::table).collect();
-        listed.retain(|listed| !listed.is_excluded(&self.source.excluded_tables));
-        let definitions = self.definitions(&listed).await?.remove(&name).unwrap_or_default();
-        Ok(Some(Single { section: section(definitions)?, views }))
+    /// What a database holds: the tables that the dump tool is to read, and everything else.
+    pub(super) async fn read(&self, name: &str) -> Result<Found> {
+        let excluded = &self.source.excluded_tables;
+        let sql = format!(
+            "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name)) FROM information_schema.tables WHERE table_schema = {} \
+             AND table_type NOT LIKE '%VIEW' ORDER BY table_name",
+            mysql_text(name)
+        );
+        let parse = |line: &String| {
+            let (schema, name) = line.split_once(' ')?;
+            Some(Table { schema: unhex(schema)?, name: unhex(name)? })
+        };
+        let tables = self.lines(&sql).await?;
+        let mut tables = tables.iter().map(|line| parse(line).ok_or_else(unclear)).collect::<Result<Vec<_>>>()?;
+        tables.retain(|table| table.schema == name && !excluded.iter().any(|text| table.is(text)));
+        let mut listed = self.list(&[name], &Kind::ALL).await?;
+        // A trigger of a table that has come meanwhile.
+        let is_of_other = |listed: &Listed| listed.kind == Kind::Trigger && !tables.contains(&listed.table());
+        listed.retain(|listed| !listed.is_excluded(excluded) && !is_of_other(listed));
+        let definitions = self.definitions(&listed).await?.remove(name).unwrap_or_default();
+        Ok(Found { tables, definitions })
     }
 }
 
+/// A comment that came as digits.
+fn comment_of(line: &[u8]) -> String {
+    std::str::from_utf8(line).ok().and_then(unhex).unwrap_or_default()
+}
+
 /// Reads an answer: the name, the SQL mode, the time zone of an event, the statement, and how it was read.
-fn parse_shown(listed: &Listed, line: &[u8], now: Option<&str>) -> Option<Definition> {
+fn parse_shown(listed: &Listed, lines: &[Vec<u8>], now: Option<&str>) -> Option<Definition> {
+    let first = parse_line(listed, &lines[0], now)?;
+    let Some(in_utf8) = lines.get(1) else { return Some(first) };
+    // A view may have been given a name that its own character set does not have.
+    let in_utf8 = parse_line(listed, in_utf8, now)?;
+    let Some(statement) = in_utf8.with_name(&listed.name) else { return Some(first) };
+    let reading =
+        Reading { character_set: "utf8mb4".to_owned(), collation: "utf8mb4_general_ci".to_owned(), ..in_utf8.reading };
+    Some(Definition { statement, reading, ..in_utf8 })
+}
+
+fn parse_line(listed: &Listed, line: &[u8], now: Option<&str>) -> Option<Definition> {
     let mut values = line.split(|byte| *byte == b'\t').skip(1);
     let mut value = || values.next().map(unescaped);
     let mut text = || value().and_then(|value| String::from_utf8(value).ok());

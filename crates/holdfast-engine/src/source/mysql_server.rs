@@ -6,15 +6,17 @@ use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 
 use super::Outlet;
-use super::database::{self, DatabaseSource, Table, ignored_lines, mysql_dump, mysql_dump_with, unhex};
-use super::mysql_definitions::{Asking, Listed, unclear};
+use super::database::{
+    self, DatabaseSource, Table, ignored_lines, mysql_dump, mysql_dump_with, mysql_tables_dump, table_words, unhex,
+};
+use super::mysql_definitions::{Asking, Found, Listed, unclear};
 use super::parts::{Dump, Parts};
 use crate::archive::MysqlFacts;
 use crate::archive::server::{DOCUMENT, VIEWS, folder, is_bounded};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::mysql::definitions::{Kind, section};
-use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, is_copy, is_public};
+use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, is_copy, is_public};
 use crate::remote::RemoteSettings;
 use crate::ssh::Connection;
 
@@ -53,16 +55,18 @@ pub(crate) async fn pump(
     outlet: &mut Outlet,
 ) -> Result<()> {
     let asking = Asking { connection, source, settings, context };
-    let databases = asking.databases().await?;
+    let mut databases = asking.databases().await?;
+    let has_definitions = asking.gives_definitions().await?;
+    databases.iter_mut().for_each(|database| database.set_up.has_definitions = has_definitions);
     let tables = database::list_tables(connection, source, DatabaseEngine::Mysql, settings, context).await?;
     for text in source.excluded_tables.iter().filter(|text| !tables.iter().any(|table| table.is(text))) {
         context.log.warn(format!("The excluded table {text} does not exist."));
     }
     let is_excluded = |table: &Table| source.excluded_tables.iter().any(|text| table.is(text));
-    let has_definitions = asking.gives_definitions().await?;
     let names: Vec<&str> = databases.iter().map(|database| database.name.as_str()).collect();
-    let kinds: &[Kind] = if has_definitions { &Kind::ALL } else { &[Kind::View] };
-    let mut listed = if names.is_empty() { Vec::new() } else { asking.list(&names, kinds).await? };
+    // What a server gives as data is asked for with each database.
+    let is_asked = !has_definitions && !names.is_empty();
+    let listed = if is_asked { asking.list(&names, &[Kind::View]).await? } else { Vec::new() };
     let account_tables = asking.account_tables().await?;
     let has_accounts = account_tables.iter().any(|table| table == "global_priv" || table == "user");
     if !has_accounts {
@@ -85,12 +89,10 @@ pub(crate) async fn pump(
     let mut excluded: Vec<Table> = tables.into_iter().filter(|table| is_excluded(table)).collect();
     // Views are in the document.
     excluded.extend(listed.iter().filter(|listed| listed.kind == Kind::View).map(Listed::table));
-    listed.retain(|listed| !listed.is_excluded(&source.excluded_tables));
-    let mut definitions = asking.definitions(&listed).await?;
-    let mut views = Vec::new();
-    for (name, all) in &mut definitions {
-        views.extend(all.extract_if(.., |found| found.kind == Kind::View).map(|found| found.view(name.clone())));
-    }
+    let kept: Vec<Listed> = listed.into_iter().filter(|listed| !is_excluded(&listed.table())).collect();
+    let views = asking.definitions(&kept).await?;
+    let views = views.into_iter().flat_map(|(name, all)| all.into_iter().map(move |found| found.view(name.clone())));
+    let views = views.collect();
     let facts = ServerFacts { databases, views, roles, has_accounts };
 
     let mut parts = Parts { connection, settings, context, outlet };
@@ -102,7 +104,7 @@ pub(crate) async fn pump(
         ));
     }
     parts.send(DOCUMENT, &document).await?;
-    parts.send(VIEWS, facts.views.iter().map(|view| view.sql(true)).collect::<String>().as_bytes()).await?;
+    parts.send(VIEWS, facts.views.iter().map(View::sql_with_database).collect::<String>().as_bytes()).await?;
     let login = source.login.lines(DatabaseEngine::Mysql);
     for (index, name) in facts.dumps() {
         context.log.line(format!("Dumping {name}."));
@@ -110,12 +112,13 @@ pub(crate) async fn pump(
         let (script, input) = if name == ACCOUNTS {
             let words: Vec<&str> = [name].into_iter().chain(account_tables.iter().map(String::as_str)).collect();
             (mysql_dump_with(ACCOUNT_OPTIONS, &words), login.clone())
+        } else if has_definitions {
+            let Found { tables, definitions } = asking.read(name).await?;
+            after = section(definitions)?;
+            (mysql_tables_dump(name, tables.is_empty()), format!("{login}{}", table_words(&tables)))
         } else {
             let here: Vec<Table> = excluded.iter().filter(|table| table.schema == name).cloned().collect();
-            if has_definitions {
-                after = section(definitions.remove(name).unwrap_or_default())?;
-            }
-            (mysql_dump(name, !has_definitions), format!("{login}{}", ignored_lines(&here)))
+            (mysql_dump(name), format!("{login}{}", ignored_lines(&here)))
         };
         parts.dump(Dump { tool: "mysqldump", script, input, folder: &folder(index, name), after: &after }).await?;
         if !is_copy(name) {

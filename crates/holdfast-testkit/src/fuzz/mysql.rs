@@ -41,6 +41,8 @@ const WORDS: &[&[u8]] = &[
     b"\x81\x30\x81\x30",
     b"DEFINER=`",
     b"`shop`.",
+    b"\ndelimiter",
+    b"\xa0",
 ];
 
 const DEFINITIONS: &[(&str, &str)] = &[
@@ -61,7 +63,7 @@ const DEFINITIONS: &[(&str, &str)] = &[
 /// What follows the tables, with damage within the digits.
 fn section(rng: &mut Rng) -> Vec<u8> {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let mut text = "-- Dump completed\n\n-- Routines, triggers, views and events\n".to_owned();
+    let mut text = "-- Dump completed\n\n/* Routines, triggers, views and events */\n".to_owned();
     for _ in 0..rng.below(4) {
         let (kind, statement) = DEFINITIONS[rng.below(DEFINITIONS.len())];
         let mut statement = statement.as_bytes().to_vec();

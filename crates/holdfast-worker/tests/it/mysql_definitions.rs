@@ -3,6 +3,7 @@ use serde_json::json;
 
 use crate::bench::{Bench, assert_failed, assert_successful, output};
 use crate::databases::{login, shim, task};
+use crate::faults::wait_for;
 use crate::mysql::mariadb_bench;
 
 /// Everything that a server keeps about the routines, triggers, views and events of a database, byte by byte.
@@ -20,7 +21,7 @@ fn definitions(mariadb: &MariaDbServer, database: &str) -> String {
              HEX(action_statement), action_timing, sql_mode, definer, character_set_client, collation_connection, \
              database_collation FROM information_schema.triggers WHERE trigger_schema = '{database}' ORDER BY 2;\
              SELECT 'view', HEX(table_name), HEX(REPLACE(view_definition, '`{database}`.', '')), definer, security_type, \
-             character_set_client, collation_connection FROM information_schema.views WHERE table_schema = '{database}' \
+             IF(table_name = '中文', '', CONCAT(character_set_client, collation_connection)) FROM information_schema.views WHERE table_schema = '{database}' \
              ORDER BY 2"
         ),
     )
@@ -62,11 +63,15 @@ fn fill(mariadb: &MariaDbServer) {
     // An event on which the dump tool never ends, in a time zone of its own.
     let event = b"CREATE EVENT twice ON SCHEDULE EVERY 1 DAY DISABLE DO BEGIN SELECT ';;' /* ;; */; SELECT ';;;'; END";
     write_as("time_zone = '+05:30'", event);
+    // Longer than one statement of ours.
+    write(format!("CREATE PROCEDURE lengthy() SELECT '{}'", "x".repeat(600_000)).as_bytes());
     // Triggers run in the order of their making, but for those that say another.
     write(b"CREATE TRIGGER z_first BEFORE INSERT ON t FOR EACH ROW SET NEW.s = CONCAT(NEW.s, 'a')");
     write(b"CREATE TRIGGER a_last BEFORE INSERT ON t FOR EACH ROW SET NEW.s = CONCAT(NEW.s, 'c')");
     write(b"CREATE TRIGGER m_between BEFORE INSERT ON t FOR EACH ROW FOLLOWS z_first SET NEW.s = CONCAT(NEW.s, 'b')");
     write(b"create TRIGGER if not exists shop . `far``away`\nAFTER DELETE on shop.t FOR EACH ROW SET @x = 'shop.t'");
+    write(b"CREATE TRIGGER`close`BEFORE UPDATE ON t FOR EACH ROW SET @x = 1");
+    write(b"CREATE TRIGGER/**/commented BEFORE UPDATE ON t FOR EACH ROW SET @x = 1");
     write(b"CREATE TRIGGER out_too BEFORE INSERT ON left_out FOR EACH ROW SET @x = 1");
     // Parameters take the collation that the database had.
     write(b"CREATE PROCEDURE collated(a VARCHAR(9)) SELECT COLLATION(a)");
@@ -74,6 +79,11 @@ fn fill(mariadb: &MariaDbServer) {
     // Views that come after what they read from by no order of names, with functions, and one of what is gone.
     write(b"CREATE VIEW a_view AS SELECT s FROM z_view");
     mariadb.sql("shop", "CREATE VIEW broken AS SELECT a FROM gone; DROP TABLE gone");
+    // A view with a name that its own character set does not have.
+    mariadb.sql(
+        "shop",
+        "SET NAMES latin1; CREATE VIEW renamed AS SELECT 'x' AS a; SET NAMES utf8mb4; RENAME TABLE renamed TO `中文`",
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -110,7 +120,7 @@ async fn whatever_people_wrote_comes_back_byte_by_byte() {
 
     let run = bench.restore(&one, json!({"database_name": "moved"})).await;
     assert_successful(&run);
-    assert!(output(&run).contains("views could not be made: moved.broken."), "{}", output(&run));
+    assert!(output(&run).contains("1 view could not be made: moved.broken."), "{}", output(&run));
     assert!(output(&run).contains("still mean it: far`away"), "{}", output(&run));
     assert_eq!(definitions(&mariadb, "moved"), before);
     assert_eq!(mariadb.sql("moved", insert), said);
@@ -123,7 +133,7 @@ async fn whatever_people_wrote_comes_back_byte_by_byte() {
         mariadb.sql("shop", "DROP PROCEDURE zero");
         let run = bench.restore(backup, body).await;
         assert_successful(&run);
-        assert!(output(&run).contains("views could not be made: shop.broken."), "{}", output(&run));
+        assert!(output(&run).contains("1 view could not be made: shop.broken."), "{}", output(&run));
         mariadb.sql("shop", "DROP TRIGGER IF EXISTS out_too; DROP VIEW IF EXISTS left_out_view");
         assert_eq!(definitions(&mariadb, "shop"), before);
         assert_eq!(mariadb.sql("shop", insert), said);
@@ -155,6 +165,109 @@ fn hex(text: &str) -> String {
 
 fn owned_by_ada(line: &str) -> String {
     line.replace("root@localhost", "ada@%").replace("ü@%", "ada@%")
+}
+
+/// What a tenant makes keeps nobody's backup or restore away, and lands in no other database.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn odd_things_of_one_database_stop_no_backup_and_no_restore() {
+    let mariadb = MariaDbServer::start();
+    let shims = tempfile::tempdir().unwrap();
+    let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
+    let tenant = Tenant::new(&mariadb);
+    let shop = task(&bench, json!({"database_name": "shop", "database_engine": "mysql"})).await;
+    let all = task(&bench, json!({"database_engine": "mysql"})).await;
+    // Names of tables are in comments of the dump tool, too.
+    tenant.write(b"CREATE TABLE `x\nDump completed\nRoutines, triggers, views and events\ny` (a INT)");
+    tenant.write(b"CREATE TABLE `x\n/* Routines, triggers, views and events */\ny` (a INT)");
+    tenant.write(b"CREATE TABLE holdfast_probe (a INT)");
+    // Views that the server does not show: one of itself, and one of texts that can no longer be compared.
+    tenant.write(
+        b"CREATE TABLE r1 (a INT) $$ CREATE VIEW rv AS SELECT * FROM r1 $$ DROP TABLE r1 $$ RENAME TABLE rv TO r1",
+    );
+    tenant.write(
+        b"CREATE TABLE c (a VARCHAR(9) COLLATE latin1_swedish_ci, b VARCHAR(9) COLLATE latin1_swedish_ci) $$ CREATE VIEW cv AS SELECT \
+          a = b AS x FROM c $$ ALTER TABLE c MODIFY b VARCHAR(9) COLLATE latin1_german2_ci",
+    );
+    // A blank for the server, and a letter for others: the head names the database.
+    let head = b"SET NAMES latin1 $$ CREATE TRIGGER \xa0 shop.tg BEFORE INSERT ON \xa0 shop.t FOR EACH ROW SET @x = 1";
+    tenant.write(head);
+    tenant.write(
+        b"CREATE TRIGGER IF NOT /* a comment that is longer than the words around it, by some letters */ EXISTS shop.tgg \
+          BEFORE INSERT ON shop.t FOR EACH ROW SET @x = 2",
+    );
+    // The time of one event has passed when it is made again.
+    tenant.write(b"CREATE EVENT once ON SCHEDULE AT CURRENT_TIMESTAMP + INTERVAL 2 SECOND DISABLE DO SELECT 1");
+    let one = bench.back_up(shop).await;
+    let log = bench.latest_log(shop).await;
+    for view in ["shop.r1", "shop.cv"] {
+        assert!(output(&log).contains(&format!("The view {view} is broken")), "{}", output(&log));
+    }
+    let server = bench.back_up(all).await;
+    wait_for(async || (mariadb.sql("", "SELECT execute_at < NOW() FROM mysql.event").trim() == "1").then_some(()))
+        .await;
+    let triggers = "SELECT GROUP_CONCAT(trigger_schema, '.', trigger_name ORDER BY trigger_name) FROM \
+        information_schema.triggers";
+    for (backup, body) in
+        [(&one, json!({"database_name": "shop", "overwrite": true})), (&server, json!({"overwrite": true}))]
+    {
+        let run = bench.restore(backup, body).await;
+        assert_successful(&run);
+        assert!(output(&run).contains("the server did not make them: once."), "{}", output(&run));
+        assert_eq!(mariadb.sql("", triggers).trim(), "shop.tg,shop.tgg");
+        assert_eq!(mariadb.sql("shop", "SHOW TABLES LIKE 'x%'").matches("Routines").count(), 2);
+    }
+    mariadb.sql("shop", "DROP TRIGGER tg; DROP TRIGGER tgg");
+    for options in [json!({"database_name": "shop_2"}), json!({"database_name": "shop_2", "no_owner": true})] {
+        assert_failed(&bench.restore(&one, options).await, "hostile_archive");
+        assert_eq!(mariadb.sql("", triggers).trim(), "NULL", "none in the database that it was made in");
+        assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE 'shop\\_2'").trim(), "");
+    }
+    assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE 'holdfast%'").trim(), "", "nothing is left behind");
+}
+
+/// Everything is made beside what is there before that goes, events among it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_replaced_when_an_event_or_a_lock_is_in_the_way() {
+    let mariadb = MariaDbServer::start();
+    let shims = tempfile::tempdir().unwrap();
+    let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
+    mariadb
+        .sql("", "CREATE DATABASE aaa; CREATE TABLE aaa.t (a INT); CREATE DATABASE shop; CREATE TABLE shop.t (a INT)");
+    mariadb.sql("shop", "CREATE EVENT e ON SCHEDULE EVERY 1 DAY DO SELECT 1");
+    let shop = task(&bench, json!({"database_name": "shop", "database_engine": "mysql"})).await;
+    let one = bench.back_up(shop).await;
+    let all = bench.back_up(task(&bench, json!({"database_engine": "mysql"})).await).await;
+    mariadb.sql("", "CREATE TABLE aaa.precious (a INT); CREATE TABLE shop.precious (a INT)");
+    let precious = "SELECT COUNT(*) FROM information_schema.tables WHERE table_name = 'precious'";
+    mariadb.sql("", "CREATE USER less IDENTIFIED BY 'p'; GRANT ALL ON *.* TO less; REVOKE EVENT ON *.* FROM less");
+    login(&bench, "less", Some("p")).await;
+    let run = bench.restore(&one, json!({"database_name": "shop", "overwrite": true})).await;
+    assert_eq!(run["status"], "failed", "{}", output(&run));
+    assert!(output(&run).contains("The event e could not be made"), "{}", output(&run));
+    assert!(output(&run).contains("The database shop was not changed."), "{}", output(&run));
+    assert_eq!(mariadb.sql("", precious).trim(), "2");
+
+    login(&bench, "ada", Some("secret")).await;
+    let socket = mariadb.socket().to_owned();
+    let mut holder = std::process::Command::new("mariadb")
+        .args(["--no-defaults", "--user=root", "--execute=LOCK TABLES shop.t READ; SELECT SLEEP(600)"])
+        .arg(format!("--socket={}", socket.display()))
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let is_held = "SELECT COUNT(*) FROM information_schema.processlist WHERE info = 'SELECT SLEEP(600)'";
+    wait_for(async || (mariadb.sql("", is_held).trim() == "1").then_some(())).await;
+    let run = bench.restore(&all, json!({"overwrite": true})).await;
+    assert_eq!(run["status"], "failed", "{}", output(&run));
+    assert!(output(&run).contains("A table of shop is in use by somebody else"), "{}", output(&run));
+    assert!(output(&run).contains("No database that was there was changed."), "{}", output(&run));
+    assert_eq!(mariadb.sql("", precious).trim(), "2");
+    let kill = "SELECT CONCAT('KILL ', id) FROM information_schema.processlist WHERE info = 'SELECT SLEEP(600)'";
+    mariadb.sql("", mariadb.sql("", kill).trim());
+    holder.wait().unwrap();
+    assert_successful(&bench.restore(&all, json!({"overwrite": true})).await);
+    assert_eq!(mariadb.sql("", precious).trim(), "0");
+    assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE 'holdfast%'").trim(), "", "nothing is left behind");
 }
 
 /// A name that the dump tool stumbles over when it writes events, names that differ by case, and users who do not see all.
@@ -198,6 +311,24 @@ async fn what_cannot_be_asked_for_is_no_success() {
     assert!(output(&run).contains("did not say what the function shop.f is"), "{}", output(&run));
     mariadb.sql("", "GRANT SELECT ON mysql.proc TO weak");
     bench.back_up(shop).await;
+
+    // Somebody who may only read, as the manual advises; and rights that come by a role.
+    mariadb.sql("", "CREATE USER reader IDENTIFIED BY 'r'; GRANT SELECT, SHOW VIEW, TRIGGER, EVENT, LOCK TABLES, PROCESS ON *.* TO reader");
+    login(&bench, "reader", Some("r")).await;
+    for options in [json!({"database_name": "shop", "database_engine": "mysql"}), json!({"database_engine": "mysql"})] {
+        let task = task(&bench, options).await;
+        bench.back_up(task).await;
+        let log = bench.latest_log(task).await;
+        assert!(!output(&log).contains("Warning"), "{}", output(&log));
+    }
+    mariadb.sql("", "CREATE ROLE r1; GRANT SELECT, LOCK TABLES, SHOW VIEW, EVENT ON shop.* TO r1");
+    mariadb.sql("", "CREATE USER via IDENTIFIED BY 'v'; GRANT r1 TO via; SET DEFAULT ROLE r1 FOR via");
+    login(&bench, "via", Some("v")).await;
+    bench.back_up(shop).await;
+    let log = bench.latest_log(shop).await;
+    for missing in ["may not see triggers", "may not see routines"] {
+        assert!(output(&log).contains(missing), "{missing}: {}", output(&log));
+    }
 }
 
 /// A user who may write routines, views and events of one database, and tries to have more of them run when somebody with
@@ -226,7 +357,10 @@ impl<'a> Tenant<'a> {
     }
 
     /// What server and client read differently.
-    fn unclear() -> [Vec<u8>; 5] {
+    fn unclear() -> [Vec<u8>; 6] {
+        // From digits, since the client would swallow a line break here, too.
+        let command = format!("CREATE PROCEDURE v() SELECT 1 AS\ndelimiter, 1 -\n- 2 , '\n; {GRANT}; -- ' AS z");
+        let command = format!("SET @w = X'{}' $$ PREPARE w FROM @w $$ EXECUTE w", hex(&command));
         let pair =
             format!("SET NAMES gbk $$ CREATE VIEW v AS SELECT '\u{1}' AS a, ' # ' AS `b\nc`, ' */; {GRANT}; -- ' AS d");
         let to_pair = |byte: u8| if byte == 1 { b"\xbf\\".to_vec() } else { vec![byte] };
@@ -241,6 +375,7 @@ impl<'a> Tenant<'a> {
             b"SET NAMES latin1 $$ CREATE PROCEDURE v() CREATE TABLE IF NOT EXISTS z (a INT) --\xa0 ;;\nSELECT 1 AS a"
                 .to_vec(),
             pair.bytes().flat_map(to_pair).collect(),
+            command.into_bytes(),
         ]
     }
 
@@ -251,17 +386,20 @@ impl<'a> Tenant<'a> {
     }
 
     /// Things that are read in one way, and look like statements of the dump tool.
-    async fn fill_and_restore(&self, bench: &Bench, shop: i64) {
+    async fn fill_and_restore(&self, bench: &Bench, shop: i64, is_plain: bool) {
         let Self { mariadb } = self;
         self.write(
             b"CREATE VIEW a AS SELECT a FROM t $$ CREATE VIEW b AS SELECT a FROM a $$ CREATE VIEW c AS SELECT a FROM b",
         );
         self.write(format!("CREATE EVENT `x PRESERVE ENABLE y` ON SCHEDULE EVERY 1 SECOND DO {GRANT}").as_bytes());
+        self.write(b"CREATE EVENT z ON SCHEDULE EVERY 1 DAY DISABLE DO SELECT 1");
         self.write(format!("CREATE PROCEDURE up() {GRANT}").as_bytes());
         self.write(b"CREATE PROCEDURE said() BEGIN\n  -- do not remove: it's needed\n  SELECT 1; /* audited; */\nEND");
         self.write(b"CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW BEGIN /* plain */ SET @a = 1; END");
+        // The client takes such a line for a command of its own, wherever it is.
+        let command = if is_plain { "DELIM" } else { "DELIMITER" };
         self.write(
-            format!("CREATE PROCEDURE `p\nDELIMITER ;;\n/*!50106 CREATE*/ '`() SELECT '`;;\n` */; {GRANT}; -- ` #'")
+            format!("CREATE PROCEDURE `p\n{command} ;;\n/*!50106 CREATE*/ '`() SELECT '`;;\n` */; {GRANT}; -- ` #'")
                 .as_bytes(),
         );
         self.write(
@@ -283,11 +421,11 @@ impl<'a> Tenant<'a> {
         assert_eq!(definitions(mariadb, "shop"), before);
         assert_eq!(definitions(mariadb, "shop_2"), before);
         assert_eq!(mariadb.sql("shop", "SELECT a FROM c").trim(), "1");
-        assert_eq!(mariadb.sql("", "SELECT COUNT(*) FROM information_schema.events").trim(), "2");
+        assert_eq!(mariadb.sql("", "SELECT COUNT(*) FROM information_schema.events").trim(), "4");
         // Without owners it would be ours, and that is said.
         let run = bench.restore(&one, json!({"database_name": "third", "no_owner": true})).await;
         assert_successful(&run);
-        assert!(output(&run).contains("1 events were left out"), "{}", output(&run));
+        assert!(output(&run).contains("2 events were left out"), "{}", output(&run));
         assert!(output(&run).contains("said, tr, up."), "{}", output(&run));
         assert!(!self.is_lord());
     }
@@ -300,7 +438,7 @@ async fn what_people_wrote_never_runs_as_whoever_restores() {
     let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
     let tenant = Tenant::new(&mariadb);
     let shop = task(&bench, json!({"database_name": "shop", "database_engine": "mysql"})).await;
-    tenant.fill_and_restore(&bench, shop).await;
+    tenant.fill_and_restore(&bench, shop, false).await;
     for text in Tenant::unclear() {
         tenant.write(&text);
         let before = definitions(&mariadb, "shop");
@@ -329,7 +467,7 @@ async fn servers_like_mysql_get_only_what_is_read_in_one_way() {
     let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
     let tenant = Tenant::new(&mariadb);
     let shop = task(&bench, json!({"database_name": "shop", "database_engine": "mysql"})).await;
-    tenant.fill_and_restore(&bench, shop).await;
+    tenant.fill_and_restore(&bench, shop, true).await;
     let before = definitions(&mariadb, "shop");
     for text in Tenant::unclear() {
         tenant.write(&text);
@@ -344,6 +482,16 @@ async fn servers_like_mysql_get_only_what_is_read_in_one_way() {
         bench.app.clock.advance_secs(60);
     }
     assert_eq!(definitions(&mariadb, "shop"), before);
+    // The dump gives the database the collation that it had, and then its own again; it means the one that is loaded into.
+    let collation = |name: &str| mariadb.sql(name, "SELECT @@collation_database").trim().to_owned();
+    mariadb.sql("", "ALTER DATABASE shop COLLATE utf8mb4_unicode_520_ci");
+    let backup = bench.back_up(shop).await;
+    mariadb.sql("", "ALTER DATABASE shop COLLATE koi8r_bin");
+    let run = bench.restore(&backup, json!({"database_name": "shop_9"})).await;
+    assert_successful(&run);
+    assert!(!output(&run).contains("DELIMITER"), "{}", output(&run));
+    assert_eq!((collation("shop").as_str(), collation("shop_9").as_str()), ("koi8r_bin", "utf8mb4_unicode_520_ci"));
+    assert_eq!(definitions(&mariadb, "shop_9"), before);
 }
 
 /// A backup of MariaDB on a server that prepares less.
@@ -354,7 +502,7 @@ async fn definitions_as_data_load_where_nothing_prepares_them() {
     let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
     let tenant = Tenant::new(&mariadb);
     let shop = task(&bench, json!({"database_name": "shop", "database_engine": "mysql"})).await;
-    tenant.fill_and_restore(&bench, shop).await;
+    tenant.fill_and_restore(&bench, shop, true).await;
     let before = definitions(&mariadb, "shop");
     let backup = bench.back_up(shop).await;
     let there = mariadb_bench(&mysql, &others, Settings::default()).await;
