@@ -281,7 +281,10 @@ pub(crate) async fn pump(
     let mut input = source.login.lines(engine);
     let mut after = String::new();
     let (tool, command) = match engine {
-        DatabaseEngine::Postgresql => ("pg_dump", pg_dump(name, &excluded)),
+        DatabaseEngine::Postgresql => {
+            let role = role_instead(connection, source, name, settings, context).await?;
+            ("pg_dump", pg_dump(name, &excluded, role.as_deref()))
+        }
         DatabaseEngine::Mysql => {
             let asking = Asking { connection, source, settings, context };
             if asking.gives_definitions().await? {
@@ -360,11 +363,43 @@ pub(super) fn table_words(tables: &[Table]) -> String {
     tables.iter().map(|table| format!(" {}", remote::quote(&table.name))).collect()
 }
 
+/// Whom a dump has to act as, when the database itself says otherwise: its owner can have everybody act as somebody who
+/// may read less. What a role says about itself counts.
+pub(super) async fn role_instead(
+    connection: &Connection,
+    source: &DatabaseSource,
+    name: &str,
+    settings: &RemoteSettings,
+    context: &Context,
+) -> Result<Option<String>> {
+    const ENGINE: DatabaseEngine = DatabaseEngine::Postgresql;
+    let said = |whose: &str| {
+        format!(
+            "EXISTS (SELECT 1 FROM pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) c WHERE {whose} AND c \
+             LIKE 'role=%' AND s.setdatabase IN (0, (SELECT oid FROM pg_catalog.pg_database WHERE datname = \
+             pg_catalog.current_database())))"
+        )
+    };
+    let own = "s.setrole = (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = session_user)";
+    let sql = format!(
+        "SELECT pg_catalog.encode(pg_catalog.convert_to(session_user, 'UTF8'), 'hex') WHERE {} AND NOT {}",
+        said("s.setrole = 0"),
+        said(own)
+    );
+    let answer = query(connection, ENGINE, name, &sql, &source.login, settings, context).await?;
+    // The dump tool asks the same server, and says why it cannot.
+    if !answer.exit.success() {
+        return Ok(None);
+    }
+    Ok(unhex(&String::from_utf8_lossy(&answer.stdout)).filter(|role| !role.is_empty()))
+}
+
 /// One database in the custom format.
-pub(crate) fn pg_dump(name: &str, excluded: &[Table]) -> Script {
+pub(crate) fn pg_dump(name: &str, excluded: &[Table], role: Option<&str>) -> Script {
     let script = "command -v pg_dump >/dev/null 2>&1 || exit 98\n\
         exec pg_dump --format=custom --compress=0 --no-password \"$@\"";
     let mut words = vec![format!("--dbname={}", pg_name(name))];
+    words.extend(role.map(|role| format!("--role={role}")));
     words.extend(excluded.iter().map(|table| format!("--exclude-table={}", table.pg_pattern())));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     postgres(script, &words)

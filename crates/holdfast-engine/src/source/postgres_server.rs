@@ -5,7 +5,7 @@ use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 
 use super::Outlet;
-use super::database::{self, DatabaseSource, Login, Table, pg_dump};
+use super::database::{self, DatabaseSource, Login, Table, pg_dump, role_instead};
 use super::parts::{Dump, Parts};
 use crate::archive::server::{DOCUMENT, ROLES, folder, is_bounded};
 use crate::context::Context;
@@ -87,7 +87,8 @@ pub(crate) async fn pump(
         let own = DatabaseSource { name: Some(name.to_owned()), ..source.clone() };
         let excluded = excluded_here(connection, &own, settings, context).await?;
         context.log.line(format!("Dumping {name}."));
-        let script = pg_dump(name, &excluded);
+        let role = role_instead(connection, source, name, settings, context).await?;
+        let script = pg_dump(name, &excluded, role.as_deref());
         let input = source.login.lines(DatabaseEngine::Postgresql);
         parts.dump(Dump { tool: "pg_dump", script, input, folder: &folder(index, name), after: "" }).await?;
         match Own::of(name) {

@@ -357,6 +357,25 @@ async fn roles_that_gain_rights_and_rights_that_are_left_out_are_named() {
     bench.ask_restore(&older, body).await.expect(422);
 }
 
+/// The owner of a database can say whom everybody acts as in it, and have that one read nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_decides_for_nobody_whom_a_backup_acts_as() {
+    let postgres = PostgresServer::start(false);
+    let bench = postgres_bench(&postgres).await;
+    psql(&postgres, "postgres", "CREATE ROLE tenant LOGIN");
+    psql(&postgres, "postgres", "CREATE DATABASE tdb OWNER tenant");
+    psql(
+        &postgres,
+        "tdb",
+        "CREATE TABLE tt AS SELECT 7 a; ALTER TABLE tt OWNER TO tenant; REVOKE ALL ON tt FROM tenant",
+    );
+    psql(&postgres, "postgres", "ALTER DATABASE tdb SET role = 'tenant'");
+    let one = bench.back_up(task(&bench, json!({"database_name": "tdb", "database_engine": "postgresql"})).await).await;
+    bench.back_up(task(&bench, json!({"database_engine": "postgresql"})).await).await;
+    assert_successful(&bench.restore(&one, json!({"database_name": "back"})).await);
+    assert_eq!(psql(&postgres, "back", "RESET ROLE; SELECT a FROM tt").trim(), "7");
+}
+
 /// The last backup that has a database stays until somebody says that it may go.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_is_missing_from_a_server_holds_removal() {
