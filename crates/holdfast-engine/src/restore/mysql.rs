@@ -321,9 +321,10 @@ impl Session<'_> {
                 return Err(unchanged(error));
             }
         };
+        let mut is_changed = false;
         let mut is_moved = false;
         let replaced = async {
-            self.put_in_place(name, held, beside, facts).await?;
+            self.put_in_place(name, held, beside, facts, &mut is_changed).await?;
             is_moved = true;
             self.make(name, &own.routines).await?;
             self.make_views(own.views.iter().collect(), false).await?;
@@ -331,10 +332,11 @@ impl Session<'_> {
         };
         if let Err(error) = replaced.await {
             let is_as_before = match held {
-                None if is_moved => self.drop_own(name).await,
-                Some(0) if is_moved => self.empty_again(name, before.as_ref()).await,
-                // The server did not drop it, or did not make it.
-                _ => !is_moved && self.count_tables(name).await.is_ok_and(|now| now == held),
+                _ if !is_changed => true,
+                None => self.drop_own(name).await,
+                Some(0) => self.empty_again(name, before.as_ref()).await,
+                // What is not moved yet is only in the copy.
+                Some(_) => false,
             };
             if is_as_before {
                 self.drop_own(beside).await;

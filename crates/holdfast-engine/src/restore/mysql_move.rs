@@ -19,22 +19,27 @@ struct Default {
 }
 
 impl Session<'_> {
-    /// Makes a database as it was and gives it the tables of its copy.
+    /// Makes a database as it was and gives it the tables of its copy. `is_changed` says whether anything of the database
+    /// may be another than before: until then, the copy is of no use to anybody.
     pub(super) async fn put_in_place(
         &self,
         name: &str,
         held: Option<u64>,
         copy: &str,
         facts: Option<&MysqlFacts>,
+        is_changed: &mut bool,
     ) -> Result<()> {
         self.drop_triggers(copy).await?;
         let tables = self.tables_of(copy).await?;
         let defaults = self.defaults_of(copy).await?;
-        match held {
-            None => self.create(name, facts).await?,
-            Some(0) => self.set_up_as(name, facts).await?,
-            Some(_) => self.make_anew(name, facts).await?,
-        }
+        let made = match held {
+            None => self.create(name, facts).await,
+            Some(0) => self.set_up_as(name, facts).await,
+            Some(_) => self.make_anew(name, facts).await,
+        };
+        // A server that waits in vain for a table in use has dropped nothing yet.
+        *is_changed = made.as_ref().err().is_none_or(|error| held.is_some() && !error.message.contains("ERROR 1205 "));
+        made?;
         let moved = async {
             for some in tables.chunks(AT_ONCE) {
                 let pair = |table: &String| format!("{0}.{2} TO {1}.{2}", quoted(copy), quoted(name), quoted(table));

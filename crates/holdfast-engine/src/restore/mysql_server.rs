@@ -330,12 +330,14 @@ impl Session<'_> {
         let mut first: Option<EngineError> = None;
         for place in copied {
             let (name, held) = (place.facts.name.as_str(), place.held);
+            let mut is_changed = false;
             let moved = async {
                 self.context.log.line(format!("Moving the tables of {} to {name}.", place.first));
                 if place.is_replaced() {
                     self.tell_lost(name, &place.first).await?;
                 }
-                self.put_in_place(name, held, &place.first, Some(&place.facts.set_up)).await?;
+                let set_up = Some(&place.facts.set_up);
+                self.put_in_place(name, held, &place.first, set_up, &mut is_changed).await?;
                 let definitions = found.of_copies.remove(&place.index).unwrap_or_default();
                 let fitted = self.fitted(&definitions, &DefinitionPlace { name, old_name: None, is_copy: false })?;
                 found.views.extend(fitted.views);
@@ -343,7 +345,8 @@ impl Session<'_> {
                 self.make(name, &fitted.routines).await
             };
             let moved = moved.await;
-            let is_untouched = moved.is_err() && self.count_tables(name).await.is_ok_and(|now| now == held);
+            // What is not moved yet is only in the copy.
+            let is_untouched = moved.is_err() && !is_changed;
             match moved {
                 Ok(()) => done.push(name),
                 Err(error) => {
