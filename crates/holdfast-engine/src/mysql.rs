@@ -66,7 +66,10 @@ impl ServerFacts {
         let names = names.chain(facts.views.iter().flat_map(|view| [&view.database, &view.name]));
         let is_name = |name: &&String| !name.is_empty() && name.chars().count() <= LONGEST_NAME && !name.contains('\0');
         let is_view = |view: &View| is_word(&view.character_set) && is_word(&view.collation) && view.parts().is_some();
+        // One server has all its definitions as data, or none.
+        let have_definitions = facts.databases.iter().filter(|database| database.set_up.has_definitions).count();
         let is_whole = names.into_iter().all(|name| is_name(&name))
+            && [0, facts.databases.len()].contains(&have_definitions)
             && facts.databases.iter().all(|database| database.set_up.is_plausible() && database.name != ACCOUNTS)
             && facts.views.iter().all(is_view);
         if is_whole { Ok(facts) } else { Err(io::Error::other("the document of the server holds what no server has")) }
@@ -269,6 +272,24 @@ mod tests {
             ("a", "utf8mb4_bin", "CREATE ALGORITHM=X DEFINER=`a`@`%`; DROP USER b SQL SECURITY DEFINER VIEW "),
         ] {
             assert!(ServerFacts::parse(&document(name, collation, statement)).is_err(), "{name} {statement}");
+        }
+    }
+
+    #[test]
+    fn a_server_has_its_definitions_as_data_in_all_databases_or_in_none() {
+        let database = |name: &str, has_definitions| DatabaseFacts {
+            name: name.into(),
+            set_up: MysqlFacts {
+                character_set: "utf8mb4".into(),
+                collation: "utf8mb4_bin".into(),
+                comment: None,
+                has_definitions,
+            },
+        };
+        for (first, second) in [(true, true), (false, false), (true, false), (false, true)] {
+            let databases = vec![database("a", first), database("b", second)];
+            let document = serde_json::to_vec(&ServerFacts { databases, ..Default::default() }).unwrap();
+            assert_eq!(ServerFacts::parse(&document).is_ok(), first == second, "{first} {second}");
         }
     }
 

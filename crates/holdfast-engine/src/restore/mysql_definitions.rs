@@ -7,12 +7,16 @@ use holdfast_core::backup::name_text;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
+use tokio_util::sync::CancellationToken;
 
-use super::mysql::{CLIENT, LACKS_RIGHTS, NAMED, Session, left_events};
+use super::mysql::{CLIENT, LACKS_RIGHTS, Session, name_beside};
+use super::mysql_warnings::{NAMED, left_events};
+use super::postgres::CLEANING_UP;
+use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::mysql::definitions::{Definition, Kind, takes_prepared};
 use crate::mysql::rewriting::Found;
-use crate::mysql::{View, is_copy};
+use crate::mysql::{View, is_copy, quoted};
 use crate::remote;
 use crate::source::database::{MYSQL_CLIENT, mysql, mysql_text, unhex};
 use crate::ssh::Exit;
@@ -123,7 +127,7 @@ impl Session<'_> {
         self.make(name, events).await?;
         let sql =
             format!("SELECT HEX(event_name) FROM information_schema.events WHERE event_schema = {}", mysql_text(name));
-        let there: Vec<String> = self.query(&sql).await?.lines().filter_map(unhex).collect();
+        let there = self.names(&sql).await?;
         let passed: Vec<String> = events
             .iter()
             .filter(|event| !there.contains(&event.name))
@@ -185,6 +189,39 @@ impl Session<'_> {
             })?;
         }
         Ok(())
+    }
+
+    /// Makes views of views in a database for a moment, and one of a function. The third is made only when the second may
+    /// read the first.
+    pub(super) async fn try_views(&self, database: &str, definer: &str, with_function: bool) -> Result<()> {
+        let probe = name_beside("probe");
+        let named = |number: u32| format!("{}.`{probe}_{number}`", quoted(database));
+        let [first, second, third, fourth, function] = [1, 2, 3, 4, 5].map(named);
+        let mut views = vec![
+            (&first, "1 AS a".to_owned()),
+            (&second, format!("a FROM {first}")),
+            (&third, format!("a FROM {second}")),
+        ];
+        let mut sql = String::new();
+        if with_function {
+            sql = format!("CREATE DEFINER={definer} FUNCTION {function}() RETURNS INT DETERMINISTIC RETURN 1; ");
+            views.push((&fourth, format!("{function}() AS a")));
+        }
+        for (view, what) in views {
+            sql.push_str(&format!("CREATE DEFINER={definer} VIEW {view} AS SELECT {what}; "));
+        }
+        let made = self.query(&sql).await.map(drop);
+        // Also when somebody stopped the run.
+        let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
+        let session = Session { context: &context, ..*self };
+        let sql =
+            format!("DROP VIEW IF EXISTS {first}, {second}, {third}, {fourth}; DROP FUNCTION IF EXISTS {function}");
+        let dropping = session.query(&sql);
+        if !matches!(tokio::time::timeout(CLEANING_UP, dropping).await, Ok(Ok(_))) {
+            let shown = name_text(database.as_bytes());
+            context.log.warn(format!("Views called {probe}_… may have been left behind in the database {shown}."));
+        }
+        made
     }
 
     /// One view may read from another, so those that cannot be made yet are tried again as long as any can. Each database
@@ -258,9 +295,13 @@ impl Session<'_> {
             information_schema.views";
         let answer = self.query(sql).await?;
         let is_folded = answer.lines().next().is_some_and(|line| line != "0");
-        let names = answer.lines().filter_map(|line| line.split_once(' '));
-        let names = names.filter_map(|(schema, name)| Some(folded(&unhex(schema)?, &unhex(name)?, is_folded)));
-        Ok(ViewNames { names: names.collect(), is_folded })
+        let parse = |line: &str| {
+            let (schema, name) = line.split_once(' ')?;
+            Some(folded(&unhex(schema)?, &unhex(name)?, is_folded))
+        };
+        let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server did not say what views it has.");
+        let names = answer.lines().skip(1).map(|line| parse(line).ok_or_else(unclear)).collect::<Result<_>>()?;
+        Ok(ViewNames { names, is_folded })
     }
 }
 

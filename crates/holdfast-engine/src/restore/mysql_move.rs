@@ -1,6 +1,8 @@
 //! Tables of a copy into the database that it was made for. Whoever has rights to a database could exchange its tables for
 //! something else while rows are written to them; to the copy they have none.
 
+use holdfast_core::run::FailureCode;
+
 use super::mysql::Session;
 use crate::archive::MysqlFacts;
 use crate::error::{EngineError, Result};
@@ -52,7 +54,12 @@ impl Session<'_> {
                 let text = String::from_utf8_lossy(&text).into_owned();
                 format!("ALTER TABLE {} ALTER COLUMN {} SET DEFAULT ({text});\n", quoted(table), quoted(column))
             };
-            self.run_all(name, &defaults.iter().map(alter).collect::<String>()).await
+            self.run_all(name, &defaults.iter().map(alter).collect::<String>()).await?;
+            // Whoever calls this drops the copy.
+            match self.tables_of(copy).await?.len() {
+                0 => Ok(()),
+                left => Err(EngineError::internal(format!("{left} tables of {copy} were not among those to be moved"))),
+            }
         };
         moved.await.map_err(|error: EngineError| {
             let message =
@@ -76,7 +83,7 @@ impl Session<'_> {
             "SELECT HEX(trigger_name) FROM information_schema.triggers WHERE trigger_schema = {}",
             mysql_text(copy)
         );
-        let names: Vec<String> = self.query(&sql).await?.lines().filter_map(unhex).collect();
+        let names = self.names(&sql).await?;
         let drop = |name: &String| format!("DROP TRIGGER {};\n", quoted(name));
         self.run_all(copy, &names.iter().map(drop).collect::<String>()).await
     }
@@ -86,7 +93,7 @@ impl Session<'_> {
             "SELECT HEX(table_name) FROM information_schema.tables WHERE table_schema = {} AND table_type NOT LIKE '%VIEW'",
             mysql_text(copy)
         );
-        Ok(self.query(&sql).await?.lines().filter_map(unhex).collect())
+        self.names(&sql).await
     }
 
     /// Defaults that name the copy.
@@ -101,6 +108,7 @@ impl Session<'_> {
             let mut words = line.split(' ').map(unhex);
             Some(Default { table: words.next()??, column: words.next()??, text: words.next()?? })
         };
-        Ok(self.query(&sql).await?.lines().filter_map(parse).collect())
+        let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server gave a default that cannot be read.");
+        self.query(&sql).await?.lines().map(|line| parse(line).ok_or_else(unclear)).collect()
     }
 }

@@ -8,8 +8,9 @@ use std::sync::atomic::Ordering;
 use holdfast_core::task::DatabaseEngine;
 
 use super::dumps::{Dump, Reading};
-use super::mysql::{CLIENT, Session, left_events, name_beside};
+use super::mysql::{CLIENT, Session, name_beside};
 use super::mysql_definitions::{DefinitionPlace, FoundByName};
+use super::mysql_warnings::left_events;
 use crate::Engine;
 use crate::archive::MysqlFacts;
 use crate::archive::server::{VIEWS, describe_mysql};
@@ -41,7 +42,7 @@ impl Place<'_> {
 
     /// Whether it is loaded under another name first.
     fn is_copied(&self) -> bool {
-        self.is_replaced() || self.facts.set_up.has_definitions
+        self.first != self.facts.name
     }
 }
 
@@ -72,7 +73,7 @@ impl Engine {
             let held = session.count_tables(&database.name).await?;
             let before = if held == Some(0) { session.set_up_of(&database.name).await? } else { None };
             let mut place = Place { index, facts: database, held, before, first: database.name.clone() };
-            if place.is_copied() {
+            if place.is_replaced() || database.set_up.has_definitions {
                 place.first = name_beside(&database.name);
             }
             places.push(place);
@@ -80,7 +81,6 @@ impl Engine {
         if let Some(place) = places.iter().find(|place| place.is_replaced()).filter(|_| !plan.overwrite) {
             return Err(super::not_empty(&place.facts.name));
         }
-        let copied: Vec<&Place<'_>> = places.iter().filter(|place| place.is_copied()).collect();
         session.tell(has_accounts, &places);
         if plan.options.dry_run {
             return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
@@ -88,6 +88,10 @@ impl Engine {
         if !plan.options.no_owner {
             session.make_roles(&facts.roles).await?;
         }
+        if only.is_some() {
+            session.do_without_copies(&mut places).await?;
+        }
+        let copied: Vec<&Place<'_>> = places.iter().filter(|place| place.is_copied()).collect();
         if copied.len() < places.len() {
             context.begin_writing().await?;
         }
@@ -203,6 +207,26 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Whoever restores one database may have no rights beside it.
+    async fn do_without_copies(&self, places: &mut [Place<'_>]) -> Result<()> {
+        for place in places.iter_mut().filter(|place| place.is_copied()) {
+            if self.make_copy(&place.first, place.held, None).await? {
+                self.drop_own(&place.first).await;
+            } else {
+                place.first = place.facts.name.clone();
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the routines and triggers of a database; views and events come after those of all databases.
+    async fn make_routines(&self, name: &str, definitions: &[Definition], found: &mut Found) -> Result<()> {
+        let fitted = self.fitted(definitions, &DefinitionPlace { name, old_name: None, is_copy: false })?;
+        found.views.extend(fitted.views);
+        found.events.push((name.to_owned(), fitted.events));
+        self.make(name, &fitted.routines).await
+    }
+
     /// Begins to read the wanted dumps. Events of copies do not run.
     async fn read(&self, facts: &ServerFacts, are_copies: bool, is_wanted: impl Fn(usize) -> bool) -> Result<Loading> {
         let without_definers = self.plan.options.no_owner;
@@ -275,7 +299,11 @@ impl Session<'_> {
                     begun.push(index);
                 }
                 let definitions = self.load_next(place.facts, &place.first, &mut loading).await?;
-                self.make_in_copy(&place.first, &definitions, &place.facts.name).await?;
+                if are_copies {
+                    self.make_in_copy(&place.first, &definitions, &place.facts.name).await?;
+                } else {
+                    self.make_routines(&place.first, &definitions, found).await?;
+                }
                 found.keep(index, definitions)?;
             }
             report.plain_bytes = loading.reading.finish().await?;
@@ -339,10 +367,7 @@ impl Session<'_> {
                 let set_up = Some(&place.facts.set_up);
                 self.put_in_place(name, held, &place.first, set_up, &mut is_changed).await?;
                 let definitions = found.of_copies.remove(&place.index).unwrap_or_default();
-                let fitted = self.fitted(&definitions, &DefinitionPlace { name, old_name: None, is_copy: false })?;
-                found.views.extend(fitted.views);
-                found.events.push((name.to_owned(), fitted.events));
-                self.make(name, &fitted.routines).await
+                self.make_routines(name, &definitions, found).await
             };
             let moved = moved.await;
             // What is not moved yet is only in the copy.

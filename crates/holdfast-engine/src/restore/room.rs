@@ -122,8 +122,7 @@ impl Engine {
         if !all.iter().any(|mount| mount.path.is_empty()) {
             return Ok(());
         }
-        let mounts = self.visit(&plan.backup, Mounts { choice: choice.clone(), all }, Mounts::visit).await?;
-        let mut short: Vec<Mount> = mounts.all.into_iter().filter(|mount| mount.needed > mount.free).collect();
+        let mut short = self.short(plan, choice, all).await?;
         if short.is_empty() {
             return Ok(());
         }
@@ -171,8 +170,7 @@ impl Engine {
             kind: String::new(),
             needed: 0,
         }];
-        let mounts = self.visit(&plan.backup, Mounts { choice: choice.clone(), all }, Mounts::visit).await?;
-        for mount in mounts.all.iter().filter(|mount| mount.needed > mount.free) {
+        for mount in self.short(plan, choice, all).await? {
             context.log.warn(format!(
                 "The restore needs {}, and there is room for {} on the server, beside the files that would be replaced.",
                 shown(mount.needed),
@@ -180,6 +178,12 @@ impl Engine {
             ));
         }
         Ok(())
+    }
+
+    /// The file systems that have less room than the files take.
+    async fn short(&self, plan: &RestorePlan, choice: &Choice, all: Vec<Mount>) -> Result<Vec<Mount>> {
+        let mounts = self.visit(&plan.backup, Mounts { choice: choice.clone(), all }, Mounts::visit).await?;
+        Ok(mounts.all.into_iter().filter(|mount| mount.needed > mount.free).collect())
     }
 
     /// What the files take that are in the places of others, by file system; empty when the server does not say.

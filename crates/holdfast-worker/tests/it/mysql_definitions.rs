@@ -217,12 +217,52 @@ async fn odd_things_of_one_database_stop_no_backup_and_no_restore() {
         assert_eq!(mariadb.sql("shop", "SHOW TABLES LIKE 'x%'").matches("Routines").count(), 2);
     }
     mariadb.sql("shop", "DROP TRIGGER tg; DROP TRIGGER tgg");
-    for options in [json!({"database_name": "shop_2"}), json!({"database_name": "shop_2", "no_owner": true})] {
-        assert_failed(&bench.restore(&one, options).await, "hostile_archive");
+    for options in [
+        json!({"database_name": "shop_2"}),
+        json!({"database_name": "shop_2", "no_owner": true}),
+        json!({"database_name": "shop_2", "dry_run": true}),
+    ] {
+        let run = bench.restore(&one, options).await;
+        assert_failed(&run, "hostile_archive");
+        assert!(!output(&run).contains("Loading"), "refused before anything is loaded: {}", output(&run));
         assert_eq!(mariadb.sql("", triggers).trim(), "NULL", "none in the database that it was made in");
         assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE 'shop\\_2'").trim(), "");
     }
     assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE 'holdfast%'").trim(), "", "nothing is left behind");
+}
+
+/// Who has rights to one database alone can make no copy, and still restores it: from its own backup, and from one of the
+/// whole server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_database_is_restored_by_a_user_who_may_make_no_other() {
+    let mariadb = MariaDbServer::start();
+    let shims = tempfile::tempdir().unwrap();
+    let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
+    mariadb.sql("", "CREATE USER own IDENTIFIED BY 'p'; GRANT ALL ON shop.* TO own; CREATE DATABASE shop");
+    mariadb.sql("shop", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1), (2)");
+    mariadb.sql("shop", "CREATE DEFINER=own TRIGGER tg BEFORE INSERT ON t FOR EACH ROW SET NEW.a = NEW.a + 10");
+    mariadb.sql("shop", "CREATE DEFINER=own PROCEDURE p() SELECT 'p'; CREATE DEFINER=own VIEW v AS SELECT a FROM t");
+    mariadb.sql("shop", "CREATE DEFINER=own EVENT e ON SCHEDULE EVERY 1 DAY DO SELECT 1");
+    mariadb.sql("", "CREATE DATABASE other; CREATE TABLE other.t (a INT)");
+    let before = definitions(&mariadb, "shop");
+    let one = json!({"database_name": "shop", "database_engine": "mysql"});
+    let one = bench.back_up(task(&bench, one).await).await;
+    let all = bench.back_up(task(&bench, json!({"database_engine": "mysql"})).await).await;
+    login(&bench, "own", Some("p")).await;
+    for backup in [&one, &all] {
+        for prepare in ["DROP DATABASE shop", "DROP DATABASE shop; CREATE DATABASE shop"] {
+            mariadb.sql("", prepare);
+            let run = bench.restore(backup, json!({"database_name": "shop"})).await;
+            assert_successful(&run);
+            assert!(output(&run).contains("may make no copy"), "{}", output(&run));
+            assert_eq!(mariadb.sql("shop", "SELECT GROUP_CONCAT(a ORDER BY a) FROM v").trim(), "1,2");
+            assert_eq!(definitions(&mariadb, "shop"), before);
+        }
+        // Without a copy nothing that is there is replaced.
+        let run = bench.restore(backup, json!({"database_name": "shop", "overwrite": true})).await;
+        assert_eq!(run["status"], "failed", "{}", output(&run));
+        assert_eq!(mariadb.sql("shop", "SELECT GROUP_CONCAT(a ORDER BY a) FROM v").trim(), "1,2");
+    }
 }
 
 /// Everything is made beside what is there before that goes, events among it.

@@ -1,0 +1,201 @@
+//! Databases of a MySQL or MariaDB server as wholes: what they hold, made, set up, emptied and dropped.
+
+use std::time::Duration;
+
+use holdfast_core::backup::name_text;
+use holdfast_core::run::FailureCode;
+use tokio_util::sync::CancellationToken;
+
+use super::mysql::Session;
+use super::postgres::CLEANING_UP;
+use crate::archive::MysqlFacts;
+use crate::context::Context;
+use crate::error::{EngineError, Result};
+use crate::mysql::quoted;
+use crate::remote::RemoteSettings;
+use crate::source::database::{self, mysql_text};
+
+/// How long it may take to find out that somebody holds on to a table, which the server itself waits half a minute for.
+const LOCKING: Duration = Duration::from_secs(90);
+
+impl Session<'_> {
+    /// Drops a database, which may take long. When somebody uses its tables, it fails: a server that went on to wait
+    /// would drop it after this restore has given up.
+    pub(super) async fn drop_database(&self, name: &str) -> Result<()> {
+        let own = &self.engine.settings.remote;
+        let settings = RemoteSettings { answer: own.finish, ..own.clone() };
+        // Keys of other databases may lead here; they hold again when the tables are back.
+        let sql = format!(
+            "SET SESSION lock_wait_timeout = 30, foreign_key_checks = 0; DROP DATABASE IF EXISTS {}",
+            quoted(name)
+        );
+        self.query_within(&sql, &settings).await.map(drop)
+    }
+
+    /// Drops a database and makes it again, empty.
+    pub(super) async fn make_anew(&self, name: &str, facts: Option<&MysqlFacts>) -> Result<()> {
+        let Err(error) = self.drop_database(name).await else { return self.create(name, facts).await };
+        // The server does not remove a folder with files of somebody else in it, but everything that is its own.
+        if !matches!(self.count_tables(name).await, Ok(Some(0))) {
+            return Err(error);
+        }
+        self.context
+            .log
+            .warn(format!("The folder of the database {name} holds files that are not the server's; they stay."));
+        self.set_up_as(name, facts).await
+    }
+
+    /// Gives an empty database the character set of the one that was backed up.
+    pub(super) async fn set_up_as(&self, name: &str, facts: Option<&MysqlFacts>) -> Result<()> {
+        let Some(facts) = facts else { return Ok(()) };
+        let set_up = format!("CHARACTER SET {} COLLATE {}", facts.character_set, facts.collation);
+        match self.query(&format!("ALTER DATABASE {} {set_up}", quoted(name))).await {
+            Err(error) if is_unknown_set(&error) => {
+                self.context.log.warn(format!(
+                    "This server does not know the collation {}; the database keeps its own.",
+                    facts.collation
+                ));
+            }
+            altered => drop(altered?),
+        }
+        self.comment_on(name, facts).await;
+        Ok(())
+    }
+
+    /// Gives a database its comment. MySQL has none, and nothing is lost that a restore should fail for.
+    async fn comment_on(&self, name: &str, facts: &MysqlFacts) {
+        let Some(comment) = &facts.comment else { return };
+        // Put together by the server, so that the comment is text whatever is in it.
+        let statement = mysql_text(&format!("ALTER DATABASE {} COMMENT = ", quoted(name)));
+        let sql = format!(
+            "SET SESSION sql_mode = ''; SET @holdfast = CONCAT({statement}, QUOTE({})); PREPARE holdfast FROM @holdfast; \
+             EXECUTE holdfast",
+            mysql_text(comment)
+        );
+        if let Err(error) = self.query(&sql).await {
+            self.context.log.warn(format!("The comment of the database {name} was not restored: {}", error.message));
+        }
+    }
+
+    /// How a database is set up; `None` when the server does not say.
+    pub(super) async fn set_up_of(&self, name: &str) -> Result<Option<MysqlFacts>> {
+        let sql = database::set_up_sql(name);
+        Ok(MysqlFacts::parse(&self.query(&sql).await?).filter(MysqlFacts::is_plausible))
+    }
+
+    /// How many tables, routines and events a database has; `None` when there is no such database.
+    pub(super) async fn count_tables(&self, name: &str) -> Result<Option<u64>> {
+        let name = mysql_text(name);
+        let sql = format!(
+            "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = {name}; \
+             SELECT (SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = {name}) + \
+             (SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = {name}) + \
+             (SELECT COUNT(*) FROM information_schema.events WHERE event_schema = {name})"
+        );
+        let answer = self.query(&sql).await?;
+        let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server did not say what the database holds.");
+        let numbers: Vec<u64> =
+            answer.lines().map(str::parse).collect::<std::result::Result<_, _>>().map_err(|_| unclear())?;
+        match numbers[..] {
+            [0, _] => Ok(None),
+            [_, tables] => Ok(Some(tables)),
+            _ => Err(unclear()),
+        }
+    }
+
+    pub(super) async fn create(&self, name: &str, facts: Option<&MysqlFacts>) -> Result<()> {
+        let set_up = facts.map(|facts| format!(" CHARACTER SET {} COLLATE {}", facts.character_set, facts.collation));
+        let create = format!("CREATE DATABASE {}{}", quoted(name), set_up.unwrap_or_default());
+        match (self.query(&create).await, facts) {
+            (Err(error), Some(facts)) if is_unknown_set(&error) => {
+                self.context.log.warn(format!(
+                    "This server does not know the collation {}; the database gets its own.",
+                    facts.collation
+                ));
+                self.query(&format!("CREATE DATABASE {}", quoted(name))).await?;
+            }
+            (created, _) => drop(created?),
+        }
+        if let Some(facts) = facts {
+            self.comment_on(name, facts).await;
+        }
+        Ok(())
+    }
+
+    /// Makes the copy that a database is loaded into first; false when this user may not, and the database holds nothing
+    /// that could be lost.
+    pub(super) async fn make_copy(&self, copy: &str, held: Option<u64>, facts: Option<&MysqlFacts>) -> Result<bool> {
+        match self.create(copy, facts).await {
+            Ok(()) => Ok(true),
+            // Whoever may make no database has no more rights than others have to this one.
+            Err(error) if held.unwrap_or(0) == 0 && error.message.contains("ERROR 1044 ") => {
+                self.context.log.line("The database user may make no copy, so the dump is loaded where it belongs.");
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes away what this restore made itself; true when it is gone.
+    pub(super) async fn drop_own(&self, name: &str) -> bool {
+        // Also when somebody stopped the run.
+        let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
+        let session = Session { context: &context, ..*self };
+        let dropping = session.drop_database(name);
+        let is_gone = matches!(tokio::time::timeout(CLEANING_UP, dropping).await, Ok(Ok(_)));
+        if !is_gone {
+            context.log.warn(format!("The database {name} was left behind on the server."));
+        }
+        is_gone
+    }
+
+    /// Takes away what a failed restore left in a database that was empty; true when it is empty again.
+    pub(super) async fn empty_again(&self, name: &str, before: Option<&MysqlFacts>) -> bool {
+        let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
+        let session = Session { context: &context, ..*self };
+        let emptying = session.make_anew(name, before);
+        let is_empty = matches!(tokio::time::timeout(CLEANING_UP, emptying).await, Ok(Ok(())));
+        if !is_empty {
+            context.log.warn(format!("The database {name} was empty before and holds a part of the backup now."));
+        }
+        is_empty
+    }
+
+    /// Waits until nobody holds on to a table of these databases, so that not the second of them is found to be in use when
+    /// the first one is gone. Who comes in after that is still waited for when it is dropped.
+    pub(super) async fn wait_for_locks(&self, names: impl Iterator<Item = &str>) -> Result<()> {
+        for name in names {
+            let schema = mysql_text(name);
+            let sql = format!(
+                "SELECT HEX(table_name) FROM information_schema.tables WHERE table_schema = {schema} AND (BINARY \
+                 table_schema = {schema} OR @@lower_case_table_names <> 0) AND table_type = 'BASE TABLE' ORDER BY 1 LIMIT \
+                 1000"
+            );
+            let tables = self.names(&sql).await?;
+            if tables.is_empty() {
+                continue;
+            }
+            let locked: Vec<String> =
+                tables.iter().map(|table| format!("{}.{} WRITE", quoted(name), quoted(table))).collect();
+            let sql = format!("SET SESSION lock_wait_timeout = 30; LOCK TABLES {}; UNLOCK TABLES", locked.join(", "));
+            let own = &self.engine.settings.remote;
+            let settings = RemoteSettings { answer: LOCKING, ..own.clone() };
+            // Not everybody may lock tables; whoever may not finds out when the database is dropped.
+            let is_held =
+                |error: &EngineError| error.message.contains("ERROR 1205 ") || !error.message.contains("ERROR ");
+            if let Err(error) = self.query_within(&sql, &settings).await
+                && is_held(&error)
+            {
+                let name = name_text(name.as_bytes());
+                let message = format!("A table of {name} is in use by somebody else: {}", error.message);
+                return Err(EngineError::new(error.code, message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the server does not have a character set or collation.
+fn is_unknown_set(error: &EngineError) -> bool {
+    error.message.contains("nknown co") || error.message.contains("nknown character set")
+}

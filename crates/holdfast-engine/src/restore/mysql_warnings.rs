@@ -1,0 +1,128 @@
+//! What a restore into MySQL or MariaDB tells people about.
+
+use holdfast_core::backup::name_text;
+use holdfast_core::random;
+
+use super::mysql::Session;
+use crate::error::Result;
+use crate::mysql::quoted;
+use crate::mysql::rewriting::names_database;
+use crate::source::database::{mysql_text, unhex};
+
+/// How many things are named one by one.
+pub(super) const NAMED: usize = 20;
+
+impl Session<'_> {
+    /// Names the tables of a database that its restored copy lacks: they go with it.
+    pub(super) async fn tell_lost(&self, name: &str, copy: &str) -> Result<()> {
+        let (shown, name, copy) = (name_text(name.as_bytes()), mysql_text(name), mysql_text(copy));
+        // As many as fit in one answer.
+        let sql = format!(
+            "SELECT HEX(t.table_name) FROM information_schema.tables t WHERE t.table_schema = {name} \
+             AND t.table_type <> 'VIEW' AND NOT EXISTS (SELECT 1 FROM information_schema.tables c WHERE \
+             c.table_schema = {copy} AND BINARY c.table_name = BINARY t.table_name) ORDER BY 1 LIMIT 25000"
+        );
+        let lost = self.names(&sql).await?;
+        if !lost.is_empty() {
+            self.context
+                .log
+                .warn(format!("The database {shown} is replaced as a whole. {}", super::tables_lost(&lost, "will be")));
+        }
+        Ok(())
+    }
+
+    /// What people wrote into routines, triggers and events stays as they wrote it, also where it names the database that
+    /// was backed up. Views are changed, but for what we do not understand.
+    pub(super) async fn warn_of_old_name(&self, name: &str, old: &str) -> Result<()> {
+        let (schema, plain, in_quotes) =
+            (mysql_text(name), mysql_text(&format!("{old}.")), mysql_text(&format!("{}.", quoted(old))));
+        let naming = |kind: &str, column: &str, body: &str| {
+            format!(
+                "SELECT HEX({column}_name) FROM information_schema.{kind} WHERE {column}_schema = {schema} AND \
+                 (LOCATE({plain}, {body}) > 0 OR LOCATE({in_quotes}, {body}) > 0)"
+            )
+        };
+        let sql = [
+            naming("triggers", "trigger", "action_statement"),
+            naming("routines", "routine", "routine_definition"),
+            naming("events", "event", "event_definition"),
+        ];
+        let mut names = self.names(&format!("{} LIMIT 20", sql.join(" UNION "))).await?;
+        // As much as fits in one answer.
+        let views = format!(
+            "SELECT CONCAT(HEX(table_name), ' ', HEX(LEFT(view_definition, 16384))) FROM information_schema.views WHERE \
+             table_schema = {schema} AND LOCATE({in_quotes}, view_definition) > 0 LIMIT 40"
+        );
+        let views = self.query(&views).await?;
+        let views = views.lines().filter_map(|line| line.split_once(' '));
+        let views = views.filter(|(_, definition)| {
+            random::from_hex(definition).is_some_and(|definition| names_database(&definition, old))
+        });
+        names.extend(views.filter_map(|(view, _)| unhex(view)));
+        let names: Vec<String> = names.iter().map(|name| name_text(name.as_bytes())).collect();
+        if !names.is_empty() {
+            self.context.log.warn(format!(
+                "These triggers, routines, events or views name the database {} in what they do, and still mean it: {}.",
+                name_text(old.as_bytes()),
+                names.join(", ")
+            ));
+        }
+        Ok(())
+    }
+
+    /// Views and routines that run as somebody who is not here fail when they are used, not when they are made.
+    pub(super) async fn warn_of_definers(&self, name: &str) {
+        if self.plan.options.no_owner {
+            self.warn_of_own_rights(name).await;
+        }
+        let name = mysql_text(name);
+        let sql = format!(
+            "SELECT GROUP_CONCAT(DISTINCT d.definer SEPARATOR ', ') FROM (\
+             SELECT definer FROM information_schema.views WHERE table_schema = {name} UNION \
+             SELECT definer FROM information_schema.routines WHERE routine_schema = {name} UNION \
+             SELECT definer FROM information_schema.triggers WHERE trigger_schema = {name} UNION \
+             SELECT definer FROM information_schema.events WHERE event_schema = {name}) d \
+             WHERE d.definer NOT IN (SELECT CONCAT(user, '@', host) FROM mysql.user) AND d.definer NOT IN (SELECT user FROM \
+             mysql.user WHERE host = '')"
+        );
+        // Not everybody may ask who there is; then nothing is said.
+        if let Ok(missing) = self.query(&sql).await
+            && !missing.is_empty()
+            && missing != "NULL"
+        {
+            self.context.log.warn(format!(
+                "Views or routines run as users that this server does not have: {missing}. Create them, or restore \
+                 without owners."
+            ));
+        }
+    }
+
+    /// Names what runs as the user of this restore, whoever calls it.
+    async fn warn_of_own_rights(&self, name: &str) {
+        let sql = format!(
+            "SELECT HEX(routine_name) FROM information_schema.routines WHERE routine_schema = {name} AND security_type = \
+             'DEFINER' AND definer = CURRENT_USER() UNION SELECT HEX(trigger_name) FROM information_schema.triggers WHERE \
+             trigger_schema = {name} AND definer = CURRENT_USER() UNION SELECT HEX(table_name) FROM \
+             information_schema.views WHERE table_schema = {name} AND security_type = 'DEFINER' AND definer = \
+             CURRENT_USER() ORDER BY 1 LIMIT {NAMED}",
+            name = mysql_text(name)
+        );
+        let Ok(names) = self.names(&sql).await else { return };
+        let names: Vec<String> = names.iter().map(|name| name_text(name.as_bytes())).collect();
+        if !names.is_empty() {
+            self.context.log.warn(format!(
+                "Without owners, these routines, triggers and views run with the rights of the database user of this \
+                 restore (SQL SECURITY DEFINER), whoever calls them: {}. Restore as a user with few rights.",
+                names.join(", ")
+            ));
+        }
+    }
+}
+
+/// That events were left out for want of an owner.
+pub(super) fn left_events(count: usize) -> String {
+    format!(
+        "{count} events were left out: without owners they would run with the rights of the database user of this restore. \
+         They are in the backup; make them by hand."
+    )
+}
