@@ -269,6 +269,17 @@ impl Definition {
         Some(Self { statement, ..self })
     }
 
+    /// As a server of this version can make it. MySQL from 8.0 on has no mode for users that `GRANT` makes, which MariaDB has
+    /// set from the start, and refuses to hear of it; `GRANT` makes no users there.
+    pub(crate) fn for_version(mut self, version: &str) -> Self {
+        let major = version.split('.').next().and_then(|number| number.parse::<u32>().ok());
+        if !version.contains("MariaDB") && major >= Some(8) {
+            let modes = self.reading.sql_mode.split(',').filter(|mode| *mode != "NO_AUTO_CREATE_USER");
+            self.reading.sql_mode = modes.collect::<Vec<_>>().join(",");
+        }
+        self
+    }
+
     /// For servers that prepare no such statement: the client has to find its end, by a delimiter that nobody knows.
     pub(crate) fn delimited(&self, delimiter: &str) -> Result<Vec<u8>> {
         let Reading { character_set, sql_mode, .. } = &self.reading;

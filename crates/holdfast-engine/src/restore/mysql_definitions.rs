@@ -92,13 +92,16 @@ impl Session<'_> {
         if definitions.is_empty() {
             return Ok(());
         }
-        let is_prepared = takes_prepared(&self.query("SELECT VERSION()").await?);
+        let version = self.query("SELECT VERSION()").await?;
+        let is_prepared = takes_prepared(&version);
         let sql: Vec<u8> = if is_prepared {
             definitions.iter().flat_map(|definition| definition.line().into_bytes()).collect()
         } else {
             let delimiter = format!("~{}", random::hex(&random::bytes::<7>()));
             let delimited = |one: &Definition| {
-                one.delimited(&delimiter)
+                let fitting = one.clone().for_version(&version);
+                fitting
+                    .delimited(&delimiter)
                     .map_err(|error| EngineError::new(error.code, format!("The {}: {}", shown(one), error.message)))
             };
             definitions.iter().map(delimited).collect::<Result<Vec<_>>>()?.concat()

@@ -531,6 +531,13 @@ async fn warn_of_privileges(
              backup. Grant it SHOW DATABASES and SELECT on everything.",
         );
     }
+    let may_change = ["INSERT", "UPDATE", "SUPER", "FILE", "CREATE USER"];
+    if everywhere(&["EXECUTE"]) && everywhere(&may_change) {
+        context.log.line(
+            "The database user may change data and run functions of everybody. Where people who do not trust each other \
+             have databases, back up as a user who may only read.",
+        );
+    }
     let mut places: Vec<&str> = granted.iter().map(|(place, _)| *place).filter(|place| *place != "*").collect();
     places.sort_unstable();
     places.dedup();
