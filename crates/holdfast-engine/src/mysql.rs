@@ -4,7 +4,8 @@
 pub(crate) mod definitions;
 mod heads;
 pub(crate) mod rewriting;
-mod statements;
+pub(crate) mod statements;
+pub(crate) mod tables;
 
 use std::io;
 
@@ -93,6 +94,37 @@ pub(crate) struct ViewParts {
 }
 
 impl View {
+    /// The databases of the functions that a view calls as whoever uses it, `None` for its own; none at all when it runs as
+    /// its owner, and no answer when that is unclear.
+    pub(crate) fn calls_as_invoker(&self) -> Option<Vec<Option<String>>> {
+        let parts = self.parts()?;
+        if !parts.security.windows(7).any(|word| word.eq_ignore_ascii_case(b"INVOKER")) {
+            return Some(Vec::new());
+        }
+        let (mut rest, mut calls) = (parts.rest.as_slice(), Vec::new());
+        // In other character sets a quote may be a part of a character.
+        if !self.character_set.starts_with("utf8") && rest.windows(2).any(|part| part == b"`(") {
+            return None;
+        }
+        // The view's own name comes first, and may be followed by those of its columns.
+        rest = &rest[name_length(rest)?..];
+        while let Some(at) = definitions::outside_quotes(rest, |rest| rest.starts_with(b"`")) {
+            rest = &rest[at..];
+            let names = rewriting::chained_names(rest);
+            let length = (names.iter().sum::<usize>() + names.len() - 1).min(rest.len());
+            if rest.get(length) == Some(&b'(') {
+                let database = match names[..] {
+                    [_] => None,
+                    [first, _] => Some(unquoted_name(&rest[..first])?),
+                    _ => return None,
+                };
+                calls.push(database);
+            }
+            rest = &rest[length..];
+        }
+        Some(calls)
+    }
+
     /// What the statement says; `None` when it is none that makes a view.
     pub(crate) fn parts(&self) -> Option<ViewParts> {
         fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -165,6 +197,12 @@ pub(crate) fn name_length(text: &[u8]) -> Option<usize> {
         }
         at += 1;
     }
+}
+
+/// The name in these quotes.
+fn unquoted_name(text: &[u8]) -> Option<String> {
+    let inner = std::str::from_utf8(text.strip_prefix(b"`")?.strip_suffix(b"`")?).ok()?;
+    Some(inner.replace("``", "`"))
 }
 
 /// Only what can be a name of a character set ever becomes SQL.

@@ -5,6 +5,7 @@ pub(crate) mod database;
 pub(crate) mod files;
 mod mysql_definitions;
 pub(crate) mod mysql_server;
+mod mysql_tables;
 mod parts;
 pub(crate) mod postgres_server;
 pub(crate) mod sftp;

@@ -64,7 +64,8 @@ const PG_FOOTER: Footer = Footer { text: b"-- PostgreSQL database cluster dump c
 const MYSQL_FOOTER: Footer = Footer { text: FOOTER, lines_after: 0 };
 const PG_STARTS: &[&[u8]] = &[b"--\n-- PostgreSQL database cluster dump\n"];
 /// Newer tools of MariaDB begin with a comment that only their own client reads.
-const MYSQL_STARTS: &[&[u8]] = &[b"-- MySQL dump ", b"-- MariaDB dump ", b"/*M!999999\\- ", b"/*!999999\\- "];
+const MYSQL_STARTS: &[&[u8]] =
+    &[b"-- MySQL dump ", b"-- MariaDB dump ", b"/*M!999999\\- ", b"/*!999999\\- ", b"/* Tables and sequences */"];
 
 /// A dump of MySQL or MariaDB. What no restore of ours would load is told while there is still time.
 pub(super) fn mysql_dump(reader: &mut dyn Read) -> io::Result<Inspected> {
@@ -81,7 +82,7 @@ pub(super) fn mysql_dump(reader: &mut dyn Read) -> io::Result<Inspected> {
         io::copy(dump, &mut io::sink())?;
         Ok(Some(format!("This backup cannot be restored by itself. {error}")))
     })?;
-    let definitions = rewriting.found.take().len() as u64;
+    let definitions = (rewriting.found.take().len() + rewriting.tables.take().names.len()) as u64;
     Ok(Inspected { entries: inspected.entries + definitions, ..inspected })
 }
 

@@ -12,7 +12,7 @@ use holdfast_core::run::FailureCode;
 use super::heads::{definer_at, head_length, text_length, without_definer, without_qualifiers};
 use super::rewriting::renamed_view;
 use super::statements::{Rules, is_clear};
-use super::{View, is_word, name_length};
+use super::{View, is_word, name_length, tables};
 use crate::error::{EngineError, Result};
 
 /// The line before them. Names in comments of the tools follow two dashes, whatever lines they hold.
@@ -25,6 +25,10 @@ pub(crate) const LONGEST: usize = 64 * 1024 * 1024;
 /// In the order in which they are made: views may call functions, and events begin to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
+    Sequence,
+    /// Where a sequence is.
+    SequenceValue,
+    Table,
     Function,
     Procedure,
     Package,
@@ -35,12 +39,30 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Function, Self::Procedure, Self::Package, Self::PackageBody, Self::Trigger, Self::View, Self::Event];
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Sequence,
+        Self::SequenceValue,
+        Self::Table,
+        Self::Function,
+        Self::Procedure,
+        Self::Package,
+        Self::PackageBody,
+        Self::Trigger,
+        Self::View,
+        Self::Event,
+    ];
+
+    /// Whether it comes before the rows of a database.
+    pub(crate) fn is_before_rows(self) -> bool {
+        matches!(self, Self::Sequence | Self::SequenceValue | Self::Table)
+    }
 
     /// As statements name it, and the server's lists.
     pub(crate) fn words(self) -> &'static str {
         match self {
+            Self::Sequence => "SEQUENCE",
+            Self::SequenceValue => "SEQUENCE VALUE",
+            Self::Table => "TABLE",
             Self::Function => "FUNCTION",
             Self::Procedure => "PROCEDURE",
             Self::Package => "PACKAGE",
@@ -121,9 +143,20 @@ impl Definition {
     pub(crate) fn is_plausible(&self) -> bool {
         let is_statement = match self.kind {
             Kind::View => self.view(String::new()).parts().is_some(),
+            Kind::Sequence => self.begins(&format!("CREATE SEQUENCE {} ", super::quoted(&self.name))).is_some(),
+            Kind::Table => self.begins(&format!("CREATE TABLE {} (", super::quoted(&self.name))).is_some(),
+            Kind::SequenceValue => {
+                let numbers = self.begins(&format!("DO SETVAL({}, ", super::quoted(&self.name)));
+                let is_number = |byte: &u8| byte.is_ascii_digit() || b", -".contains(byte);
+                numbers.and_then(|rest| rest.strip_suffix(b")")).is_some_and(|rest| rest.iter().all(is_number))
+            }
             _ => self.is_making(self.kind.words()),
         };
         is_statement && self.reading.is_plausible() && !self.name.is_empty() && self.name.len() <= super::NAME_CHARS * 4
+    }
+
+    fn begins(&self, with: &str) -> Option<&[u8]> {
+        self.statement.strip_prefix(with.as_bytes())
     }
 
     /// Whether the statement begins like one that makes something of this kind.
@@ -205,7 +238,7 @@ impl Definition {
     pub(crate) fn part_in_utf8(&self, comment: &str) -> Option<Range<usize>> {
         let part = match self.kind {
             _ if self.is_in_utf8() => None,
-            Kind::View => None,
+            Kind::View | Kind::Sequence | Kind::SequenceValue | Kind::Table => None,
             Kind::Trigger => definer_at(&self.statement),
             Kind::Event => event_head(&self.statement).map(|end| 0..end),
             Kind::Function | Kind::Procedure | Kind::Package | Kind::PackageBody => {
@@ -298,18 +331,26 @@ fn event_head(statement: &[u8]) -> Option<usize> {
 }
 
 /// The first place outside of quotes where something is.
-fn outside_quotes(statement: &[u8], is_it: impl Fn(&[u8]) -> bool) -> Option<usize> {
+pub(super) fn outside_quotes(statement: &[u8], is_it: impl Fn(&[u8]) -> bool) -> Option<usize> {
     let mut at = 0;
     while at < statement.len() {
         let rest = &statement[at..];
         match rest[0] {
             _ if is_it(rest) => return Some(at),
-            b'`' | b'"' => at += name_length(rest)?,
-            b'\'' => at += literal_length(rest),
+            b'`' | b'"' | b'\'' => at += quoted_length(rest)?,
             _ => at += 1,
         }
     }
     None
+}
+
+/// How long the name or text in quotes is that begins here; `None` when there is none, or it has no end.
+pub(super) fn quoted_length(text: &[u8]) -> Option<usize> {
+    match text.first()? {
+        b'`' | b'"' => name_length(text),
+        b'\'' => Some(literal_length(text)),
+        _ => None,
+    }
 }
 
 /// How long a text in single quotes is; one within it is doubled.
@@ -419,27 +460,35 @@ fn names_in(mut text: &[u8]) -> BTreeSet<Vec<u8>> {
     names
 }
 
-/// Reads what [`section`] wrote, line by line.
+/// Reads what [`section`] wrote, or [`tables::section`], line by line.
 #[derive(Debug, Default)]
 pub(crate) struct Section {
+    /// Whether it comes before the rows.
+    is_before_rows: bool,
     bytes: usize,
     has_ended: bool,
 }
 
 impl Section {
-    /// Takes a line. The first one was [`BEGIN`].
+    pub(crate) fn before_rows() -> Self {
+        Self { is_before_rows: true, ..Self::default() }
+    }
+
+    /// Takes a line; `None` for the last one. The one that begins a section is not among them.
     pub(crate) fn take(&mut self, line: &[u8]) -> io::Result<Option<Definition>> {
-        let damaged = || io::Error::from(EngineError::corrupt("What follows the dump of the tables is damaged."));
+        let damaged =
+            || io::Error::from(EngineError::corrupt("What comes before or after the rows in the dump is damaged."));
         self.bytes += line.len();
         if self.has_ended || self.bytes > LONGEST + END.len() + 1 {
             return Err(damaged());
         }
         let line = std::str::from_utf8(line).map_err(|_| damaged())?;
-        if line.trim_end() == END {
+        if line.trim_end() == if self.is_before_rows { tables::END } else { END } {
             self.has_ended = true;
             return Ok(None);
         }
-        Definition::parse(line).map(Some).ok_or_else(damaged)
+        let definition = Definition::parse(line).filter(|found| found.kind.is_before_rows() == self.is_before_rows);
+        definition.map(Some).ok_or_else(damaged)
     }
 
     pub(crate) fn has_ended(&self) -> bool {

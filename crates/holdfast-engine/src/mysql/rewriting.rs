@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_core::random;
 
-use super::definitions::{self, Definition, Section};
+use super::definitions::{self, Definition, Kind, Section};
 use super::heads::{text_length, without_definer, without_qualifiers};
 use super::statements::{COMMAND, Rules, Statement, has_command, unclear};
+use super::tables::{self, Movable, SequenceDefaults};
 use super::{account_length, name_length, quoted};
 use crate::error::EngineError;
 
@@ -44,8 +45,40 @@ pub(crate) struct Rewriting {
     pub old_name: Option<String>,
     /// What views name instead; without one they name no database.
     pub new_name: Option<String>,
+    /// The version of a server that prepares no statements to make something, which is read by its client.
+    pub unprepared: Option<String>,
     /// What follows the dump as data is put here, and not passed on.
     pub found: Found,
+    /// What was made before the rows.
+    pub tables: Tables,
+}
+
+/// Tables and sequences that a dump made before its rows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tables(Arc<Mutex<FoundTables>>);
+
+#[derive(Debug, Default)]
+pub(crate) struct FoundTables {
+    pub names: Vec<String>,
+    /// Left out where they were made.
+    pub defaults: Vec<SequenceDefaults>,
+    /// Tables whose files had a folder of their own.
+    pub with_directory: Vec<String>,
+}
+
+impl Tables {
+    fn note(&self, movable: &Movable) {
+        let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if movable.definition.kind != Kind::SequenceValue {
+            found.names.push(movable.definition.name.clone());
+        }
+        found.defaults.extend(movable.defaults.clone());
+        found.with_directory.extend(movable.had_directory.then(|| movable.definition.name.clone()));
+    }
+
+    pub(crate) fn take(&self) -> FoundTables {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// Definitions that follow a dump.
@@ -101,6 +134,9 @@ impl Rewriting {
             is_comment: false,
             is_ended: false,
             tail: Vec::new(),
+            is_over: false,
+            head: None,
+            has_begun: false,
             section: None,
         };
         let mut buffer = vec![0; 256 * 1024];
@@ -215,6 +251,11 @@ struct Copying<'a> {
     is_ended: bool,
     /// The last bytes that were read. What follows a dump that was cut off may look like a part of a text in it.
     tail: Vec<u8>,
+    /// Whether a statement has ended, and its line has not.
+    is_over: bool,
+    /// What comes before the rows, while it is read.
+    head: Option<Section>,
+    has_begun: bool,
     /// What follows the dump.
     section: Option<Section>,
 }
@@ -243,6 +284,9 @@ impl Copying<'_> {
             let line = std::mem::take(&mut self.line);
             return if has_command(&line) { Err(unclear().into()) } else { self.pass(&line) };
         }
+        if self.head.is_some() {
+            return self.take_of_head();
+        }
         match &mut self.section {
             Some(section) if self.line.len() <= definitions::LONGEST => {
                 if self.line.ends_with(b"\n")
@@ -258,16 +302,41 @@ impl Copying<'_> {
         }
     }
 
+    /// Takes what was read of a line before the rows.
+    fn take_of_head(&mut self) -> io::Result<()> {
+        if self.line.len() > definitions::LONGEST {
+            return Err(EngineError::corrupt("A line before the rows has no end.").into());
+        }
+        let Some(head) = self.head.as_mut().filter(|_| self.line.ends_with(b"\n")) else { return Ok(()) };
+        let Some(definition) = head.take(&std::mem::take(&mut self.line))? else {
+            self.head = None;
+            return Ok(());
+        };
+        let movable = Movable::new(definition);
+        self.rewriting.tables.note(&movable);
+        let definition = movable.definition;
+        let written = match &self.rewriting.unprepared {
+            Some(version) => definition.for_version(version).delimited(self.delimiter)?,
+            None => definition.line().into_bytes(),
+        };
+        self.out.write_all(&written)
+    }
+
     /// Passes on a part of a statement of the tool that is not looked at.
     fn pass(&mut self, piece: &[u8]) -> io::Result<()> {
         self.is_ended = false;
         self.is_start = piece.ends_with(b"\n");
-        self.scan(piece);
+        self.scan(piece)?;
         self.out.write_all(piece)
     }
 
     fn end_line(&mut self) -> io::Result<()> {
         let line = std::mem::take(&mut self.line);
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        if is_first && line.trim_ascii_end() == tables::BEGIN.as_bytes() {
+            self.head = Some(Section::before_rows());
+            return Ok(());
+        }
         if !self.is_section && line.trim_ascii_end() == definitions::BEGIN.as_bytes() {
             if !self.is_ended {
                 return Err(EngineError::corrupt(
@@ -302,16 +371,21 @@ impl Copying<'_> {
         self.rules.follow(&line);
         self.is_start = line.ends_with(b"\n");
         self.is_comment = line.starts_with(b"--");
-        self.scan(&line);
+        self.scan(&line)?;
         self.out.write_all(&self.rewriting.line(&line))
     }
 
-    /// Follows the quotes of what the tool writes itself, which has no comments but whole lines.
-    fn scan(&mut self, piece: &[u8]) {
+    /// Follows the quotes of what the tool writes itself, which has no comments but whole lines, and ends each statement
+    /// with its line. Servers print some texts without escapes, so that a table could hold further statements.
+    fn scan(&mut self, piece: &[u8]) -> io::Result<()> {
         if self.is_comment {
-            return;
+            return Ok(());
         }
         for byte in piece {
+            if self.is_over && !byte.is_ascii_whitespace() {
+                return Err(unclear().into());
+            }
+            self.is_over = self.quote.is_none() && (*byte == b';' || self.is_over && *byte != b'\n');
             match self.quote {
                 Some(_) if self.is_escaped => self.is_escaped = false,
                 Some(quote) if *byte == b'\\' && quote != b'`' => self.is_escaped = true,
@@ -320,6 +394,7 @@ impl Copying<'_> {
                 _ => {}
             }
         }
+        Ok(())
     }
 
     /// Writes the statement when all of it is there.
@@ -354,7 +429,7 @@ impl Copying<'_> {
             self.line.push(b'\n');
             self.end_line()?;
         }
-        let is_cut = self.tail.trim_ascii_end().ends_with(definitions::END.as_bytes());
+        let is_cut = self.head.is_some() || self.tail.trim_ascii_end().ends_with(definitions::END.as_bytes());
         if self.statement.is_some() || is_cut {
             return Err(EngineError::corrupt("The dump ends in the middle of a statement.").into());
         }
@@ -475,7 +550,7 @@ fn renamed(line: &[u8], database: &str, instead: &[u8], mut is_wanted: impl FnMu
 }
 
 /// How long each of the names is that dots join here, with their quotes.
-fn chained_names(mut text: &[u8]) -> Vec<usize> {
+pub(super) fn chained_names(mut text: &[u8]) -> Vec<usize> {
     let mut names = Vec::new();
     while let Some(length) = name_length(text) {
         names.push(length);

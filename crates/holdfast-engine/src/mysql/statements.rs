@@ -147,7 +147,7 @@ pub(crate) fn is_clear(text: &[u8], rules: Rules) -> Result<()> {
 pub(super) const COMMAND: &[u8] = b"delimiter";
 
 /// Whether a line begins with it.
-pub(super) fn has_command(text: &[u8]) -> bool {
+pub(crate) fn has_command(text: &[u8]) -> bool {
     let begins = |line: &[u8]| line.get(..COMMAND.len()).is_some_and(|start| start.eq_ignore_ascii_case(COMMAND));
     text.split(|byte| *byte == b'\n').any(begins)
 }
@@ -155,7 +155,7 @@ pub(super) fn has_command(text: &[u8]) -> bool {
 pub(super) fn unclear() -> EngineError {
     EngineError::new(
         FailureCode::HostileArchive,
-        "The dump has a routine, trigger, event or view that the server and its client could read differently, so that \
+        "The dump has a table, routine, trigger, event or view that the server and its client could read differently, so that \
          parts of it could run by themselves. Download the backup, look at what it holds, and load it by hand.",
     )
 }

@@ -31,7 +31,9 @@ impl Engine {
             (Content::PostgresCluster, None) => self.restore_cluster_dump(connection, plan, login, context).await,
             (Content::MysqlDatabase, Some(name)) => self.restore_mysql(connection, plan, name, login, context).await,
             (Content::MysqlServerDump, None) => self.restore_mysql_server_dump(connection, plan, login, context).await,
-            (Content::MysqlServer, only) => self.restore_mysql_server(connection, plan, only, login, context).await,
+            (Content::MysqlServer, only) => {
+                Box::pin(self.restore_mysql_server(connection, plan, only, login, context)).await
+            }
             _ => Err(EngineError::internal("the target does not fit what is in the backup")),
         }
     }

@@ -16,7 +16,8 @@ use crate::archive::MysqlFacts;
 use crate::context::Context;
 use crate::error::{EngineError, Result, classify};
 use crate::mysql::definitions::Definition;
-use crate::mysql::rewriting::{Definers, Rewriting};
+use crate::mysql::definitions::takes_prepared;
+use crate::mysql::rewriting::{Definers, FoundTables, Rewriting};
 use crate::mysql::{COPY, NAME_CHARS};
 use crate::plan::{RestorePlan, RestoreReport};
 use crate::remote::RemoteSettings;
@@ -26,7 +27,8 @@ use crate::ssh::{Connection, Exit};
 /// Binary mode leaves the client no commands of its own but `delimiter`, and without local files a dump reads none: what
 /// is in it can neither run a program nor take a file of the SSH user along.
 pub(super) const CLIENT: &str = "--defaults-file=/dev/fd/3 --binary-mode --comments --local-infile=0 --default-character-set=utf8mb4 \
-    --max-allowed-packet=1G --init-command='SET SESSION foreign_key_checks=0 /*M!100200 , check_constraint_checks=0 */'";
+    --max-allowed-packet=1G --init-command='SET SESSION foreign_key_checks=0, sql_quote_show_create=1 /*M!100200 , \
+    check_constraint_checks=0, max_statement_time=0, innodb_strict_mode=0 */'";
 
 /// How the client begins to say that a view reads from another one that its definer may not read, or that is broken, and
 /// that it calls a function that its definer may not run.
@@ -47,6 +49,8 @@ pub(super) struct Loaded {
     found: Vec<Definition>,
     /// The database that was backed up, if it has another name.
     old_name: Option<String>,
+    /// The tables, and what they were made without.
+    tables: FoundTables,
     /// How many events of the dump tool were left out.
     events: usize,
     plain_bytes: u64,
@@ -87,8 +91,11 @@ impl Engine {
         if tables > Some(0) && !plan.overwrite {
             return Err(super::not_empty(name));
         }
-        session.read_first(Some(name)).await?;
+        let restored = session.read_first(Some(name)).await?;
         if plan.options.dry_run {
+            if tables > Some(0) && !restored.is_empty() {
+                session.tell_lost(name, &restored, "would be").await?;
+            }
             return Ok(dry(name, tables, context));
         }
         let facts =
@@ -162,14 +169,18 @@ impl Session<'_> {
 
     /// Reads the whole backup as it will be loaded, before anything is changed: what cannot be restored must not destroy
     /// what is there, and a dry run tells what would be refused.
-    async fn read_first(&self, name: Option<&str>) -> Result<()> {
+    /// Gives the names of its tables, where they are data.
+    async fn read_first(&self, name: Option<&str>) -> Result<Vec<String>> {
         self.context.log.line("Reading the whole backup before anything is changed.");
         let rewriting = self.rewriting(name, false).await?;
-        let (found, old_name) = (rewriting.found.clone(), rewriting.old_name.clone());
+        let (found, tables) = (rewriting.found.clone(), rewriting.tables.clone());
+        let old_name = rewriting.old_name.clone();
         let reading = move |plain: &mut dyn io::Read| rewriting.copy(plain, &mut io::sink());
         self.engine.read_as(&self.plan.backup, self.context, reading).await?;
-        let Some(name) = name else { return Ok(()) };
-        self.fitted(&found.take(), &DefinitionPlace { name, old_name: old_name.as_deref(), is_copy: false }).map(drop)
+        if let Some(name) = name {
+            self.fitted(&found.take(), &DefinitionPlace { name, old_name: old_name.as_deref(), is_copy: false })?;
+        }
+        Ok(tables.take().names)
     }
 
     /// How the dump is changed on its way into a database. A copy only stands beside the real one for a while.
@@ -178,7 +189,9 @@ impl Session<'_> {
             Some(_) => self.engine.manifest(&self.plan.backup).await?,
             None => None,
         };
+        let version = self.query("SELECT VERSION()").await?;
         Ok(Rewriting {
+            unprepared: (!takes_prepared(&version)).then_some(version),
             without_definers: self.plan.options.no_owner,
             // As events of whoever restores they would run with all their rights, and at once.
             without_events: is_copy || self.plan.options.no_owner,
@@ -204,7 +217,8 @@ impl Session<'_> {
         self.context.log.line(format!("Loading the dump into {beside} first."));
         let proven = async {
             let before = if held == Some(0) { self.set_up_of(name).await? } else { None };
-            let Loaded { found, old_name, plain_bytes, .. } = self.feed_into(Some(beside), true, None).await?;
+            let loaded = self.feed_into(Some(beside), true, None).await?;
+            let Loaded { found, tables, old_name, plain_bytes, .. } = loaded;
             let old_name = old_name.unwrap_or_else(|| name.to_owned());
             let fitted = self.make_in_copy(beside, &found, &old_name).await?;
             // What a database of this name gets; what cannot be moved is told while nothing has changed.
@@ -213,13 +227,13 @@ impl Session<'_> {
             let own = self.fitted(&found, &place)?;
             self.prove_views(name, held.is_some(), &fitted).await?;
             if held > Some(0) {
-                self.tell_lost(name, beside).await?;
+                self.tell_lost(name, &tables.names, "will be").await?;
                 self.wait_for_locks(std::iter::once(name)).await?;
             }
             self.context.begin_writing().await?;
-            Ok((own, before, old_name, plain_bytes))
+            Ok((own, before, tables, old_name, plain_bytes))
         };
-        let (own, before, old_name, plain_bytes) = match proven.await {
+        let (own, before, tables, old_name, plain_bytes) = match proven.await {
             Ok(proven) => proven,
             Err(error) => {
                 self.drop_own(beside).await;
@@ -231,6 +245,7 @@ impl Session<'_> {
         let replaced = async {
             self.put_in_place(name, held, beside, facts, &mut is_changed).await?;
             is_moved = true;
+            self.make(name, &defaults_of(&tables, name, old_name.as_deref())).await?;
             self.make(name, &own.routines).await?;
             self.make_views(own.views.iter().collect(), false).await?;
             self.make_events(name, &own.events).await
@@ -239,6 +254,12 @@ impl Session<'_> {
             let is_as_before = match held {
                 _ if !is_changed => true,
                 None => self.drop_own(name).await,
+                Some(0) if !self.is_all_ours(name, beside, &tables.names).await => {
+                    self.context
+                        .log
+                        .warn(format!("The database {name} holds what somebody else made meanwhile; it stays."));
+                    false
+                }
                 Some(0) => self.empty_again(name, before.as_ref()).await,
                 // What is not moved yet is only in the copy.
                 Some(_) => false,
@@ -252,6 +273,7 @@ impl Session<'_> {
             return Err(EngineError::new(error.code, format!("{}{whole}", error.message)));
         }
         self.drop_own(beside).await;
+        self.warn_of_directories(&tables.with_directory);
         self.warn_of_definers(name).await;
         if let Some(old) = &old_name {
             self.warn_of_old_name(name, old).await?;
@@ -261,7 +283,7 @@ impl Session<'_> {
 
     /// Loads the dump where it belongs, with everything that follows its tables.
     pub(super) async fn load(&self, name: Option<&str>) -> Result<RestoreReport> {
-        let Loaded { found, old_name, events, plain_bytes } = self.feed_into(name, false, None).await?;
+        let Loaded { found, tables, old_name, events, plain_bytes } = self.feed_into(name, false, None).await?;
         if events > 0 {
             self.context.log.warn(left_events(events));
         }
@@ -274,7 +296,9 @@ impl Session<'_> {
             };
         };
         let fitted = self.fitted(&found, &DefinitionPlace { name, old_name: old_name.as_deref(), is_copy: false })?;
+        self.make(name, &defaults_of(&tables, name, old_name.as_deref())).await?;
         self.make(name, &fitted.routines).await?;
+        self.warn_of_directories(&tables.with_directory);
         self.make_views(fitted.views.iter().collect(), false).await?;
         self.make_events(name, &fitted.events).await?;
         self.warn_of_definers(name).await;
@@ -302,7 +326,8 @@ impl Session<'_> {
         let feeding =
             Feeding { process, login: login.lines(DatabaseEngine::Mysql), finish: engine.settings.remote.finish };
         let rewriting = Rewriting { view_definers, ..self.rewriting(name, is_copy).await? };
-        let (events, found, old_name) = (rewriting.events.clone(), rewriting.found.clone(), rewriting.old_name.clone());
+        let (events, found, tables) = (rewriting.events.clone(), rewriting.found.clone(), rewriting.tables.clone());
+        let old_name = rewriting.old_name.clone();
         let fed = engine
             .feed(connection, feeding, whole, &plan.backup, context, move |plain, out| {
                 let copied = rewriting.copy(plain, out);
@@ -311,7 +336,7 @@ impl Session<'_> {
             .await?;
         self.judge(&fed.exit, &fed.lines)?;
         let events = events.load(Ordering::Relaxed);
-        Ok(Loaded { found: found.take(), old_name, events, plain_bytes: fed.plain_bytes })
+        Ok(Loaded { found: found.take(), tables: tables.take(), old_name, events, plain_bytes: fed.plain_bytes })
     }
 
     /// How the client that loaded a dump ended. It repeats the statement that failed, which is nothing for a log.
@@ -341,6 +366,12 @@ impl Session<'_> {
         }
         Err(error)
     }
+}
+
+/// What gives tables the defaults that ask sequences, in the database that they are in now.
+pub(super) fn defaults_of(tables: &FoundTables, name: &str, old_name: Option<&str>) -> Vec<Definition> {
+    let names = old_name.map(|old| (old, name));
+    tables.defaults.iter().map(|defaults| defaults.definition(names)).collect()
 }
 
 /// A name for a copy of a database that stands beside it for a time. Rights to all databases whose names begin like

@@ -122,6 +122,11 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Whether names that differ by case are the same.
+    pub(super) async fn folds_names(&self) -> Result<bool> {
+        Ok(self.query("SELECT @@lower_case_table_names").await? != "0")
+    }
+
     /// Makes the copy that a database is loaded into first; false when this user may not, and the database holds nothing
     /// that could be lost.
     pub(super) async fn make_copy(&self, copy: &str, held: Option<u64>, facts: Option<&MysqlFacts>) -> Result<bool> {

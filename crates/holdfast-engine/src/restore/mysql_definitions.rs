@@ -15,7 +15,7 @@ use super::postgres::CLEANING_UP;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::mysql::definitions::{Definition, Kind, takes_prepared};
-use crate::mysql::rewriting::Found;
+use crate::mysql::rewriting::{Found, Tables};
 use crate::mysql::{View, is_copy, quoted};
 use crate::remote;
 use crate::source::database::{MYSQL_CLIENT, mysql, mysql_text, unhex};
@@ -32,10 +32,10 @@ pub(super) struct DefinitionPlace<'a> {
 
 /// What the dumps of an archive hold, by the name of the database. They are read by a thread that is ahead.
 #[derive(Clone, Default)]
-pub(super) struct FoundByName(Arc<Mutex<BTreeMap<String, Found>>>);
+pub(super) struct FoundByName(Arc<Mutex<BTreeMap<String, (Found, Tables)>>>);
 
 impl FoundByName {
-    pub(super) fn of(&self, name: &str) -> Found {
+    pub(super) fn of(&self, name: &str) -> (Found, Tables) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_default().clone()
     }
 }
@@ -229,7 +229,61 @@ impl Session<'_> {
 
     /// One view may read from another, so those that cannot be made yet are tried again as long as any can. Each database
     /// has a session of its own: whatever becomes of it, its views are made in no other.
-    async fn try_making<'v>(&self, mut views: Vec<&'v View>) -> Result<Missing<'v>> {
+    async fn try_making<'v>(&self, views: Vec<&'v View>) -> Result<Missing<'v>> {
+        let (views, functions) = self.without_callers(views).await?;
+        self.run_as(&functions, "DEFINER").await?;
+        let made = self.try_making_each(views).await;
+        self.run_as(&functions, "INVOKER").await?;
+        made
+    }
+
+    /// To make a view, the server may run functions that it calls, and some views do so with the rights of whoever makes
+    /// them. Gives the functions that must run as their owners meanwhile, and leaves out views that call others.
+    async fn without_callers<'v>(&self, views: Vec<&'v View>) -> Result<(Vec<&'v View>, Vec<String>)> {
+        let databases: BTreeSet<&str> = views.iter().map(|view| view.database.as_str()).collect();
+        let is_here = |call: &Option<String>| call.as_ref().is_none_or(|name| databases.contains(name.as_str()));
+        let is_calling = |view: &&View| view.calls_as_invoker().is_some_and(|calls| !calls.is_empty());
+        // Without owners everything here belongs to whoever makes it.
+        if self.plan.options.no_owner || !views.iter().any(is_calling) {
+            return Ok((views, Vec::new()));
+        }
+        let (kept, left): (Vec<&View>, Vec<&View>) =
+            views.iter().partition(|view| view.calls_as_invoker().is_some_and(|calls| calls.iter().all(is_here)));
+        if !left.is_empty() && left.iter().all(|view| !is_copy(&view.database)) {
+            let names = left.iter().map(|view| name_text(format!("{}.{}", view.database, view.name).as_bytes()));
+            self.context.log.warn(format!(
+                "These views call functions of other databases as whoever uses them, and so would run them with the rights of \
+                 the database user of this restore. They were left out; they are in the backup: {}.",
+                names.take(NAMED).collect::<Vec<_>>().join(", ")
+            ));
+        }
+        let mut functions = Vec::new();
+        for database in &databases {
+            let sql = format!(
+                "SELECT HEX(routine_name) FROM information_schema.routines WHERE routine_schema = {} AND routine_type = \
+                 'FUNCTION' AND security_type = 'INVOKER'",
+                mysql_text(database)
+            );
+            let names = self.names(&sql).await?;
+            functions.extend(names.iter().map(|name| format!("{}.{}", quoted(database), quoted(name))));
+        }
+        Ok((kept, functions))
+    }
+
+    async fn run_as(&self, functions: &[String], whom: &str) -> Result<()> {
+        let sql: String =
+            functions.iter().map(|function| format!("ALTER FUNCTION {function} SQL SECURITY {whom};\n")).collect();
+        if sql.is_empty() {
+            return Ok(());
+        }
+        // Also when somebody stopped the run.
+        let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
+        let session = Session { context: &context, ..*self };
+        let answer = session.run(None, sql.as_bytes(), false).await?;
+        session.judge(&answer.exit, &answer.stderr)
+    }
+
+    async fn try_making_each<'v>(&self, mut views: Vec<&'v View>) -> Result<Missing<'v>> {
         let mut errors = Vec::new();
         while !views.is_empty() {
             errors.clear();

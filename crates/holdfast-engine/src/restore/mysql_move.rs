@@ -7,18 +7,10 @@ use super::mysql::Session;
 use crate::archive::MysqlFacts;
 use crate::error::{EngineError, Result};
 use crate::mysql::quoted;
-use crate::mysql::rewriting::renamed_default;
-use crate::source::database::{mysql_text, unhex};
+use crate::source::database::mysql_text;
 
 /// Tables that one statement moves: no server takes it for too long.
 const AT_ONCE: usize = 1000;
-
-/// A default of a column that asks a sequence.
-struct Default {
-    table: String,
-    column: String,
-    text: String,
-}
 
 impl Session<'_> {
     /// Makes a database as it was and gives it the tables of its copy. `is_changed` says whether anything of the database
@@ -33,7 +25,7 @@ impl Session<'_> {
     ) -> Result<()> {
         self.drop_triggers(copy).await?;
         let tables = self.tables_of(copy).await?;
-        let defaults = self.defaults_of(copy).await?;
+        self.is_as_empty(name, held).await?;
         let made = match held {
             None => self.create(name, facts).await,
             Some(0) => self.set_up_as(name, facts).await,
@@ -48,13 +40,6 @@ impl Session<'_> {
                 let pairs: Vec<String> = some.iter().map(pair).collect();
                 self.run_all(name, &format!("RENAME TABLE {};\n", pairs.join(", "))).await?;
             }
-            let alter = |default: &Default| {
-                let Default { table, column, text } = default;
-                let text = renamed_default(text.as_bytes(), copy, name);
-                let text = String::from_utf8_lossy(&text).into_owned();
-                format!("ALTER TABLE {} ALTER COLUMN {} SET DEFAULT ({text});\n", quoted(table), quoted(column))
-            };
-            self.run_all(name, &defaults.iter().map(alter).collect::<String>()).await?;
             // Whoever calls this drops the copy.
             match self.tables_of(copy).await?.len() {
                 0 => Ok(()),
@@ -66,6 +51,22 @@ impl Session<'_> {
                 format!("{} The tables that were not moved to {name} yet are in {copy}.", error.message.trim_end());
             EngineError::new(error.code, message)
         })
+    }
+
+    /// Whether a database that held nothing when the restore began still holds nothing.
+    async fn is_as_empty(&self, name: &str, held: Option<u64>) -> Result<()> {
+        let now = self.count_tables(name).await?;
+        if held > Some(0) || now.unwrap_or(0) == 0 {
+            return Ok(());
+        }
+        let message = format!("Somebody has filled the database {name} meanwhile.");
+        Err(EngineError::new(FailureCode::TargetNotEmpty, message))
+    }
+
+    /// Whether a database that was empty holds nothing but tables of this restore: those that are no longer in the copy.
+    pub(super) async fn is_all_ours(&self, name: &str, copy: &str, restored: &[String]) -> bool {
+        let (Ok(there), Ok(left)) = (self.tables_of(name).await, self.tables_of(copy).await) else { return false };
+        there.iter().all(|table| restored.contains(table) && !left.contains(table))
     }
 
     /// Statements of ours in a database, up to the first that fails.
@@ -88,27 +89,11 @@ impl Session<'_> {
         self.run_all(copy, &names.iter().map(drop).collect::<String>()).await
     }
 
-    async fn tables_of(&self, copy: &str) -> Result<Vec<String>> {
+    pub(super) async fn tables_of(&self, name: &str) -> Result<Vec<String>> {
         let sql = format!(
             "SELECT HEX(table_name) FROM information_schema.tables WHERE table_schema = {} AND table_type NOT LIKE '%VIEW'",
-            mysql_text(copy)
+            mysql_text(name)
         );
         self.names(&sql).await
-    }
-
-    /// Defaults that name the copy.
-    async fn defaults_of(&self, copy: &str) -> Result<Vec<Default>> {
-        let sql = format!(
-            "SELECT CONCAT(HEX(table_name), ' ', HEX(column_name), ' ', HEX(column_default)) FROM \
-             information_schema.columns WHERE table_schema = {} AND LOCATE({}, column_default) > 0",
-            mysql_text(copy),
-            mysql_text(&format!("{}.", quoted(copy)))
-        );
-        let parse = |line: &str| {
-            let mut words = line.split(' ').map(unhex);
-            Some(Default { table: words.next()??, column: words.next()??, text: words.next()?? })
-        };
-        let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server gave a default that cannot be read.");
-        self.query(&sql).await?.lines().map(|line| parse(line).ok_or_else(unclear)).collect()
     }
 }

@@ -21,7 +21,7 @@ impl Session<'_> {
             return Err(EngineError::new(error.code, message));
         }
         let ready = async {
-            self.tell_lost(name, &beside).await?;
+            self.tell_lost(name, &self.tables_of(&beside).await?, "will be").await?;
             self.wait_for_locks(std::iter::once(name)).await?;
             self.context.begin_writing().await
         };

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::Ordering;
 
+use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 
 use super::dumps::{Dump, Reading};
-use super::mysql::{CLIENT, Session, name_beside};
+use super::mysql::{CLIENT, Session, defaults_of, name_beside};
 use super::mysql_definitions::{DefinitionPlace, FoundByName};
 use super::mysql_warnings::left_events;
 use crate::Engine;
@@ -16,8 +17,8 @@ use crate::archive::MysqlFacts;
 use crate::archive::server::{VIEWS, describe_mysql};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::mysql::definitions::{Definition, Kind, LONGEST};
-use crate::mysql::rewriting::Rewriting;
+use crate::mysql::definitions::{Definition, Kind, LONGEST, takes_prepared};
+use crate::mysql::rewriting::{FoundTables, Rewriting};
 use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, quoted};
 use crate::plan::{RestorePlan, RestoreReport};
 use crate::source::database::{Login, MYSQL_CLIENT, mysql};
@@ -67,6 +68,9 @@ impl Engine {
             facts.views.retain(|view| view.database == name);
             facts.roles.clear();
         }
+        if only.is_none() {
+            session.are_apart(&facts).await?;
+        }
         let mut places = Vec::new();
         let chosen = facts.databases.iter().enumerate();
         for (index, database) in chosen.filter(|(_, database)| only.is_none_or(|only| only == database.name)) {
@@ -107,14 +111,17 @@ impl Engine {
             }
         };
         let replaced = session.replace_all(&facts, &copied, &mut found).await;
-        // Before the views: one that reads from another is made only where its definer may.
-        let accounts = if replaced.is_ok() && has_accounts && !plan.options.no_owner {
-            session.load_accounts(&facts).await
-        } else {
-            Ok(())
-        };
+        // Before the views: one that reads from another is made only where its definer may. One database that failed does
+        // not keep the accounts of all others away.
+        let accounts =
+            if has_accounts && !plan.options.no_owner { session.load_accounts(&facts).await } else { Ok(()) };
         // Whatever was replaced gets its views back, also when something else failed.
         let left = replaced.as_ref().err().map(|stopped| stopped.left.as_slice()).unwrap_or_default();
+        let mut defaults = Ok(());
+        for (name, tables) in found.defaults.iter().filter(|(name, _)| !left.contains(name)) {
+            let making = session.make(name, tables).await;
+            defaults = defaults.and(making);
+        }
         let views = facts.views.iter().chain(&found.views);
         let views: Vec<&View> = views.filter(|view| !left.contains(&view.database)).collect();
         let views = session.make_views(views, has_accounts).await.map_err(|error| {
@@ -128,6 +135,7 @@ impl Engine {
         }
         replaced.map_err(|stopped| stopped.error)?;
         accounts?;
+        defaults?;
         views?;
         made?;
         for place in &places {
@@ -151,6 +159,10 @@ struct Found {
     of_copies: BTreeMap<usize, Vec<Definition>>,
     views: Vec<View>,
     events: Vec<(String, Vec<Definition>)>,
+    /// Defaults that ask sequences, which may be in any database.
+    defaults: Vec<(String, Vec<Definition>)>,
+    /// The tables of each database.
+    tables: BTreeMap<usize, Vec<String>>,
     bytes: usize,
 }
 
@@ -207,6 +219,21 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Refuses databases whose names only differ by case on a server that takes them for the same.
+    async fn are_apart(&self, facts: &ServerFacts) -> Result<()> {
+        let mut names = BTreeMap::new();
+        for name in facts.databases.iter().map(|database| &database.name) {
+            if let Some(other) = names.insert(name.to_lowercase(), name)
+                && self.folds_names().await?
+            {
+                let message =
+                    format!("This server takes the names {other} and {name} for the same. Nothing was changed.");
+                return Err(EngineError::new(FailureCode::RemoteFailed, message));
+            }
+        }
+        Ok(())
+    }
+
     /// Whoever restores one database may have no rights beside it.
     async fn do_without_copies(&self, places: &mut [Place<'_>]) -> Result<()> {
         for place in places.iter_mut().filter(|place| place.is_copied()) {
@@ -234,10 +261,21 @@ impl Session<'_> {
         let log = self.context.log.clone();
         let all = FoundByName::default();
         let of_thread = all.clone();
+        let version = self.query("SELECT VERSION()").await?;
+        let unprepared = (!takes_prepared(&version)).then_some(version);
         let transform = move |name: &str, dump: &mut dyn io::Read, out: &mut dyn io::Write| {
             let old_name = are_copies.then(|| name.to_owned());
-            let found = of_thread.of(name);
-            let rewriting = Rewriting { without_definers, without_events, old_name, found, ..Rewriting::default() };
+            let (found, tables) = of_thread.of(name);
+            let unprepared = unprepared.clone();
+            let rewriting = Rewriting {
+                without_definers,
+                without_events,
+                old_name,
+                unprepared,
+                found,
+                tables,
+                ..Rewriting::default()
+            };
             rewriting.copy(dump, out)?;
             let events = rewriting.events.load(Ordering::Relaxed);
             if events > 0 && !are_copies {
@@ -251,16 +289,22 @@ impl Session<'_> {
     }
 
     /// Loads the database that comes next into this one.
-    async fn load_next(&self, database: &DatabaseFacts, name: &str, loading: &mut Loading) -> Result<Vec<Definition>> {
+    async fn load_next(
+        &self,
+        database: &DatabaseFacts,
+        name: &str,
+        loading: &mut Loading,
+    ) -> Result<(Vec<Definition>, FoundTables)> {
         self.load_into(name, &mut loading.reading).await?;
-        let found = loading.found.of(&database.name).take();
+        let (found, tables) = loading.found.of(&database.name);
+        let (found, tables) = (found.take(), tables.take());
         // A dump says so before it is read.
         if !found.is_empty() && !database.set_up.has_definitions {
             return Err(EngineError::corrupt(
                 "A dump has routines, triggers, views or events that it should not have.",
             ));
         }
-        Ok(found)
+        Ok((found, tables))
     }
 
     /// Runs the dump that `reading` has just begun through the client.
@@ -298,7 +342,10 @@ impl Session<'_> {
                     self.create(&place.first, Some(&place.facts.set_up)).await?;
                     begun.push(index);
                 }
-                let definitions = self.load_next(place.facts, &place.first, &mut loading).await?;
+                let (definitions, tables) = self.load_next(place.facts, &place.first, &mut loading).await?;
+                found.defaults.push((place.facts.name.clone(), defaults_of(&tables, &place.facts.name, None)));
+                self.warn_of_directories(&tables.with_directory);
+                found.tables.insert(index, tables.names);
                 if are_copies {
                     self.make_in_copy(&place.first, &definitions, &place.facts.name).await?;
                 } else {
@@ -362,7 +409,8 @@ impl Session<'_> {
             let moved = async {
                 self.context.log.line(format!("Moving the tables of {} to {name}.", place.first));
                 if place.is_replaced() {
-                    self.tell_lost(name, &place.first).await?;
+                    let restored = found.tables.remove(&place.index).unwrap_or_default();
+                    self.tell_lost(name, &restored, "will be").await?;
                 }
                 let set_up = Some(&place.facts.set_up);
                 self.put_in_place(name, held, &place.first, set_up, &mut is_changed).await?;
@@ -444,7 +492,7 @@ impl Session<'_> {
             let database = &facts.databases[index];
             self.context.log.line(format!("Replacing {}.", database.name));
             if let Some(place) = replaced.iter().find(|place| place.index == index) {
-                self.tell_lost(&database.name, &place.first).await?;
+                self.tell_lost(&database.name, &self.tables_of(&place.first).await?, "will be").await?;
             }
             begun.push(index);
             self.make_anew(&database.name, Some(&database.set_up)).await?;

@@ -1,5 +1,7 @@
 //! What a restore into MySQL or MariaDB tells people about.
 
+use std::collections::BTreeSet;
+
 use holdfast_core::backup::name_text;
 use holdfast_core::random;
 
@@ -13,22 +15,33 @@ use crate::source::database::{mysql_text, unhex};
 pub(super) const NAMED: usize = 20;
 
 impl Session<'_> {
-    /// Names the tables of a database that its restored copy lacks: they go with it.
-    pub(super) async fn tell_lost(&self, name: &str, copy: &str) -> Result<()> {
-        let (shown, name, copy) = (name_text(name.as_bytes()), mysql_text(name), mysql_text(copy));
-        // As many as fit in one answer.
-        let sql = format!(
-            "SELECT HEX(t.table_name) FROM information_schema.tables t WHERE t.table_schema = {name} \
-             AND t.table_type <> 'VIEW' AND NOT EXISTS (SELECT 1 FROM information_schema.tables c WHERE \
-             c.table_schema = {copy} AND BINARY c.table_name = BINARY t.table_name) ORDER BY 1 LIMIT 25000"
-        );
-        let lost = self.names(&sql).await?;
+    /// Names the tables of a database that are not in the backup: they go with it.
+    pub(super) async fn tell_lost(&self, name: &str, restored: &[String], verb: &str) -> Result<()> {
+        let is_folded = self.folds_names().await?;
+        let folded = |name: &String| if is_folded { name.to_lowercase() } else { name.clone() };
+        let restored: BTreeSet<String> = restored.iter().map(folded).collect();
+        let mut lost = self.tables_of(name).await?;
+        lost.retain(|table| !restored.contains(&folded(table)));
+        lost.sort();
         if !lost.is_empty() {
-            self.context
-                .log
-                .warn(format!("The database {shown} is replaced as a whole. {}", super::tables_lost(&lost, "will be")));
+            let shown = name_text(name.as_bytes());
+            let lost = super::tables_lost(&lost, verb);
+            self.context.log.warn(format!("The database {shown} is replaced as a whole. {lost}"));
         }
         Ok(())
+    }
+
+    /// Tables keep their rows wherever their files are.
+    pub(super) fn warn_of_directories(&self, tables: &[String]) {
+        if !tables.is_empty() {
+            let names: Vec<String> = tables.iter().take(NAMED).map(|name| name_text(name.as_bytes())).collect();
+            self.context.log.warn(format!(
+                "The files of {} tables were in folders of their own (DATA DIRECTORY), and are with those of the database now: \
+                 {}.",
+                tables.len(),
+                names.join(", ")
+            ));
+        }
     }
 
     /// What people wrote into routines, triggers and events stays as they wrote it, also where it names the database that

@@ -2,15 +2,17 @@
 //! name is one quoted word and can be neither an option, a connection string nor a pattern.
 
 use holdfast_core::Secret;
+use holdfast_core::backup::name_text;
 use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 
 use super::Outlet;
-use super::mysql_definitions::{Asking, Found};
+use super::mysql_definitions::Asking;
 use crate::archive::MysqlFacts;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::mysql::definitions::section;
+use crate::mysql::tables;
 use crate::remote::{self, Answer, Pace, RemoteSettings, Script, end_of, ended};
 use crate::ssh::{Connection, Exit, Process};
 
@@ -77,8 +79,9 @@ is_kept && tolower($0) ~ /^[ \t]*((loose|skip|enable|disable)[-_])?(user|passwor
 /// Takes the rest of standard input for further lines of the option file: there may be more tables to leave out than a
 /// command line holds.
 const MORE_OPTIONS: &str = "r=$(cat)\n";
-/// Takes the rest of standard input for further words of the command: there may be more tables than a script holds.
-const MORE_WORDS: &str = "l=$(cat)\neval \"set -- \\\"\\$@\\\" $l\"\n";
+/// Takes the rest of standard input for further words of the command: there may be more tables than a script holds. The
+/// system allows a quarter of the stack for them.
+const MORE_WORDS: &str = "ulimit -s unlimited 2>/dev/null || :\nl=$(cat)\neval \"set -- \\\"\\$@\\\" $l\"\n";
 /// Follows the client's command. Standard input is done with by then.
 const MYSQL_OPTIONS: &str = "<<END\n$k\n[client]\n$u\n$w\n$r\nEND\n";
 
@@ -259,7 +262,7 @@ pub(crate) async fn query(
         DatabaseEngine::Mysql => mysql(
             MYSQL_CLIENT,
             "--defaults-file=/dev/stdin --binary-mode --default-character-set=utf8mb4 --batch --skip-column-names \
-             --execute=\"$1\"",
+             --init-command='SET SESSION sql_quote_show_create=1 /*M!100101 , max_statement_time=0 */' --execute=\"$1\"",
             "",
             &[sql],
         ),
@@ -279,19 +282,22 @@ pub(crate) async fn pump(
     let excluded = known_excluded(connection, source, engine, settings, context).await?;
     let name = source.name.as_deref().unwrap_or_default();
     let mut input = source.login.lines(engine);
-    let mut after = String::new();
+    let asking = Asking { connection, source, settings, context };
+    let mut asked = None;
     let (tool, command) = match engine {
         DatabaseEngine::Postgresql => {
             let role = role_instead(connection, source, name, settings, context).await?;
             ("pg_dump", pg_dump(name, &excluded, role.as_deref()))
         }
         DatabaseEngine::Mysql => {
-            let asking = Asking { connection, source, settings, context };
             if asking.gives_definitions().await? {
-                let Found { tables, definitions } = asking.read(&asking.spelling(name).await?).await?;
-                after = section(definitions)?;
-                input.push_str(&table_words(&tables));
-                ("mysqldump", mysql_tables_dump(name, tables.is_empty()))
+                let spelled = asking.spelling(name).await?;
+                let found = asking.read(&spelled).await?;
+                outlet.send(tables::section(found.before.clone())?.into()).await?;
+                input.push_str(&table_words(&found.tables));
+                let dump = mysql_tables_dump(name, found.tables.is_empty());
+                asked = Some((spelled, found));
+                ("mysqldump", dump)
             } else {
                 input.push_str(&ignored_lines(&excluded));
                 ("mysqldump", mysql_dump(name))
@@ -325,7 +331,9 @@ pub(crate) async fn pump(
     for line in &lines {
         context.log.warn(line);
     }
-    if after.is_empty() { Ok(()) } else { outlet.send(after.into()).await }
+    let Some((spelled, found)) = asked else { return Ok(()) };
+    asking.are_unchanged(&spelled, &found).await?;
+    outlet.send(section(found.definitions)?.into()).await
 }
 
 /// What all dumps of MySQL have in common, and options that only some of the tools know: the history of versioned tables,
@@ -353,7 +361,8 @@ pub(super) fn mysql_dump(name: &str) -> Script {
 /// Tables of one database as SQL. Their names follow on standard input, as [`table_words`] writes them.
 pub(super) fn mysql_tables_dump(name: &str, are_none: bool) -> Script {
     // Without names, the tool would dump whatever it finds.
-    let options = if are_none { "--skip-triggers --no-create-info --no-data" } else { "$h --skip-triggers" };
+    let options = if are_none { "--no-data" } else { "$h" };
+    let options = format!("{options} --skip-triggers --no-create-info");
     let line = format!("{MYSQL_DUMP_OPTIONS} {options} -- \"$@\"");
     mysql_prepared(MYSQL_DUMP, &format!("{MORE_WORDS}{MYSQL_DUMP_KNOWN}"), &line, "", &[name])
 }
@@ -589,23 +598,31 @@ pub(crate) async fn mysql_facts(
         }
     }
     warn_of_privileges(connection, source, settings, context).await?;
-    let floats = format!(
-        "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name)) FROM information_schema.columns WHERE {own} AND data_type \
+    let has_definitions = Asking { connection, source, settings, context }.gives_definitions().await?;
+    // Those are asked for themselves. To list columns, a server runs functions of views.
+    if !has_definitions {
+        let floats = format!(
+            "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name)) FROM information_schema.columns WHERE {own} AND data_type \
          = 'float' GROUP BY table_schema, table_name LIMIT 20"
-    );
-    let floats = named_tables(&query(connection, ENGINE, "", &floats, &source.login, settings, context).await?);
-    if !floats.is_empty() {
-        context.log.warn(format!(
-            "Columns of type FLOAT are dumped with six digits; values with more come back rounded: {}",
-            floats.join(", ")
-        ));
+        );
+        let floats = query(connection, ENGINE, "", &floats, &source.login, settings, context).await?;
+        warn_of_floats(&named_tables(&floats), context);
     }
     let Some(name) = &source.name else { return Ok(None) };
     let answer = query(connection, ENGINE, "", &set_up_sql(name), &source.login, settings, context).await?;
     let text = String::from_utf8_lossy(&answer.stdout).into_owned();
-    let has_definitions = Asking { connection, source, settings, context }.gives_definitions().await?;
     let facts = MysqlFacts::parse(&text).filter(|_| answer.exit.success());
     Ok(facts.map(|facts| MysqlFacts { has_definitions, ..facts }))
+}
+
+pub(super) fn warn_of_floats(tables: &[String], context: &Context) {
+    if !tables.is_empty() {
+        let names: Vec<String> = tables.iter().map(|name| name_text(name.as_bytes())).collect();
+        context.log.warn(format!(
+            "Columns of type FLOAT are dumped with six digits; values with more come back rounded: {}",
+            names.join(", ")
+        ));
+    }
 }
 
 /// Asks how a database is set up, for [`MysqlFacts::parse`].

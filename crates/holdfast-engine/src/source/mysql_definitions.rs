@@ -13,18 +13,23 @@ use super::database::{self, DatabaseSource, Table, mysql_text, unhex};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::mysql::definitions::{Definition, Kind, LONGEST, Reading, takes_prepared};
+use crate::mysql::tables;
 use crate::mysql::{is_word, quoted, unescaped};
 use crate::remote::{Answer, RemoteSettings};
 use crate::ssh::Connection;
 
 /// Statements that one command line holds, with names of any length.
-const AT_ONCE: usize = 100;
+pub(super) const AT_ONCE: usize = 100;
 /// How much text is asked for at once; an answer has room for eight times as much.
 const BYTES_AT_ONCE: u64 = 1024 * 1024;
 /// What is converted at once, in hexadecimal digits: it is on a command line.
-const DIGITS_AT_ONCE: usize = 64 * 1024;
+pub(super) const DIGITS_AT_ONCE: usize = 64 * 1024;
 /// The answer to a question about a single one.
 const LONGEST_ANSWER: usize = LONGEST + 1024 * 1024;
+
+/// Before questions about what databases hold: as the dump tool asks for tables, and without a right to change anything.
+pub(super) const SET_UP: &str =
+    "SET SESSION sql_mode = '', time_zone = '+00:00', sql_quote_show_create = 1;SET SESSION TRANSACTION READ ONLY;";
 
 /// Somebody who asks a server.
 #[derive(Clone, Copy)]
@@ -41,11 +46,13 @@ pub(super) struct Listed {
     pub kind: Kind,
     pub schema: String,
     pub name: String,
-    bytes: u64,
+    pub bytes: u64,
     /// The table of a trigger, or the character set of a view.
-    of: String,
+    pub of: String,
     /// Whether a routine has a comment in another character set than its text.
-    has_foreign_comment: bool,
+    pub has_foreign_comment: bool,
+    /// Whether a view calls functions as whoever asks for it, or asks sequences.
+    pub is_calling: bool,
 }
 
 impl Listed {
@@ -55,7 +62,7 @@ impl Listed {
     }
 
     /// Whether this is one of the tables that a backup leaves out, or belongs to one.
-    fn is_excluded(&self, excluded: &[String]) -> bool {
+    pub(super) fn is_excluded(&self, excluded: &[String]) -> bool {
         matches!(self.kind, Kind::View | Kind::Trigger) && excluded.iter().any(|text| self.table().is(text))
     }
 
@@ -66,18 +73,25 @@ impl Listed {
     }
 
     fn is_view_in_other_set(&self) -> bool {
-        self.kind == Kind::View && !self.of.starts_with("utf8")
+        self.kind == Kind::View && !self.is_calling && !self.of.starts_with("utf8")
     }
 
     /// How many lines answer the question about it.
     fn lines(&self) -> usize {
-        1 + usize::from(self.has_foreign_comment) + usize::from(self.is_view_in_other_set())
+        let has_value = self.kind == Kind::Sequence;
+        1 + [self.has_foreign_comment, self.is_view_in_other_set(), has_value]
+            .into_iter()
+            .map(usize::from)
+            .sum::<usize>()
     }
 
     /// Asks for it in the character set that it was made in, which is what its literals are in. The server keeps views in
     /// another one, and the rest as it came.
     fn question(&self) -> Result<String> {
         let (schema, name, words) = (quoted(&self.schema), quoted(&self.name), self.kind.words());
+        if self.is_calling {
+            return Ok(self.calling_question());
+        }
         let show = format!("SHOW CREATE {words} {schema}.{name};");
         let results = if self.kind == Kind::View { self.of.as_str() } else { "binary" };
         let results = Some(results).filter(|word| is_word(word)).ok_or_else(unclear)?;
@@ -95,14 +109,47 @@ impl Listed {
         if self.is_view_in_other_set() {
             sql += &format!("SET SESSION character_set_results = utf8mb4;{show}");
         }
+        if self.kind == Kind::Sequence {
+            sql += &format!("SELECT CONCAT(next_not_cached_value, ', 0, ', cycle_count) FROM {schema}.{name};");
+        }
         Ok(sql + "SET SESSION character_set_results = utf8mb4;")
     }
 }
 
-/// The tables of a database, and what it has beside them.
-pub(super) struct Found {
-    pub tables: Vec<Table>,
-    pub definitions: Vec<Definition>,
+impl Listed {
+    /// The server runs functions of a view to show it, some of them with the rights of whoever asks. Its lists hold the
+    /// view's text, too, but for the character sets of literals.
+    fn calling_question(&self) -> String {
+        format!(
+            "SELECT CONCAT_WS(' ', HEX(view_definition), HEX(definer), security_type, algorithm, check_option, \
+             collation_connection) FROM information_schema.views WHERE table_schema = {0} AND table_name = {1} AND BINARY \
+             table_schema = {0} AND BINARY table_name = {1};",
+            mysql_text(&self.schema),
+            mysql_text(&self.name)
+        )
+    }
+
+    /// The view that answers this question.
+    fn parse_calling(&self, line: &[u8]) -> Option<Definition> {
+        let line = std::str::from_utf8(line).ok()?;
+        let words: Vec<&str> = line.split(' ').collect();
+        let [body, definer, security, algorithm, check, collation] = words[..] else { return None };
+        let definer = unhex(definer)?;
+        let definer = match definer.rsplit_once('@') {
+            Some((user, host)) => format!("{}@{}", quoted(user), quoted(host)),
+            None => quoted(&definer),
+        };
+        if ![security, algorithm, check, collation].iter().all(|word| is_word(word)) {
+            return None;
+        }
+        let name = quoted(&self.name);
+        let head = format!("CREATE ALGORITHM={algorithm} DEFINER={definer} SQL SECURITY {security} VIEW {name} AS ");
+        let check = if check == "NONE" { String::new() } else { format!(" WITH {check} CHECK OPTION") };
+        let statement = [head.into_bytes(), from_hex(body)?, check.into_bytes()].concat();
+        let reading =
+            Reading { character_set: "utf8mb4".to_owned(), collation: collation.to_owned(), ..Reading::default() };
+        Some(Definition { kind: Kind::View, name: self.name.clone(), statement, reading })
+    }
 }
 
 /// Definitions of databases, by the database's name.
@@ -176,7 +223,10 @@ impl Asking<'_> {
             sql += &listed("triggers", "trigger", ("action_statement", "event_object_table"), "'TRIGGER'", order);
         }
         if kinds.contains(&Kind::View) {
-            sql += &listed("views", "table", ("view_definition", "character_set_client"), "'VIEW'", "table_name");
+            // A sequence is opened to be changed, which a session like ours may not.
+            let of = "CONCAT(character_set_client, IF(security_type = 'INVOKER' AND LOCATE('`(', view_definition) > 0 OR \
+                LOCATE('nextval(', view_definition) > 0 OR LOCATE('setval(', view_definition) > 0, '!', ''))";
+            sql += &listed("views", "table", ("view_definition", of), "'VIEW'", "table_name");
         }
         if kinds.contains(&Kind::Event) {
             self.may_see_events(databases).await?;
@@ -187,7 +237,10 @@ impl Asking<'_> {
             let mut word = || words.next();
             let (schema, name, bytes) = (unhex(word()?)?, unhex(word()?)?, word()?.parse().ok()?);
             let (of, kind) = (unhex(word()?)?, Kind::parse(word()?)?);
-            Some(Listed { kind, schema, name, bytes, has_foreign_comment: of == "!" && kind != Kind::Trigger, of })
+            let (is_view, is_trigger) = (kind == Kind::View, kind == Kind::Trigger);
+            let calling = of.strip_suffix('!').filter(|_| is_view).map(str::to_owned);
+            let (is_calling, has_foreign_comment) = (calling.is_some(), of == "!" && !is_trigger && !is_view);
+            Some(Listed { kind, schema, name, bytes, of: calling.unwrap_or(of), has_foreign_comment, is_calling })
         };
         let all = self.lines(&sql).await?;
         let all = all.iter().map(|line| parse(line).ok_or_else(unclear)).collect::<Result<Vec<_>>>()?;
@@ -221,7 +274,11 @@ impl Asking<'_> {
                     true => (&lines[1..], comment_of(&lines[0])),
                     false => (&lines[..], String::new()),
                 };
-                let definition = parse_shown(listed, lines, now.get(&listed.schema).map(String::as_str));
+                let definition = if listed.is_calling {
+                    lines.first().and_then(|line| listed.parse_calling(line))
+                } else {
+                    parse_shown(listed, lines, now.get(&listed.schema).map(String::as_str))
+                };
                 let definition = definition.filter(Definition::is_plausible).ok_or_else(|| {
                     let message = format!(
                         "The server did not say what the {} is. The database user may lack the right to see it: grant it \
@@ -231,6 +288,17 @@ impl Asking<'_> {
                     EngineError::new(FailureCode::RemoteFailed, message)
                 })?;
                 found.push((listed, comment, definition));
+                if let (Kind::Sequence, Some(value)) = (listed.kind, lines.get(1)) {
+                    let value = String::from_utf8_lossy(value);
+                    let statement = format!("DO SETVAL({}, {value})", quoted(&listed.name)).into_bytes();
+                    let (name, reading) = (listed.name.clone(), tables::reading());
+                    let value = Definition { kind: Kind::SequenceValue, name, statement, reading };
+                    found.push((
+                        listed,
+                        String::new(),
+                        Some(value).filter(Definition::is_plausible).ok_or_else(unclear)?,
+                    ));
+                }
             }
             for (listed, definition) in self.in_one_set(found).await? {
                 all.entry(listed.schema.clone()).or_default().push(definition);
@@ -246,8 +314,10 @@ impl Asking<'_> {
         let (mut waiting, mut shown) = (vec![some], Vec::new());
         while let Some(some) = waiting.pop() {
             let questions = some.iter().map(Listed::question).collect::<Result<String>>()?;
-            let settings = if some.len() == 1 { &long } else { self.settings };
-            let answer = self.answer(&format!("SET SESSION sql_mode = '';{questions}"), settings).await?;
+            let is_long = some.len() == 1 || some.iter().any(|listed| listed.kind == Kind::Table);
+            let settings = if is_long { &long } else { self.settings };
+            // The server may run functions of a view to show it; nothing that they do lasts.
+            let answer = self.answer(&format!("{SET_UP}{questions}"), settings).await?;
             // Which of them it is shows when they are asked for apart.
             if let (false, [_, _, ..]) = (answer.exit.success(), some) {
                 let (first, second) = some.split_at(some.len() / 2);
@@ -280,7 +350,9 @@ impl Asking<'_> {
             self.context.log.line(format!("The {shown} was dropped meanwhile and is not in this backup."));
             return Ok(());
         }
-        if says(&OURS) || !error.message.contains("ERROR ") {
+        // A table that joins others which are gone; any other that cannot be read is damaged.
+        let is_damaged = listed.kind.is_before_rows() && !says(&["ERROR 1168 "]);
+        if says(&OURS) || is_damaged || !error.message.contains("ERROR ") {
             return Err(EngineError::new(error.code, format!("The {shown} could not be read. {}", error.message)));
         }
         self.context.log.warn(format!(
@@ -369,31 +441,6 @@ fn chunks(mut listed: &[Listed]) -> Vec<&[Listed]> {
     all
 }
 
-impl Asking<'_> {
-    /// What a database holds: the tables that the dump tool is to read, and everything else.
-    pub(super) async fn read(&self, name: &str) -> Result<Found> {
-        let excluded = &self.source.excluded_tables;
-        let sql = format!(
-            "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name)) FROM information_schema.tables WHERE table_schema = {} \
-             AND table_type NOT LIKE '%VIEW' ORDER BY table_name",
-            mysql_text(name)
-        );
-        let parse = |line: &String| {
-            let (schema, name) = line.split_once(' ')?;
-            Some(Table { schema: unhex(schema)?, name: unhex(name)? })
-        };
-        let tables = self.lines(&sql).await?;
-        let mut tables = tables.iter().map(|line| parse(line).ok_or_else(unclear)).collect::<Result<Vec<_>>>()?;
-        tables.retain(|table| table.schema == name && !excluded.iter().any(|text| table.is(text)));
-        let mut listed = self.list(&[name], &Kind::ALL).await?;
-        // A trigger of a table that has come meanwhile.
-        let is_of_other = |listed: &Listed| listed.kind == Kind::Trigger && !tables.contains(&listed.table());
-        listed.retain(|listed| !listed.is_excluded(excluded) && !is_of_other(listed));
-        let definitions = self.definitions(&listed).await?.remove(name).unwrap_or_default();
-        Ok(Found { tables, definitions })
-    }
-}
-
 /// A comment that came as digits.
 fn comment_of(line: &[u8]) -> String {
     std::str::from_utf8(line).ok().and_then(unhex).unwrap_or_default()
@@ -401,6 +448,15 @@ fn comment_of(line: &[u8]) -> String {
 
 /// Reads an answer: the name, the SQL mode, the time zone of an event, the statement, and how it was read.
 fn parse_shown(listed: &Listed, lines: &[Vec<u8>], now: Option<&str>) -> Option<Definition> {
+    if listed.kind.is_before_rows() {
+        let statement = unescaped(lines[0].split(|byte| *byte == b'\t').nth(1)?);
+        return Some(Definition {
+            kind: listed.kind,
+            name: listed.name.clone(),
+            statement,
+            reading: tables::reading(),
+        });
+    }
     let first = parse_line(listed, &lines[0], now)?;
     let Some(in_utf8) = lines.get(1) else { return Some(first) };
     // A view may have been given a name that its own character set does not have.

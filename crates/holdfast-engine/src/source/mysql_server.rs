@@ -9,13 +9,14 @@ use super::Outlet;
 use super::database::{
     self, DatabaseSource, Table, ignored_lines, mysql_dump, mysql_dump_with, mysql_tables_dump, table_words, unhex,
 };
-use super::mysql_definitions::{Asking, Found, Listed, unclear};
+use super::mysql_definitions::{Asking, Listed, unclear};
 use super::parts::{Dump, Parts};
 use crate::archive::MysqlFacts;
 use crate::archive::server::{DOCUMENT, VIEWS, folder, is_bounded};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::mysql::definitions::{Kind, section};
+use crate::mysql::definitions::{Definition, Kind, section};
+use crate::mysql::tables;
 use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, is_copy, is_public};
 use crate::remote::RemoteSettings;
 use crate::ssh::Connection;
@@ -24,7 +25,9 @@ use crate::ssh::Connection;
 /// has none.
 const OTHERS: &str = "BINARY schema_name NOT IN ('information_schema', 'performance_schema', 'mysql') AND NOT (BINARY \
     schema_name = 'sys' AND EXISTS (SELECT 1 FROM information_schema.tables WHERE table_schema = 'sys' AND table_name = \
-    'sys_config'))";
+    'sys_config')) AND schema_name NOT LIKE '#mysql50#%'";
+/// Folders among the server's files that it takes for databases.
+const FOLDERS: &str = "SELECT HEX(schema_name) FROM information_schema.schemata WHERE schema_name LIKE '#mysql50#%'";
 /// Where versions of MySQL and MariaDB keep users, roles and privileges. A server has some of these.
 const ACCOUNT_TABLES: &str = "('user', 'global_priv', 'db', 'tables_priv', 'columns_priv', 'procs_priv', \
     'proxies_priv', 'roles_mapping', 'default_roles', 'role_edges', 'global_grants', 'password_history', 'servers')";
@@ -108,19 +111,26 @@ pub(crate) async fn pump(
     let login = source.login.lines(DatabaseEngine::Mysql);
     for (index, name) in facts.dumps() {
         context.log.line(format!("Dumping {name}."));
-        let mut after = String::new();
+        let (mut before, mut after, mut asked) = (String::new(), String::new(), None);
         let (script, input) = if name == ACCOUNTS {
             let words: Vec<&str> = [name].into_iter().chain(account_tables.iter().map(String::as_str)).collect();
             (mysql_dump_with(ACCOUNT_OPTIONS, &words), login.clone())
         } else if has_definitions {
-            let Found { tables, definitions } = asking.read(name).await?;
-            after = section(definitions)?;
-            (mysql_tables_dump(name, tables.is_empty()), format!("{login}{}", table_words(&tables)))
+            let mut found = asking.read(name).await?;
+            before = tables::section(found.before.clone())?;
+            after = asking.section_or_none(name, std::mem::take(&mut found.definitions))?;
+            let found = asked.insert(found);
+            (mysql_tables_dump(name, found.tables.is_empty()), format!("{login}{}", table_words(&found.tables)))
         } else {
             let here: Vec<Table> = excluded.iter().filter(|table| table.schema == name).cloned().collect();
             (mysql_dump(name), format!("{login}{}", ignored_lines(&here)))
         };
-        parts.dump(Dump { tool: "mysqldump", script, input, folder: &folder(index, name), after: &after }).await?;
+        let folder = folder(index, name);
+        let dump = Dump { tool: "mysqldump", script, input, folder: &folder, before: &before, after: &after };
+        parts.dump(dump).await?;
+        if let Some(found) = &asked {
+            asking.are_unchanged(name, found).await?;
+        }
         if !is_copy(name) {
             context.note_database(name);
         }
@@ -134,11 +144,26 @@ impl Asking<'_> {
             "SELECT CONCAT(HEX(schema_name), ' ', {}) FROM information_schema.schemata WHERE {OTHERS} ORDER BY schema_name",
             MysqlFacts::COLUMNS
         );
+        for folder in self.lines(FOLDERS).await? {
+            let name = unhex(&folder).ok_or_else(unclear)?;
+            let name = name_text(name.trim_start_matches("#mysql50#").as_bytes());
+            self.context
+                .log
+                .line(format!("{name} is a folder among the server's files and no database; it is left out."));
+        }
         let parse = |line: &String| {
             let (name, set_up) = line.split_once(' ')?;
             Some(DatabaseFacts { name: unhex(name)?, set_up: MysqlFacts::parse(set_up)? })
         };
         self.lines(&sql).await?.iter().map(|line| parse(line).ok_or_else(unclear)).collect()
+    }
+
+    /// What follows the dump of a database. Whoever owns one could keep all others out of a backup with too much of it.
+    fn section_or_none(&self, name: &str, definitions: Vec<Definition>) -> Result<String> {
+        section(definitions).or_else(|error| {
+            self.context.log.warn(format!("{}: {} They are left out.", name_text(name.as_bytes()), error.message));
+            section(Vec::new())
+        })
     }
 
     /// Only MariaDB has roles that are no users.

@@ -25,7 +25,8 @@ pub(super) struct Dump<'a> {
     /// What the script reads: the login, and what comes with it.
     pub input: String,
     pub folder: &'a str,
-    /// What follows it.
+    /// What comes before and after it.
+    pub before: &'a str,
     pub after: &'a str,
 }
 
@@ -47,6 +48,7 @@ impl Parts<'_> {
         let _unwanted = stdin.close().await;
         let reading = async {
             let (mut pace, mut part, mut number) = (Pace::new(settings.stall), Vec::with_capacity(PART_BYTES), 0);
+            part.extend_from_slice(dump.before.as_bytes());
             loop {
                 let chunk = pace.next(&mut stdout, &context.cancel).await?;
                 let is_last = chunk.is_none();

@@ -90,7 +90,9 @@ pub(crate) async fn pump(
         let role = role_instead(connection, source, name, settings, context).await?;
         let script = pg_dump(name, &excluded, role.as_deref());
         let input = source.login.lines(DatabaseEngine::Postgresql);
-        parts.dump(Dump { tool: "pg_dump", script, input, folder: &folder(index, name), after: "" }).await?;
+        parts
+            .dump(Dump { tool: "pg_dump", script, input, folder: &folder(index, name), before: "", after: "" })
+            .await?;
         match Own::of(name) {
             None => context.note_database(name),
             Some(Own::Old) => context.log.warn(format!(

@@ -17,6 +17,8 @@ mod looks;
 mod mysql;
 // Routines, triggers, views and events of MySQL and MariaDB, whatever their authors wrote.
 mod mysql_definitions;
+// Tables of MariaDB as data, and who runs what of a tenant.
+mod mysql_tables;
 // What people are told, and whether it arrives.
 mod notices;
 // PostgreSQL: dumps into servers that hold something, have other roles, or are in use.

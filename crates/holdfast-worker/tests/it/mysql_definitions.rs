@@ -7,7 +7,7 @@ use crate::faults::wait_for;
 use crate::mysql::mariadb_bench;
 
 /// Everything that a server keeps about the routines, triggers, views and events of a database, byte by byte.
-fn definitions(mariadb: &MariaDbServer, database: &str) -> String {
+pub fn definitions(mariadb: &MariaDbServer, database: &str) -> String {
     mariadb.sql(
         "",
         &format!(
@@ -373,7 +373,7 @@ async fn what_cannot_be_asked_for_is_no_success() {
 
 /// A user who may write routines, views and events of one database, and tries to have more of them run when somebody with
 /// all rights restores it.
-struct Tenant<'a> {
+pub struct Tenant<'a> {
     mariadb: &'a MariaDbServer,
 }
 
@@ -382,17 +382,17 @@ const END: &str = "$$";
 const GRANT: &str = "GRANT ALL ON *.* TO tenant WITH GRANT OPTION";
 
 impl<'a> Tenant<'a> {
-    fn new(mariadb: &'a MariaDbServer) -> Self {
+    pub fn new(mariadb: &'a MariaDbServer) -> Self {
         mariadb.sql("", "CREATE DATABASE shop; CREATE USER tenant; GRANT ALL ON `shop%`.* TO tenant");
         mariadb.sql("", "SET GLOBAL event_scheduler = ON; CREATE TABLE shop.t AS SELECT 1 a");
         Self { mariadb }
     }
 
-    fn write(&self, sql: &[u8]) {
+    pub fn write(&self, sql: &[u8]) {
         self.mariadb.statements("tenant", "shop", END, sql);
     }
 
-    fn is_lord(&self) -> bool {
+    pub fn is_lord(&self) -> bool {
         self.mariadb.sql("", "SHOW GRANTS FOR tenant").contains("ALL PRIVILEGES ON *.*")
     }
 

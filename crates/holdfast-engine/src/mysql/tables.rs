@@ -1,0 +1,245 @@
+//! Tables and sequences of a MariaDB database as data, before their rows. Servers print some texts in a table's definition
+//! without escapes, so that neither a client nor we could say where its statement ends: each is one prepared statement.
+
+use holdfast_core::run::FailureCode;
+
+use super::definitions::{Definition, Kind, LONGEST, Reading, outside_quotes, quoted_length};
+use super::rewriting::renamed_default;
+use super::{name_length, quoted};
+use crate::error::{EngineError, Result};
+
+/// The line before them. Tables refer to others that come later, and are made as they could be when they were new.
+pub(crate) const BEGIN: &str =
+    "/* Tables and sequences */ SET SESSION foreign_key_checks = 0, innodb_strict_mode = 0, sql_quote_show_create = 1;";
+/// The line after them.
+pub(crate) const END: &str = "/* Rows */";
+
+/// How the server reads what it says about tables.
+pub(crate) fn reading() -> Reading {
+    Reading {
+        character_set: "utf8mb4".to_owned(),
+        collation: "utf8mb4_general_ci".to_owned(),
+        sql_mode: String::new(),
+        // Times of defaults are given in it.
+        time_zone: Some("+00:00".to_owned()),
+        collations: None,
+    }
+}
+
+/// What is written before the rows of a database.
+pub(crate) fn section(mut definitions: Vec<Definition>) -> Result<String> {
+    // A table that joins others comes after them.
+    let is_merge =
+        |one: &Definition| one.statement.windows(13).any(|part| part == b"ENGINE=MRG_My" || part == b"ENGINE=MERGE ");
+    definitions.sort_by_key(|definition| (definition.kind, is_merge(definition)));
+    let mut text = format!("{BEGIN}\n");
+    for definition in &definitions {
+        text.push_str(&definition.line());
+        if text.len() > LONGEST {
+            return Err(EngineError::new(
+                FailureCode::RemoteFailed,
+                "The definitions of the tables of a database are too long to be backed up.",
+            ));
+        }
+    }
+    text.push_str(&format!("{END}\n"));
+    Ok(text)
+}
+
+/// Columns of a table whose defaults ask a sequence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SequenceDefaults {
+    table: String,
+    columns: Vec<SequenceDefault>,
+}
+
+/// A column, in quotes, and its default.
+type SequenceDefault = (Vec<u8>, Vec<u8>);
+
+impl SequenceDefaults {
+    /// The statement that gives the table its defaults. `names` are those of the database that was backed up and of the one
+    /// that it is in now.
+    pub(crate) fn definition(&self, names: Option<(&str, &str)>) -> Definition {
+        let mut statement = format!("ALTER TABLE {}", quoted(&self.table)).into_bytes();
+        for (index, (column, default)) in self.columns.iter().enumerate() {
+            let default = match names {
+                Some((old, new)) => renamed_default(default, old, new),
+                None => default.clone(),
+            };
+            let comma: &[u8] = if index > 0 { b"," } else { b"" };
+            statement.extend([comma, b" ALTER COLUMN ", column, b" SET DEFAULT (", &default, b")"].concat());
+        }
+        Definition { kind: Kind::Table, name: self.table.clone(), statement, reading: reading() }
+    }
+}
+
+/// A table as it is made in a copy of its database, from which it is moved.
+pub(crate) struct Movable {
+    pub definition: Definition,
+    /// Defaults name the database of a sequence, which may not be there yet, and which a move does not change.
+    pub defaults: Option<SequenceDefaults>,
+    /// Whether its files were in a folder of its own, where a move would leave them.
+    pub had_directory: bool,
+}
+
+impl Movable {
+    pub(crate) fn new(mut definition: Definition) -> Self {
+        if definition.kind != Kind::Table {
+            return Self { definition, defaults: None, had_directory: false };
+        }
+        let (statement, had_directory) = without_directories(&definition.statement);
+        let (statement, columns) = without_sequences(&statement);
+        definition.statement = statement;
+        let table = definition.name.clone();
+        let defaults = (!columns.is_empty()).then_some(SequenceDefaults { table, columns });
+        Self { definition, defaults, had_directory }
+    }
+}
+
+/// Takes out where files are.
+fn without_directories(statement: &[u8]) -> (Vec<u8>, bool) {
+    let directory = |rest: &[u8]| {
+        let words = [b" DATA DIRECTORY".as_slice(), b" INDEX DIRECTORY"];
+        let words = words.iter().find(|words| rest.starts_with(words))?.len();
+        let sign = rest[words..].iter().position(|byte| !b" =".contains(byte))?;
+        let value = &rest[words + sign..];
+        (value.first() == Some(&b'\'')).then(|| words + sign + quoted_length(value).unwrap_or(value.len()))
+    };
+    let (mut written, mut rest, mut is_found) = (Vec::with_capacity(statement.len()), statement, false);
+    while let Some(at) = outside_quotes(rest, |rest| directory(rest).is_some()) {
+        written.extend_from_slice(&rest[..at]);
+        rest = &rest[at + directory(&rest[at..]).unwrap_or(1)..];
+        is_found = true;
+    }
+    written.extend_from_slice(rest);
+    (written, is_found)
+}
+
+/// Takes out defaults that ask a sequence, and gives them with their columns.
+fn without_sequences(statement: &[u8]) -> (Vec<u8>, Vec<SequenceDefault>) {
+    const COLUMN: &[u8] = b"\n  `";
+    const DEFAULT: &[u8] = b" DEFAULT ";
+    let (mut written, mut found) = (Vec::with_capacity(statement.len()), Vec::new());
+    let (mut column, mut rest): (&[u8], &[u8]) = (b"", statement);
+    while let Some(at) = outside_quotes(rest, |rest| rest.starts_with(COLUMN) || rest.starts_with(DEFAULT)) {
+        written.extend_from_slice(&rest[..at]);
+        rest = &rest[at..];
+        let taken = if rest.starts_with(COLUMN) {
+            let name = &rest[COLUMN.len() - 1..];
+            column = &name[..name_length(name).unwrap_or(name.len())];
+            COLUMN.len() - 1 + column.len()
+        } else {
+            let default = &rest[DEFAULT.len()..];
+            let length = expression_length(default).filter(|length| asks_sequence(&default[..*length]));
+            let Some(length) = length.filter(|_| !column.is_empty()) else {
+                written.extend_from_slice(DEFAULT);
+                rest = default;
+                continue;
+            };
+            found.push((column.to_vec(), default[..length].to_vec()));
+            rest = &default[length..];
+            continue;
+        };
+        written.extend_from_slice(&rest[..taken]);
+        rest = &rest[taken..];
+    }
+    written.extend_from_slice(rest);
+    (written, found)
+}
+
+/// How long an expression is that is a call or in brackets, up to the bracket that ends it.
+fn expression_length(text: &[u8]) -> Option<usize> {
+    let word = text.iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_')?;
+    if text[word] != b'(' {
+        return None;
+    }
+    let (mut at, mut depth) = (word, 0_usize);
+    while at < text.len() {
+        match text[at] {
+            b'(' => depth += 1,
+            b')' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(at + 1);
+        }
+        at += quoted_length(&text[at..]).unwrap_or(1);
+    }
+    None
+}
+
+fn asks_sequence(expression: &[u8]) -> bool {
+    let calls = [b"nextval(".as_slice(), b"lastval(", b"setval("];
+    outside_quotes(expression, |rest| calls.iter().any(|call| rest.starts_with(call))).is_some()
+}
+
+/// The same definition without the number that the next row gets, which changes all the time.
+pub(crate) fn without_counter(statement: &[u8]) -> Vec<u8> {
+    const COUNTER: &[u8] = b" AUTO_INCREMENT=";
+    let Some(at) = outside_quotes(statement, |rest| rest.starts_with(COUNTER)) else { return statement.to_vec() };
+    let after = &statement[at + COUNTER.len()..];
+    let digits = after.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    [&statement[..at], &after[digits..]].concat()
+}
+
+/// Whether there is a text with a character set of its own.
+pub(crate) fn has_introducer(statement: &[u8]) -> bool {
+    let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let is_introducer = |rest: &[u8]| {
+        let length = rest.iter().position(|byte| !is_word(byte)).unwrap_or(0);
+        rest.starts_with(b"_") && length > 1 && rest[length] == b'\''
+    };
+    outside_quotes(statement, is_introducer).is_some()
+}
+
+/// Whether a column of a table has this type.
+pub(crate) fn has_type(statement: &[u8], name: &str) -> bool {
+    let sign = format!(" {name}");
+    let is_type = |line: &[u8]| {
+        let line = line.strip_prefix(b"  ").filter(|line| line.starts_with(b"`"));
+        let rest = line.and_then(|line| line.get(name_length(line)?..));
+        let rest = rest.and_then(|rest| rest.strip_prefix(sign.as_bytes()));
+        rest.is_some_and(|rest| rest.first().is_none_or(|byte| !byte.is_ascii_alphanumeric()))
+    };
+    statement.split(|byte| *byte == b'\n').any(is_type)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(statement: &str) -> Definition {
+        Definition { kind: Kind::Table, name: "t".into(), statement: statement.into(), reading: reading() }
+    }
+
+    #[test]
+    fn what_a_move_would_leave_behind_is_taken_out() {
+        let statement = "CREATE TABLE `t` (\n  `a``b` bigint(20) NOT NULL DEFAULT nextval(`shop`.`s)`) COMMENT ' DEFAULT nextval(x)',\n  \
+            `b` bigint(20) DEFAULT (nextval(`x`.`s`) + 1),\n  `c` text DEFAULT concat('nextval(',')'),\n  `d` int(11) DEFAULT 3\n) \
+            ENGINE=InnoDB AUTO_INCREMENT=7 DATA DIRECTORY='/a '' b/' INDEX DIRECTORY='/c/' COMMENT=' DATA DIRECTORY=''x'''";
+        let Movable { definition, defaults, had_directory } = Movable::new(table(statement));
+        let left = "CREATE TABLE `t` (\n  `a``b` bigint(20) NOT NULL COMMENT ' DEFAULT nextval(x)',\n  \
+            `b` bigint(20),\n  `c` text DEFAULT concat('nextval(',')'),\n  `d` int(11) DEFAULT 3\n) \
+            ENGINE=InnoDB AUTO_INCREMENT=7 COMMENT=' DATA DIRECTORY=''x'''";
+        assert_eq!(String::from_utf8(definition.statement.clone()).unwrap(), left);
+        assert!(had_directory);
+        let moved = defaults.unwrap().definition(Some(("shop", "copy"))).statement;
+        assert_eq!(
+            String::from_utf8(moved).unwrap(),
+            "ALTER TABLE `t` ALTER COLUMN `a``b` SET DEFAULT (nextval(`copy`.`s)`)), ALTER COLUMN `b` SET DEFAULT \
+             ((nextval(`x`.`s`) + 1))"
+        );
+        assert!(!String::from_utf8(without_counter(&definition.statement)).unwrap().contains("AUTO"));
+        assert!(has_type(b"CREATE TABLE `t` (\n  `a b` float(3,1) DEFAULT 1\n)", "float"));
+        assert!(!has_type(b"CREATE TABLE `t` (\n  `a float` int COMMENT ' float'\n)", "float"));
+    }
+
+    #[test]
+    fn an_expression_ends_with_its_bracket_whatever_is_in_it() {
+        for text in ["nextval(')')", "1 + nextval(`s`)"] {
+            let statement = format!("CREATE TABLE `t` (\n  `a` int DEFAULT {text},\n  `b` int\n)");
+            let movable = Movable::new(table(&statement));
+            assert_eq!(movable.definition.statement.len() < statement.len(), text == "nextval(')')", "{text}");
+        }
+    }
+}

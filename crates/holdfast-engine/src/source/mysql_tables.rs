@@ -1,0 +1,184 @@
+//! Tables and sequences of a MariaDB database, each as the server gives it, and whether a backup may read them.
+
+use holdfast_core::backup::name_text;
+use holdfast_core::random::hex;
+use holdfast_core::run::FailureCode;
+
+use super::database::{self, Table, mysql_text, unhex};
+use super::mysql_definitions::{AT_ONCE, Asking, DIGITS_AT_ONCE, Listed, SET_UP, unclear};
+use crate::error::{EngineError, Result};
+use crate::mysql::definitions::{Definition, Kind};
+use crate::mysql::quoted;
+use crate::mysql::statements::has_command;
+use crate::mysql::tables::{self, has_type, without_counter};
+
+/// Tables that are named one by one.
+const NAMED: usize = 20;
+
+/// What a database holds.
+pub(super) struct Found {
+    /// Whose rows the dump tool is to read.
+    pub tables: Vec<Table>,
+    /// Tables and sequences.
+    pub before: Vec<Definition>,
+    pub definitions: Vec<Definition>,
+}
+
+impl Asking<'_> {
+    /// What a database holds: the tables that the dump tool is to read, and everything else.
+    pub(super) async fn read(&self, name: &str) -> Result<Found> {
+        let excluded = &self.source.excluded_tables;
+        let mut listed = self.tables(name).await?;
+        listed.retain(|listed| !excluded.iter().any(|text| listed.table().is(text)));
+        let mut before = self.definitions(&listed).await?.remove(name).unwrap_or_default();
+        self.leave_out_unclear(name, &mut before);
+        self.leave_out_misprinted(name, &mut before).await?;
+        let tables = before.iter().filter(|found| found.kind == Kind::Table);
+        let tables: Vec<Table> =
+            tables.map(|found| Table { schema: name.to_owned(), name: found.name.clone() }).collect();
+        self.may_read(name, &tables).await?;
+        self.warn_of_floats(name, &before);
+        let mut listed = self.list(&[name], &Kind::ALL).await?;
+        // A trigger of a table that has come meanwhile.
+        let is_of_other = |listed: &Listed| listed.kind == Kind::Trigger && !tables.contains(&listed.table());
+        listed.retain(|listed| !listed.is_excluded(excluded) && !is_of_other(listed));
+        let definitions = self.definitions(&listed).await?.remove(name).unwrap_or_default();
+        Ok(Found { tables, before, definitions })
+    }
+
+    async fn tables(&self, name: &str) -> Result<Vec<Listed>> {
+        let sql = format!(
+            "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name), ' ', table_type) FROM information_schema.tables WHERE \
+             table_schema = {} AND table_type NOT LIKE '%VIEW' ORDER BY table_name",
+            mysql_text(name)
+        );
+        let parse = |line: &String| {
+            let mut words = line.splitn(3, ' ');
+            let (schema, name) = (unhex(words.next()?)?, unhex(words.next()?)?);
+            let kind = if words.next()? == "SEQUENCE" { Kind::Sequence } else { Kind::Table };
+            Some(Listed {
+                kind,
+                schema,
+                name,
+                bytes: 0,
+                of: String::new(),
+                has_foreign_comment: false,
+                is_calling: false,
+            })
+        };
+        let tables = self.lines(&sql).await?;
+        let mut tables = tables.iter().map(|line| parse(line).ok_or_else(unclear)).collect::<Result<Vec<_>>>()?;
+        tables.retain(|table| table.schema == name);
+        Ok(tables)
+    }
+
+    /// The client takes lines in names for commands of its own.
+    fn leave_out_unclear(&self, schema: &str, before: &mut Vec<Definition>) {
+        let is_unclear = |found: &Definition| found.statement.split(|byte| *byte == b'\n').any(has_command);
+        for found in before.iter().filter(|found| is_unclear(found)) {
+            let name = name_text(format!("{schema}.{}", found.name).as_bytes());
+            self.context.log.warn(format!(
+                "The table {name} has a name, or one in it, that clients take for a command. It is not in this backup; \
+                 rename it."
+            ));
+        }
+        before.retain(|found| !is_unclear(found));
+    }
+
+    /// Servers print texts with a character set of their own without escapes, so that some definitions are none.
+    async fn leave_out_misprinted(&self, schema: &str, before: &mut Vec<Definition>) -> Result<()> {
+        for index in (0..before.len()).rev() {
+            let found = &before[index];
+            let digits = hex(&found.statement);
+            if !tables::has_introducer(&found.statement) || digits.len() > DIGITS_AT_ONCE {
+                continue;
+            }
+            // A statement that makes something is not even prepared by a session that may change nothing.
+            let sql = format!(
+                "USE {};SET SESSION sql_mode = '';SET @holdfast = X'{digits}';PREPARE holdfast FROM @holdfast;",
+                quoted(schema)
+            );
+            let Err(error) = self.lines(&sql).await else { continue };
+            let message = format!(
+                "The server does not understand what it says itself about the table {}: {} Change the default, check or \
+                 expression that has a text with a character set of its own, such as _latin1'…'.",
+                name_text(format!("{schema}.{}", found.name).as_bytes()),
+                error.message
+            );
+            // Whoever owns a table could keep all others out of a backup.
+            if self.source.name.is_some() {
+                return Err(EngineError::new(error.code, message));
+            }
+            self.context.log.warn(format!("{message} It is not in this backup."));
+            before.remove(index);
+        }
+        Ok(())
+    }
+
+    /// The dump tool writes no rows of a table whose columns its user may not read, and says nothing. Who may read the
+    /// whole database need not be asked about each table.
+    async fn may_read(&self, name: &str, tables: &[Table]) -> Result<()> {
+        if self.reads_everything(name).await? {
+            return Ok(());
+        }
+        self.context.log.warn(format!(
+            "The database user may not read the whole database {}; tables that it does not see are not in this backup. \
+             Grant it SELECT on the database.",
+            name_text(name.as_bytes())
+        ));
+        for some in tables.chunks(AT_ONCE) {
+            let select = |table: &Table| format!("SELECT * FROM {}.{} LIMIT 0;", quoted(name), quoted(&table.name));
+            let selects: String = some.iter().map(select).collect();
+            self.lines(&format!("{SET_UP}{selects}")).await.map_err(|error| {
+                let message = format!("A table of {} cannot be read: {}", name_text(name.as_bytes()), error.message);
+                EngineError::new(error.code, message)
+            })?;
+        }
+        Ok(())
+    }
+
+    async fn reads_everything(&self, name: &str) -> Result<bool> {
+        const SELF: &str = "CONCAT('\\'', REPLACE(CURRENT_USER(), '@', '\\'@\\''), '\\'')";
+        let sql = format!(
+            "SELECT COUNT(*) FROM information_schema.user_privileges WHERE grantee = {SELF} AND privilege_type = \
+             'SELECT';SELECT COUNT(*) FROM information_schema.schema_privileges WHERE grantee = {SELF} AND privilege_type \
+             = 'SELECT' AND {} LIKE table_schema;SHOW GRANTS",
+            mysql_text(name)
+        );
+        let lines = self.lines(&sql).await?;
+        let (counts, grants) = lines.split_at(lines.len().min(2));
+        let places = ["*.* ".to_owned(), format!("{}.* ", quoted(name))];
+        // What comes by a role is only here.
+        let is_granted = |line: &String| {
+            let Some((what, place)) = line.strip_prefix("GRANT ").and_then(|line| line.split_once(" ON ")) else {
+                return false;
+            };
+            let reads = what.split(", ").any(|word| ["SELECT", "ALL PRIVILEGES"].contains(&word));
+            reads && places.iter().any(|wanted| place.starts_with(wanted))
+        };
+        Ok(counts.iter().any(|count| count != "0") || grants.iter().any(is_granted))
+    }
+
+    fn warn_of_floats(&self, schema: &str, before: &[Definition]) {
+        let tables = before.iter().filter(|found| found.kind == Kind::Table && has_type(&found.statement, "float"));
+        let names: Vec<String> = tables.map(|found| format!("{schema}.{}", found.name)).take(NAMED).collect();
+        database::warn_of_floats(&names, self.context);
+    }
+
+    /// Whether tables are what they were when the backup began. Rows would not fit their definitions otherwise.
+    pub(super) async fn are_unchanged(&self, name: &str, found: &Found) -> Result<()> {
+        let mut listed = self.tables(name).await?;
+        listed.retain(|listed| listed.kind == Kind::Table && found.tables.contains(&listed.table()));
+        let now = self.definitions(&listed).await?.remove(name).unwrap_or_default();
+        for now in &now {
+            let is_same = |then: &&Definition| then.kind == now.kind && then.name == now.name;
+            let then = found.before.iter().find(is_same).map(|then| without_counter(&then.statement));
+            if then.is_some_and(|then| then != without_counter(&now.statement)) {
+                let table = name_text(format!("{name}.{}", now.name).as_bytes());
+                let message = format!("The table {table} was altered while it was backed up; run the backup again.");
+                return Err(EngineError::new(FailureCode::RemoteFailed, message));
+            }
+        }
+        Ok(())
+    }
+}

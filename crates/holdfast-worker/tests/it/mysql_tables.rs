@@ -1,0 +1,207 @@
+use std::os::unix::fs::PermissionsExt as _;
+
+use holdfast_testkit::{MariaDbServer, Settings};
+use serde_json::json;
+
+use crate::bench::{add_server, assert_failed, assert_successful, output};
+use crate::databases::{login, shim, task};
+use crate::mysql::mariadb_bench;
+use crate::mysql_definitions::{Tenant, definitions};
+
+/// What a server prints about tables is not always what it reads, and to show or make a view it may run functions: neither
+/// a backup nor a restore runs anything of a tenant as somebody else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_and_views_of_a_tenant_run_nothing_as_others() {
+    let mariadb = MariaDbServer::start();
+    let shims = tempfile::tempdir().unwrap();
+    let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
+    let tenant = Tenant::new(&mariadb);
+    mariadb.sql("", "CREATE DATABASE other; CREATE TABLE other.t (a INT); INSERT INTO other.t VALUES (1)");
+    let shop = task(&bench, json!({"database_name": "shop", "database_engine": "mysql"})).await;
+    let all = task(&bench, json!({"database_engine": "mysql"})).await;
+    tenant.write(b"CREATE TABLE leak (who TEXT)");
+    tenant.write(
+        b"CREATE FUNCTION calls() RETURNS INT DETERMINISTIC SQL SECURITY INVOKER MODIFIES SQL DATA BEGIN DECLARE CONTINUE \
+          HANDLER FOR SQLEXCEPTION BEGIN END; INSERT INTO shop.leak VALUES (CURRENT_USER()); RETURN 1; END",
+    );
+    tenant.write(b"CREATE SQL SECURITY INVOKER VIEW called AS SELECT ROUND(1.234, calls()) AS x");
+    tenant.write(b"CREATE SEQUENCE sq $$ CREATE VIEW asked AS SELECT nextval(sq) AS n");
+    mariadb.sql("shop", "DELETE FROM leak");
+    let before = definitions(&mariadb, "shop");
+    let leaked = || mariadb.sql("shop", "SELECT COUNT(*) FROM leak WHERE who NOT LIKE 'tenant%'").trim().to_owned();
+    let one = bench.back_up(shop).await;
+    let whole = bench.back_up(all).await;
+    assert_eq!(leaked(), "0", "a backup runs nothing");
+    for (backup, body) in [
+        (&one, json!({"database_name": "shop", "overwrite": true})),
+        (&whole, json!({"overwrite": true})),
+        (&whole, json!({"database_name": "shop", "overwrite": true})),
+        (&one, json!({"database_name": "shop_2"})),
+    ] {
+        assert_successful(&bench.restore(backup, body).await);
+        assert_eq!(leaked(), "0", "a restore runs nothing as somebody else");
+        assert_eq!(definitions(&mariadb, "shop"), before);
+    }
+    mariadb.sql("shop", "DROP VIEW called");
+    // A function of a database that is not restored runs as whoever makes the view.
+    mariadb.sql("", "DROP DATABASE shop_2; GRANT ALL ON aside.* TO tenant; CREATE DATABASE aside");
+    mariadb.statements(
+        "tenant",
+        "aside",
+        "$$",
+        b"CREATE FUNCTION f() RETURNS INT DETERMINISTIC SQL SECURITY INVOKER MODIFIES SQL DATA BEGIN DECLARE CONTINUE HANDLER \
+          FOR SQLEXCEPTION BEGIN END; INSERT INTO shop.leak VALUES (CURRENT_USER()); RETURN 1; END",
+    );
+    tenant.write(b"CREATE SQL SECURITY INVOKER VIEW far AS SELECT ROUND(1.2, aside.f()) AS x");
+    let backup = bench.back_up(shop).await;
+    let run = bench.restore(&backup, json!({"database_name": "shop", "overwrite": true})).await;
+    assert_successful(&run);
+    assert!(output(&run).contains("They were left out; they are in the backup: shop.far."), "{}", output(&run));
+    assert_eq!(leaked(), "0");
+
+    // A text with a character set of its own is printed without escapes.
+    let grant = br"CREATE TABLE p (x TEXT DEFAULT (CONCAT(_latin1 'a\\\')); GRANT ALL ON *.* TO tenant WITH GRANT OPTION; CREATE TABLE p2 (x TEXT DEFAULT CONCAT(\\\'', 'c')))";
+    tenant.write(grant);
+    let run = bench.run(shop).await;
+    assert_eq!(run["status"], "failed", "{}", output(&run));
+    assert!(output(&run).contains("about the table shop.p"), "{}", output(&run));
+    let backup = bench.back_up(all).await;
+    assert!(output(&bench.latest_log(all).await).contains("It is not in this backup."));
+    assert_successful(&bench.restore(&backup, json!({"overwrite": true})).await);
+    assert!(!tenant.is_lord());
+    assert_eq!(mariadb.sql("shop", "SHOW TABLES LIKE 'p%'").trim(), "", "it was replaced as a whole");
+    // The same with text that is one statement: nothing but a table comes of it.
+    tenant.write(br"CREATE TABLE p (x TEXT DEFAULT (CONCAT(_latin1 'a\\\'), y TEXT DEFAULT CONCAT(\\\'', 'c')))");
+    let backup = bench.back_up(shop).await;
+    assert_successful(&bench.restore(&backup, json!({"database_name": "shop", "overwrite": true})).await);
+    assert_eq!(mariadb.sql("other", "SELECT a FROM t").trim(), "1");
+    assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE 'holdfast%'").trim(), "", "nothing is left behind");
+}
+
+/// Defaults that ask sequences, however the server is set up, and wherever the sequences are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn defaults_that_ask_sequences_come_back() {
+    let (mariadb, fresh) = (MariaDbServer::start(), MariaDbServer::start());
+    let (shims, others) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
+    mariadb.sql("", "CREATE DATABASE zz; CREATE SEQUENCE zz.far; CREATE DATABASE shop");
+    mariadb.sql("shop", "CREATE SEQUENCE s START WITH 5 INCREMENT BY 3; SELECT nextval(s)");
+    mariadb.sql(
+        "shop",
+        "SET sql_mode = ''; CREATE TABLE t (id BIGINT DEFAULT nextval(s) PRIMARY KEY, w BIGINT DEFAULT (nextval(s) + 1), f BIGINT \
+         DEFAULT nextval(zz.far), d DATETIME NOT NULL DEFAULT '0000-00-00', n INT); INSERT INTO t (n) VALUES (1), (2)",
+    );
+    mariadb.sql("shop", "CREATE VIEW v AS SELECT * FROM t; CREATE PROCEDURE p() SELECT 1");
+    mariadb.sql("shop", "SET innodb_strict_mode = 0; CREATE TABLE wide (a INT) ROW_FORMAT=FIXED");
+    let shown = |server: &MariaDbServer, name: &str| {
+        server.sql(
+            name,
+            "SHOW CREATE TABLE t; SELECT * FROM t; SELECT next_not_cached_value FROM s; SHOW CREATE TABLE wide",
+        )
+    };
+    let before = shown(&mariadb, "shop");
+    let one = bench.back_up(task(&bench, json!({"database_name": "shop", "database_engine": "mysql"})).await).await;
+    let all = bench.back_up(task(&bench, json!({"database_engine": "mysql"})).await).await;
+    for set_up in [
+        "sql_mode = DEFAULT",
+        "sql_mode = 'TRADITIONAL'",
+        "sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES'",
+        "sql_quote_show_create = 0",
+        "max_statement_time = 0.000001",
+    ] {
+        mariadb.sql("", &format!("SET GLOBAL {set_up}"));
+        for (backup, name) in [(&one, "shop"), (&all, "shop"), (&one, "elsewhere")] {
+            let run = bench.restore(backup, json!({"database_name": name, "overwrite": true})).await;
+            assert_successful(&run);
+            let asking = "SET SESSION sql_mode = '', sql_quote_show_create = 1, max_statement_time = 0;";
+            let server = mariadb.sql(name, &format!("{asking} SHOW CREATE TABLE t; SELECT * FROM t; SELECT next_not_cached_value FROM s; SHOW CREATE TABLE wide"));
+            assert_eq!(server, before.replace("`shop`", &format!("`{name}`")), "{set_up} {name}");
+            mariadb.sql(name, &format!("{asking} INSERT INTO t (n) VALUES (3); CALL p(); SELECT * FROM v"));
+        }
+        mariadb.sql("", "SET SESSION max_statement_time = 0; SET GLOBAL sql_quote_show_create = 1, max_statement_time = 0, sql_mode = DEFAULT");
+    }
+    // On a server that has none of them yet.
+    let there = mariadb_bench(&fresh, &others, Settings::default()).await;
+    let body = json!({"database_username": "ada", "database_password": "secret"});
+    let server = add_server(&bench, &there.ssh, body).await;
+    assert_successful(&bench.restore(&all, json!({"remote_server_id": server, "overwrite": true})).await);
+    assert_eq!(shown(&fresh, "shop"), before);
+    assert_eq!(fresh.sql("", "SHOW DATABASES LIKE 'holdfast%'").trim(), "", "nothing is left behind");
+}
+
+/// Files in folders of their own, folders that are no databases, and tables that a user may not read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_are_whole_or_named() {
+    let mariadb = MariaDbServer::start();
+    let shims = tempfile::tempdir().unwrap();
+    let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
+    let aside = tempfile::Builder::new().prefix("holdfast-dd-").tempdir().unwrap();
+    std::fs::set_permissions(aside.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    mariadb.sql("", "CREATE DATABASE shop; CREATE TABLE shop.t1 (a INT); INSERT INTO shop.t1 VALUES (1)");
+    let directory = aside.path().display();
+    mariadb.sql("shop", &format!("CREATE TABLE dd (a INT) DATA DIRECTORY = '{directory}'; INSERT INTO dd VALUES (7)"));
+    let shop = task(&bench, json!({"database_name": "shop", "database_engine": "mysql"})).await;
+    let one = bench.back_up(shop).await;
+    let run = bench.restore(&one, json!({"database_name": "shop", "overwrite": true})).await;
+    assert_successful(&run);
+    assert!(output(&run).contains("were in folders of their own"), "{}", output(&run));
+    assert_eq!(mariadb.sql("shop", "SELECT a FROM dd").trim(), "7");
+    assert!(!mariadb.sql("shop", "SHOW CREATE TABLE dd").contains("DIRECTORY"));
+    assert!(!output(&run).contains("left behind"), "{}", output(&run));
+
+    // The dump tool writes no rows of what its user may not read.
+    mariadb
+        .sql("", "CREATE USER some IDENTIFIED BY 'p'; GRANT SHOW VIEW, TRIGGER, EVENT, LOCK TABLES ON shop.* TO some");
+    mariadb.sql("", "GRANT SELECT ON shop.t1 TO some");
+    login(&bench, "some", Some("p")).await;
+    let run = bench.run(shop).await;
+    assert_eq!(run["status"], "failed", "{}", output(&run));
+    assert!(output(&run).contains("A table of shop cannot be read"), "{}", output(&run));
+    mariadb.sql("", "GRANT SELECT ON shop.dd TO some");
+    bench.back_up(shop).await;
+    let log = output(&bench.latest_log(shop).await).to_owned();
+    assert!(log.contains("may not read the whole database shop"), "{log}");
+    mariadb.sql("", "GRANT SELECT ON shop.* TO some");
+    bench.back_up(shop).await;
+    let log = output(&bench.latest_log(shop).await).to_owned();
+    assert!(!log.contains("may not read the whole database"), "{log}");
+
+    // A table that joins others which are gone, and a folder beside the databases.
+    login(&bench, "ada", Some("secret")).await;
+    mariadb.sql(
+        "shop",
+        "CREATE TABLE c (a INT) ENGINE=MyISAM; CREATE TABLE m (a INT) ENGINE=MERGE UNION=(c); DROP TABLE c",
+    );
+    std::fs::create_dir(mariadb.socket().with_file_name("data").join("lost+found")).unwrap();
+    let all = task(&bench, json!({"database_engine": "mysql"})).await;
+    let backup = bench.back_up(all).await;
+    let log = output(&bench.latest_log(all).await).to_owned();
+    assert!(log.contains("lost+found is a folder"), "{log}");
+    assert!(log.contains("The table shop.m is broken"), "{log}");
+    assert_successful(&bench.restore(&backup, json!({"overwrite": true})).await);
+    assert_eq!(mariadb.sql("shop", "SELECT dd.a, t1.a FROM dd, t1").trim(), "7\t1");
+}
+
+/// What others make in an empty database while it is restored stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_somebody_fills_meanwhile_is_left_alone() {
+    let mariadb = MariaDbServer::start();
+    let shims = tempfile::tempdir().unwrap();
+    let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
+    mariadb.sql("", "CREATE DATABASE shop; CREATE TABLE shop.t (a INT); INSERT INTO shop.t VALUES (1)");
+    let one = bench.back_up(task(&bench, json!({"database_name": "shop", "database_engine": "mysql"})).await).await;
+    // Whoever loads the copy makes a table in the empty database first.
+    let socket = mariadb.socket().display();
+    let make = format!(
+        "case \"$*\" in *--database=holdfast*) {} --no-defaults --user=root --socket={socket} --execute='CREATE TABLE IF NOT \
+         EXISTS empty.t (b INT)' ;; esac",
+        "/usr/bin/mariadb"
+    );
+    shim(&shims, "mariadb", &format!("{make}\nexec /usr/bin/mariadb \"$@\""));
+    mariadb.sql("", "CREATE DATABASE empty");
+    let run = bench.restore(&one, json!({"database_name": "empty"})).await;
+    assert_failed(&run, "target_not_empty");
+    assert!(output(&run).contains("Somebody has filled the database empty meanwhile."), "{}", output(&run));
+    assert_eq!(mariadb.sql("empty", "SHOW COLUMNS FROM t").split('\t').next(), Some("b"));
+    assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE 'holdfast%'").trim(), "", "nothing is left behind");
+}
