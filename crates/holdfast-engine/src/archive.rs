@@ -18,8 +18,9 @@ pub(crate) mod tar;
 mod unpack;
 mod writer;
 
-pub(crate) use forward::forward;
+pub(crate) use forward::{forward, rehearse};
 pub(crate) use frames::{Pool, WINDOW_LOG, decompress};
+pub(crate) use index::tidy_path;
 pub use index::{Entry, EntryKind, Manifest, MysqlFacts};
 pub(crate) use inspect::inspect;
 pub use reader::Archive;

@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use holdfast_core::run::FailureCode;
 
 use super::selection::Selection;
-use super::tar::{Kind, Reader, Writer, for_bsd};
+use super::tar::{Kind, Member, Reader, Writer, for_bsd};
 use crate::error::{Result, classify};
 
 /// Reads `reader` to its end and writes what `selection` decides to `out`, with a proper end. `on_member` hears of each
@@ -14,17 +14,32 @@ use crate::error::{Result, classify};
 pub(crate) fn forward(
     reader: &mut dyn Read,
     selection: &mut Selection,
-    on_member: &mut dyn FnMut(&[u8]),
+    on_member: &mut dyn FnMut(&Member),
     (out, is_bsd): (&mut dyn Write, bool),
 ) -> Result<()> {
     forward_members(reader, selection, on_member, (out, is_bsd))
         .map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))
 }
 
+/// Decides everything that [`forward`] would, and writes nothing.
+pub(crate) fn rehearse(
+    reader: &mut dyn Read,
+    selection: &mut Selection,
+    on_member: &mut dyn FnMut(&Member),
+) -> io::Result<()> {
+    let mut reader = Reader::new(reader);
+    while let Some((member, _)) = reader.next()? {
+        if let Some(written) = selection.decide(&member)? {
+            on_member(&written);
+        }
+    }
+    Ok(())
+}
+
 fn forward_members(
     reader: &mut dyn Read,
     selection: &mut Selection,
-    on_member: &mut dyn FnMut(&[u8]),
+    on_member: &mut dyn FnMut(&Member),
     (out, is_bsd): (&mut dyn Write, bool),
 ) -> io::Result<()> {
     let mut reader = Reader::new(reader);
@@ -34,7 +49,7 @@ fn forward_members(
             if is_bsd {
                 written.attributes = for_bsd(&written.attributes);
             }
-            on_member(&written.path);
+            on_member(&written);
             match written.kind {
                 Kind::File => writer.append(&written, &mut reader)?,
                 _ => writer.append(&written, &mut io::empty())?,

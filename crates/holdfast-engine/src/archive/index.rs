@@ -151,7 +151,7 @@ impl Entry {
 }
 
 /// `./a/b/` → `a/b`; `.` and `./` are the source itself, the empty path.
-pub(super) fn tidy_path(path: &[u8]) -> &[u8] {
+pub(crate) fn tidy_path(path: &[u8]) -> &[u8] {
     let mut path = path;
     while let Some(rest) = path.strip_prefix(b"./") {
         path = rest;

@@ -261,6 +261,13 @@ impl Selection {
         }
     }
 
+    /// The same before anything was decided.
+    pub(crate) fn again(self, on_left: impl FnMut(&str, Left) + Send + 'static) -> Self {
+        let mut links = self.links;
+        links.values_mut().for_each(|links| links.written = None);
+        Self { links, ..Self::new(self.choice, self.options, self.existing, on_left) }
+    }
+
     pub(crate) fn overwrites(&self) -> bool {
         self.options.overwrite
     }
@@ -312,7 +319,9 @@ impl Selection {
             return Err(hostile("a name that leads out of the target", &text).into());
         };
         let path = name_text(&plain);
-        self.check_links(&path, member.kind == Kind::Symlink)?;
+        // The content of a link may have gone under this further name of it already.
+        let is_promoted = member.kind == Kind::Hardlink && self.promoted.contains(&path);
+        self.check_links(&path, member.kind == Kind::Symlink || is_promoted)?;
         if member.kind == Kind::Symlink {
             self.remember_symlink(&path)?;
         }

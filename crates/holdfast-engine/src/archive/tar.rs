@@ -84,6 +84,14 @@ pub(crate) struct Member {
 }
 
 impl Member {
+    /// How many bytes of content it has, without holes.
+    pub(crate) fn content_bytes(&self) -> u64 {
+        match &self.parts {
+            Some(parts) => parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.length)),
+            None => self.size,
+        }
+    }
+
     /// A member without owner, time and attributes.
     pub(crate) fn new(path: &[u8], kind: Kind) -> Self {
         Self {

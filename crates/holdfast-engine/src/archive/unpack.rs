@@ -47,7 +47,7 @@ pub(crate) trait Target {
 pub(crate) fn unpack(
     reader: &mut dyn Read,
     selection: &mut Selection,
-    on_member: &mut dyn FnMut(&[u8]),
+    on_member: &mut dyn FnMut(&Member),
     target: &mut dyn Target,
 ) -> Result<()> {
     let unpacked = unpack_members(reader, selection, on_member, target);
@@ -57,13 +57,13 @@ pub(crate) fn unpack(
 fn unpack_members(
     reader: &mut dyn Read,
     selection: &mut Selection,
-    on_member: &mut dyn FnMut(&[u8]),
+    on_member: &mut dyn FnMut(&Member),
     target: &mut dyn Target,
 ) -> io::Result<()> {
     let mut reader = Reader::new(reader);
     while let Some((member, _)) = reader.next()? {
         if let Some(written) = selection.decide(&member)? {
-            on_member(&written.path);
+            on_member(&written);
             place(&written, &mut reader, target).map_err(|error| unwritten(&written, &error))?;
         }
     }

@@ -13,10 +13,12 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::feed::{Fed, Feeding};
+use super::room::Room;
 use crate::Engine;
+use crate::archive::tar::Member;
 use crate::archive::{
     Choice, Counted, Entry, EntryKind, Existing, Left, Longest, Occupant, Options, Selection, ancestors, forward,
-    shown_short, unpack,
+    rehearse, shown_short, unpack,
 };
 use crate::context::Context;
 use crate::error::{EngineError, Result};
@@ -101,31 +103,31 @@ impl Engine {
             longest: target.longest(path),
         };
         let surveyed = self.survey(connection, plan, path, &choice, &target, context).await?;
-        let chosen = choice.clone();
         let log = context.log.clone();
         let on_left = move |path: &str, left: Left| match left {
             Left::Kept => log.line(format!("{}: {}", shown_short(path), left.text())),
             _ => log.warn(format!("{}: {}", shown_short(path), left.text())),
         };
-        let mut selection = Selection::new(choice, options, surveyed.existing, on_left);
+        let chosen = choice.clone();
+        let mut selection = Selection::new(choice, options, surveyed.existing, |_, _| {});
         // Each is let go as soon as it is noted: there may be many.
         for link in surveyed.links {
             selection.expect(&link)?;
         }
-        let is_replacing = plan.overwrite && !target.is_empty();
-        let has_shell = target.flavour != Flavour::Sftp;
-        if plan.options.dry_run {
-            if is_replacing && has_shell {
-                self.check_room(connection, plan, path, &chosen, context).await?;
-            }
-            return self.foresee(&plan.backup, selection, context).await;
+        if plan.overwrite && !target.is_empty() {
+            let room = match target.flavour {
+                Flavour::Sftp => self.room_over_sftp(connection, path, context).await?,
+                Flavour::Gnu | Flavour::Bsd => self.room(connection, path, context).await?,
+            };
+            let (rehearsed, room) = self.rehearse(&plan.backup, selection, room, context).await?;
+            selection = rehearsed;
+            self.check_room(connection, plan, path, (&chosen, room), context).await?;
+        } else if plan.options.dry_run {
+            context.log.line("The contents of the backup are not read in this dry run.");
         }
-        if is_replacing {
-            self.read_first(&plan.backup, context).await?;
-            match has_shell {
-                true => self.check_room(connection, plan, path, &chosen, context).await?,
-                false => self.check_room_over_sftp(connection, plan, path, &chosen, context).await?,
-            }
+        let selection = selection.again(on_left);
+        if plan.options.dry_run {
+            return self.foresee(&plan.backup, selection, context).await;
         }
         let whole = self.open_whole(&plan.backup, context).await?;
         context.begin_writing().await?;
@@ -139,6 +141,23 @@ impl Engine {
             progress.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).tell(path, context);
         }
         restored
+    }
+
+    /// Reads the whole backup and decides everything before anything is changed: what cannot be restored must not destroy
+    /// what is there. Notes what is written, and where.
+    async fn rehearse(
+        &self,
+        backup: &StoredBackup,
+        mut selection: Selection,
+        mut room: Room,
+        context: &Context,
+    ) -> Result<(Selection, Room)> {
+        context.log.line("Reading the whole backup before anything is changed.");
+        self.read_as(backup, context, move |plain| {
+            rehearse(plain, &mut selection, &mut |member| room.note(member))?;
+            Ok((selection, room))
+        })
+        .await
     }
 
     /// Which entries a path stands for, for a download: nothing is in the way of those.
@@ -228,7 +247,7 @@ cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
             return self.visit(&plan.backup, surveying, Surveying::visit).await?.finish();
         }
         let (sender, receiver) = mpsc::channel(4);
-        let visiting = self.ask_for(&plan.backup, choice, sender);
+        let visiting = self.ask_for(&plan.backup, choice, false, sender);
         let looking = async {
             match target.flavour {
                 Flavour::Sftp => sftp::occupants(connection, &self.settings.remote, path, receiver, context).await,
@@ -248,14 +267,16 @@ cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
         Ok(Surveyed { existing: Some(existing), ..surveying.finish()? })
     }
 
-    /// Sends the paths that a restore writes to whoever asks the server about them.
+    /// Sends the paths that a restore writes to whoever asks the server about them; those of folders are only sent with all
+    /// others.
     pub(super) async fn ask_for(
         &self,
         backup: &StoredBackup,
         choice: &Choice,
+        is_of_files: bool,
         sender: mpsc::Sender<Vec<u8>>,
     ) -> Result<Surveying> {
-        let surveying = Surveying::new(choice.clone(), Some(sender));
+        let surveying = Surveying { is_of_files, ..Surveying::new(choice.clone(), Some(sender)) };
         let mut surveying = self.visit(backup, surveying, Surveying::visit).await?;
         let (buffer, sender) = (std::mem::take(&mut surveying.buffer), surveying.sender.take());
         if let Some(sender) = sender.filter(|_| !buffer.is_empty()) {
@@ -374,9 +395,9 @@ done' sh
         let feeding = Feeding { process, login: String::new(), finish: self.settings.remote.stall };
         let Fed { made, exit, lines, plain_bytes } = self
             .feed(connection, feeding, whole, &plan.backup, context, move |plain, out| {
-                let mut on_member = |path: &[u8]| {
+                let mut on_member = |member: &Member| {
                     files.add_file();
-                    note(&written, path);
+                    note(&written, &member.path);
                 };
                 forward(plain, &mut selection, &mut on_member, (out, flavour == Flavour::Bsd))?;
                 Ok(selection.counted())
@@ -404,9 +425,9 @@ done' sh
         let (overwrite, no_owner) = (selection.overwrites(), plan.options.no_owner);
         crate::stored::on_thread(move || {
             let mut target = SftpTarget::new(client, &root, (overwrite, no_owner), runtime, &context);
-            let mut on_member = |path: &[u8]| {
+            let mut on_member = |member: &Member| {
                 context.progress.add_file();
-                note(&written, path);
+                note(&written, &member.path);
             };
             unpack(&mut whole.plain, &mut selection, &mut on_member, &mut target)?;
             let plain_bytes = whole.plain.bytes;
@@ -464,6 +485,8 @@ pub(super) struct Surveying {
     sender: Option<mpsc::Sender<Vec<u8>>>,
     /// It was not looked to the end.
     is_cut: bool,
+    /// Folders, and those above, are not asked for.
+    is_of_files: bool,
 }
 
 /// What looking through the entries gave.
@@ -482,7 +505,19 @@ impl Surveying {
         let existing = sender.is_some().then(Existing::default);
         let (found, asked) = (HashSet::new(), HashSet::new());
         let (links, keys, buffer) = (Vec::new(), Vec::new(), Vec::new());
-        Self { choice, found, links, existing, asked, keys, buffer, sender, link_bytes: 0, is_cut: false }
+        Self {
+            choice,
+            found,
+            links,
+            existing,
+            asked,
+            keys,
+            buffer,
+            sender,
+            link_bytes: 0,
+            is_cut: false,
+            is_of_files: false,
+        }
     }
 
     fn visit(&mut self, entry: &Entry) -> ControlFlow<()> {
@@ -500,10 +535,12 @@ impl Surveying {
             self.links.push(entry.clone());
         }
         if self.existing.is_some() {
-            for above in ancestors(&entry.path) {
-                self.ask(above);
+            if !self.is_of_files {
+                ancestors(&entry.path).for_each(|above| self.ask(above));
             }
-            self.ask(&entry.path);
+            if !self.is_of_files || entry.kind != EntryKind::Directory {
+                self.ask(&entry.path);
+            }
         }
         // Nobody asks the server any more; why, they say themselves.
         self.is_cut = self.sender.as_ref().is_some_and(mpsc::Sender::is_closed);
@@ -557,10 +594,18 @@ case $v in *'GNU tar'*)
   { [ "$a" -gt 1 ] || [ "$b" -ge 27 ]; } 2>/dev/null && x='--acls --xattrs --xattrs-include=*' ;;
 esac
 set -f
-exec tar --extract --file=- --preserve-permissions --delay-directory-restore --warning=no-timestamp \
+set -- --extract --file=- --preserve-permissions --delay-directory-restore --warning=no-timestamp \
   --warning=no-unknown-keyword $x "$@"
 "#;
-    const BSD: &str = "cd -- \"$1\" || exit 97; shift\nexec tar -x -p -f - \"$@\"\n";
+    const BSD: &str = "cd -- \"$1\" || exit 97; shift\nset -- -x -p -f - \"$@\"\n";
+    // On a full disk tar goes on, and leaves an empty file in place of each that is there. Here it ends with the next word
+    // that it says: nobody reads it any more.
+    const RUN: &str = r#"
+exec 3>&2
+s=$({ { tar "$@" 2>&1 >/dev/null 3>&- 4>&-; echo $? >&4; } |
+  sed -e '/Wrote only [0-9]* of [0-9]* bytes$/q' -e '/No space left on device$/q' -e '/Disk quota exceeded$/q' >&3; } 4>&1)
+exit "${s:-1}"
+"#;
     let (script, keep): (&str, &[&str]) = match flavour {
         Flavour::Bsd => (BSD, &["-k"]),
         Flavour::Gnu | Flavour::Sftp => (GNU, &["--skip-old-files", "--warning=existing-file"]),
@@ -575,7 +620,7 @@ exec tar --extract --file=- --preserve-permissions --delay-directory-restore --w
     if plan.options.numeric_owner {
         words.push("--numeric-owner");
     }
-    Script::new(script, &words)
+    Script::new(&format!("{script}{RUN}"), &words)
 }
 
 fn judge(exit: &Exit, lines: &[String], context: &Context) -> Result<()> {

@@ -1,14 +1,15 @@
 //! Whether files that replace others fit, on each of the file systems that they go to.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 
+use holdfast_core::backup::name_text;
 use holdfast_core::figures::size;
 use holdfast_core::run::FailureCode;
 use tokio::sync::mpsc;
 
 use crate::Engine;
-use crate::archive::{Choice, Entry, EntryKind};
+use crate::archive::tar::{Kind, Member};
+use crate::archive::{Choice, tidy_path};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::plan::RestorePlan;
@@ -83,61 +84,87 @@ fn shown(bytes: u64) -> String {
     size(i64::try_from(bytes).unwrap_or(i64::MAX))
 }
 
-/// The file systems, and which files go to them.
-struct Mounts {
-    choice: Choice,
+/// The file systems that a restore writes to, and how much.
+pub(super) struct Room {
     all: Vec<Mount>,
+    /// Whether the server says what there is in place of files.
+    has_shell: bool,
 }
 
-impl Mounts {
-    fn visit(&mut self, entry: &Entry) -> ControlFlow<()> {
-        let is_chosen = self.choice.is_everything() || self.choice.covering(&entry.path).is_some();
-        if entry.kind == EntryKind::File && is_chosen {
-            let mounts = self.all.iter_mut().filter(|mount| mount.holds(&entry.path));
-            if let Some(mount) = mounts.max_by_key(|mount| mount.path.len()) {
-                // Holes take nothing.
-                let bytes = entry.size.min(entry.end.saturating_sub(entry.start));
-                mount.needed = mount.needed.saturating_add(bytes.div_ceil(mount.block).saturating_mul(mount.block));
-            }
+impl Room {
+    /// Notes what is written.
+    pub(super) fn note(&mut self, member: &Member) {
+        if member.kind != Kind::File {
+            return;
         }
-        ControlFlow::Continue(())
+        let path = name_text(tidy_path(&member.path));
+        let mounts = self.all.iter_mut().filter(|mount| mount.holds(&path));
+        if let Some(mount) = mounts.max_by_key(|mount| mount.path.len()) {
+            // Holes take nothing.
+            let blocks = member.content_bytes().div_ceil(mount.block);
+            mount.needed = mount.needed.saturating_add(blocks.saturating_mul(mount.block));
+        }
     }
 }
 
 impl Engine {
-    /// Refuses what cannot fit before anything is written: on a full disk tar goes on, and leaves an empty file in place
-    /// of each that is there.
+    /// How much room there is. One that does not say it finds out while it writes.
+    pub(super) async fn room(&self, connection: &Connection, path: &str, context: &Context) -> Result<Room> {
+        let answer = remote::ask(connection, &self.settings.remote, context, &Script::new(FREE, &[path]), "").await?;
+        let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+        let all: Vec<Mount> = text.lines().filter_map(Mount::parse).take(MOUNTS).collect();
+        let is_known = all.iter().any(|mount| mount.path.is_empty());
+        Ok(Room { all: if is_known { all } else { Vec::new() }, has_shell: true })
+    }
+
+    /// The same over SFTP, which does not say what is mounted below the target.
+    pub(super) async fn room_over_sftp(&self, connection: &Connection, path: &str, context: &Context) -> Result<Room> {
+        let mut client = sftp::open(connection, &self.settings.remote, context).await?;
+        let all = client.space(path.as_bytes()).await.into_iter().map(|space| Mount {
+            path: String::new(),
+            free: space.free_bytes,
+            block: USUAL_BLOCK,
+            kind: String::new(),
+            needed: 0,
+        });
+        Ok(Room { all: all.collect(), has_shell: false })
+    }
+
+    /// Refuses what cannot fit before anything is written.
     pub(super) async fn check_room(
         &self,
         connection: &Connection,
         plan: &RestorePlan,
         path: &str,
-        choice: &Choice,
+        (choice, room): (&Choice, Room),
         context: &Context,
     ) -> Result<()> {
-        let answer = remote::ask(connection, &self.settings.remote, context, &Script::new(FREE, &[path]), "").await?;
-        let text = String::from_utf8_lossy(&answer.stdout).into_owned();
-        // One that does not say how much room there is finds out while it writes.
-        let all: Vec<Mount> = text.lines().filter_map(Mount::parse).take(MOUNTS).collect();
-        if !all.iter().any(|mount| mount.path.is_empty()) {
-            return Ok(());
-        }
-        let mut short = self.short(plan, choice, all).await?;
+        let mut short = room.all;
+        short.retain(|mount| mount.needed > mount.free);
         if short.is_empty() {
             return Ok(());
         }
-        let replaced = self.replaced(connection, plan, path, choice, context).await?;
+        let replaced = match room.has_shell {
+            true => self.replaced(connection, plan, path, choice, context).await?,
+            false => BTreeMap::new(),
+        };
         short.retain(|mount| mount.needed > mount.free.saturating_add(replaced.get(&mount.path).copied().unwrap_or(0)));
         for mount in &short {
             let place = if mount.path.is_empty() { String::new() } else { format!(" in {}", mount.path) };
             let room = mount.free.saturating_add(replaced.get(&mount.path).copied().unwrap_or(0));
+            let (needed, room) = (shown(mount.needed), shown(room));
+            if replaced.is_empty() {
+                context.log.warn(format!(
+                    "The restore needs {needed}{place}, and there is room for {room} on the server, beside the files that \
+                     would be replaced."
+                ));
+                continue;
+            }
             let message = format!(
-                "The restore needs {}{place}, and there is room for {} on the server, with the files that would be \
-                 replaced.",
-                shown(mount.needed),
-                shown(room)
+                "The restore needs {needed}{place}, and there is room for {room} on the server, with the files that would \
+                 be replaced."
             );
-            if replaced.is_empty() || mount.may_compress() {
+            if mount.may_compress() {
                 context.log.warn(message);
                 continue;
             }
@@ -148,42 +175,6 @@ impl Engine {
             return Err(EngineError::new(FailureCode::TargetFull, format!("{message} Nothing was written.")));
         }
         Ok(())
-    }
-
-    /// Warns when more is restored than fits in the target as it is. SFTP does not say what the files take that would be
-    /// replaced, nor what is mounted below.
-    pub(super) async fn check_room_over_sftp(
-        &self,
-        connection: &Connection,
-        plan: &RestorePlan,
-        path: &str,
-        choice: &Choice,
-        context: &Context,
-    ) -> Result<()> {
-        let mut client = sftp::open(connection, &self.settings.remote, context).await?;
-        // Not every server says how much room there is.
-        let Ok(space) = client.space(path.as_bytes()).await else { return Ok(()) };
-        let all = vec![Mount {
-            path: String::new(),
-            free: space.free_bytes,
-            block: USUAL_BLOCK,
-            kind: String::new(),
-            needed: 0,
-        }];
-        for mount in self.short(plan, choice, all).await? {
-            context.log.warn(format!(
-                "The restore needs {}, and there is room for {} on the server, beside the files that would be replaced.",
-                shown(mount.needed),
-                shown(mount.free)
-            ));
-        }
-        Ok(())
-    }
-
-    /// The file systems that have less room than the files take.
-    async fn short(&self, plan: &RestorePlan, choice: &Choice, all: Vec<Mount>) -> Result<Vec<Mount>> {
-        let mounts = self.visit(&plan.backup, Mounts { choice: choice.clone(), all }, Mounts::visit).await?;
-        Ok(mounts.all.into_iter().filter(|mount| mount.needed > mount.free).collect())
     }
 
     /// What the files take that are in the places of others, by file system; empty when the server does not say.
@@ -198,7 +189,7 @@ impl Engine {
         let (sender, receiver) = mpsc::channel(4);
         let script = Script::new(REPLACED, &[path]);
         let asking = self.answers(connection, &script, receiver, context, |_| ANSWER_BYTES);
-        let (visited, replaced) = tokio::join!(self.ask_for(&plan.backup, choice, sender), asking);
+        let (visited, replaced) = tokio::join!(self.ask_for(&plan.backup, choice, true, sender), asking);
         visited?;
         let text = String::from_utf8_lossy(&replaced?).into_owned();
         let parse = |line: &str| {

@@ -387,14 +387,14 @@ pub(crate) fn patterns(source: &FilesSource) -> Vec<Pattern> {
     let mut patterns: Vec<Pattern> = source
         .excluded
         .iter()
-        .map(|text| {
+        .flat_map(|text| {
             let text = text.trim_end_matches('/');
             let below =
                 text.strip_prefix(root).filter(|_| text.starts_with('/')).and_then(|rest| rest.strip_prefix('/'));
             match below.or_else(|| text.strip_prefix("./")).or_else(|| text.strip_prefix('/')) {
-                Some(path) => Pattern::Path(path.to_owned()),
-                None if text.contains('/') => Pattern::Path(text.to_owned()),
-                None => Pattern::Name(text.to_owned()),
+                Some(path) => vec![Pattern::Path(path.to_owned())],
+                None if text.contains('/') => vec![Pattern::Path(text.to_owned())],
+                None => without_source(text).into_iter().map(Pattern::Name).collect(),
             }
         })
         .collect();
@@ -405,6 +405,47 @@ pub(crate) fn patterns(source: &FilesSource) -> Vec<Pattern> {
     }
     patterns.retain(|pattern| !pattern.text().is_empty());
     patterns
+}
+
+/// A pattern for names as one or several that are the same, but for the name that the source itself has to tar: `.`.
+fn without_source(pattern: &str) -> Vec<String> {
+    let (mut single, mut stars, mut rest) = (Vec::new(), (false, false), pattern);
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            '\\' => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+            // A bracket right after the first is one of the characters.
+            '[' => rest.char_indices().skip(2).find(|(_, c)| *c == ']').map_or(1, |(at, _)| at + 1),
+            _ => first.len_utf8(),
+        };
+        let (element, later) = rest.split_at(length);
+        rest = later;
+        match element {
+            "*" if single.is_empty() => stars.0 = true,
+            "*" => stars.1 = true,
+            _ => single.push(element),
+        }
+    }
+    let others = |class: &str| match class {
+        "?" => Some("[!.]".to_owned()),
+        "." | "\\." => None,
+        _ => class.strip_prefix("[!").or_else(|| class.strip_prefix("[^")).map(|rest| format!("[!.{rest}")),
+    };
+    let is_source = |element: &str| {
+        let negated = element.strip_prefix("[!").or_else(|| element.strip_prefix("[^"));
+        let is_class = element.starts_with('[') && element.len() > 1;
+        matches!(element, "?" | "." | "\\.")
+            || negated.map_or_else(|| is_class && element.contains('.'), |inner| !inner.contains('.'))
+    };
+    let star = |is_there: bool| if is_there { "*" } else { "" };
+    match single[..] {
+        [] if stars.0 => vec!["[!.]*".to_owned(), ".?*".to_owned()],
+        [element] if is_source(element) => {
+            let longer_after = stars.1.then(|| format!("{}{element}?*", star(stars.0)));
+            let longer_before = stars.0.then(|| format!("?*{element}{}", star(stars.1)));
+            others(element).into_iter().chain(longer_after).chain(longer_before).collect()
+        }
+        _ => vec![pattern.to_owned()],
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -641,3 +641,157 @@ async fn room_is_counted_in_blocks_and_on_each_file_system() {
     // Too little room below; enough in both; too little for whole blocks; enough for what goes below alone.
     assert_eq!(found, [refused, written, refused, (true, true, 3_000_000)], "{results:#?}");
 }
+
+/// On a disk that fills up although there seemed to be room, tar stops: what it did not get to stays as it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_fills_up_ends_a_restore_over_what_is_there() {
+    let bench = bench(SshServer::start()).await;
+    let content = |number: u64| holdfast_testkit::random(number, 1 << 20);
+    let first = bench.source().join("daily.1");
+    std::fs::create_dir(&first).unwrap();
+    (0..40).for_each(|number| std::fs::write(first.join(format!("{number:02}")), content(number)).unwrap());
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let target = bench.target();
+    std::fs::create_dir(&target).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=50m", "none"]).arg(&target).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: only root can mount");
+        return;
+    }
+    std::fs::create_dir(target.join("daily.1")).unwrap();
+    // The last file that is written gives back what the first ones need.
+    let list = format!("zstd -dc {} | tar -t", bench.stored_file(&backup).display());
+    let list = Command::new("sh").arg("-c").arg(list).output().unwrap();
+    let list = String::from_utf8(list.stdout).unwrap();
+    let names: Vec<&str> =
+        list.lines().filter_map(|line| line.strip_prefix("./daily.1/")).filter(|n| !n.is_empty()).collect();
+    let [others @ .., last] = &names[..] else { panic!("{list}") };
+    others.iter().for_each(|name| std::fs::write(target.join("daily.1").join(name), "old").unwrap());
+    std::fs::write(target.join("daily.1").join(last), vec![1; 32 << 20]).unwrap();
+    let run = bench.restore(&backup, json!({"path": target, "overwrite": true})).await;
+    let read = |name: &&&str| std::fs::read(target.join("daily.1").join(name)).unwrap();
+    let old = others.iter().filter(|name| read(name) == b"old").count();
+    let new = others.iter().filter(|name| read(name).len() == 1 << 20).count();
+    assert!(Command::new("umount").arg(&target).status().unwrap().success());
+    assert_failed(&run, "target_full");
+    assert!(old + new >= others.len() - 3 && old > 10, "{old} old, {new} new: {}", output(&run));
+}
+
+/// Further names of files and links, chosen without the first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_folder_of_linked_copies_is_restored_alone() {
+    for (server, has_shell) in [(SshServer::start(), true), (SshServer::builder().sftp_only().start(), false)] {
+        let bench = bench(server).await;
+        let first = bench.source().join("daily.0");
+        std::fs::create_dir(&first).unwrap();
+        std::fs::write(first.join("file"), vec![7; 1 << 20]).unwrap();
+        symlink("file", first.join("link")).unwrap();
+        let copied = Command::new("cp").arg("-al").arg(&first).arg(bench.source().join("daily.1")).status().unwrap();
+        assert!(copied.success());
+        let backup = bench.back_up(bench.task(json!({})).await).await;
+        for name in ["daily.0", "daily.1"] {
+            let target = bench.folder.path().join(format!("target-{name}"));
+            let body = json!({"path": target, "entries": [name]});
+            assert_successful(&bench.restore(&backup, body).await);
+            assert_eq!(std::fs::read(target.join(name).join("link")).unwrap(), vec![7; 1 << 20]);
+            assert!(target.join(name).join("link").is_symlink());
+            // Over what is there, with and without the other folder.
+            let body = json!({"path": target, "entries": [name], "overwrite": true});
+            assert_successful(&bench.restore(&backup, body).await);
+            assert_successful(&bench.restore(&backup, json!({"path": target})).await);
+            assert!(target.join("daily.1/link").is_symlink() && target.join("daily.0/link").is_symlink());
+            let by_hand = bench.folder.path().join(format!("by-hand-{name}"));
+            holdfast_engine::extract(&bench.stored_file(&backup), None, &by_hand, &[name.to_owned()]).unwrap();
+            assert!(by_hand.join(name).join("link").is_symlink());
+        }
+        if !has_shell {
+            continue;
+        }
+        // Content that goes under a further name takes room, too.
+        let target = bench.target();
+        std::fs::create_dir_all(target.join("daily.0")).unwrap();
+        let options = ["-t", "tmpfs", "-o", "size=500k", "none"];
+        if !Command::new("mount").args(options).arg(&target).status().is_ok_and(|status| status.success()) {
+            eprintln!("skipped: only root can mount");
+            return;
+        }
+        let mut refused = Vec::new();
+        for name in ["daily.0", "daily.1"] {
+            std::fs::create_dir_all(target.join(name)).unwrap();
+            std::fs::write(target.join(name).join("file"), "old").unwrap();
+            let body = json!({"path": target, "entries": [name], "overwrite": true});
+            let run = bench.restore(&backup, body).await;
+            refused.push((run, std::fs::read(target.join(name).join("file")).unwrap()));
+        }
+        assert!(Command::new("umount").arg(&target).status().unwrap().success());
+        for (run, file) in &refused {
+            assert_failed(run, "target_full");
+            assert_eq!(file, b"old", "{}", output(run));
+        }
+    }
+}
+
+/// What could not be restored is refused before anything is replaced, and a dry run says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_archive_that_leads_through_its_own_link_replaces_nothing() {
+    let shims = tempfile::tempdir().unwrap();
+    let hostile = shims.path().join("hostile.tar");
+    const WRITE: &str = r#"
+import io, sys, tarfile
+t = tarfile.open(sys.argv[1], 'w')
+for number in range(60):
+    header = tarfile.TarInfo(f'./{number:02}'); header.size = 100000
+    t.addfile(header, io.BytesIO(b'x' * 100000))
+link = tarfile.TarInfo('./zz'); link.type = tarfile.SYMTYPE; link.linkname = '../outside'
+t.addfile(link)
+t.addfile(tarfile.TarInfo('./zz/pwn'), io.BytesIO(b''))
+t.close()
+"#;
+    python(WRITE, &[&hostile]);
+    let script = format!(
+        "case \"$1\" in --version) echo 'tar (GNU tar) 1.34' ;; --help) exec /usr/bin/tar --help ;; --extract) exec \
+         /usr/bin/tar \"$@\" ;; *) cat {} ;; esac",
+        hostile.display()
+    );
+    shim(shims.path(), "tar", &script);
+    let bench = bench(SshServer::builder().with_path_shims(shims.path()).start()).await;
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let target = bench.target();
+    std::fs::create_dir(&target).unwrap();
+    (0..60).for_each(|number| std::fs::write(target.join(format!("{number:02}")), "mine").unwrap());
+    for is_dry in [true, false] {
+        let run = bench.restore(&backup, json!({"path": target, "overwrite": true, "dry_run": is_dry})).await;
+        assert_failed(&run, "hostile_archive");
+        let is_mine = |number: u32| std::fs::read(target.join(format!("{number:02}"))).unwrap() == b"mine";
+        assert!((0..60).all(is_mine), "nothing was replaced");
+        assert!(!target.join("zz").is_symlink());
+    }
+}
+
+/// The source is called `.` by tar.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn patterns_for_names_never_mean_the_source_itself() {
+    for server in [SshServer::start(), SshServer::builder().sftp_only().start()] {
+        let bench = bench(server).await;
+        std::fs::create_dir_all(bench.source().join("docs/.git")).unwrap();
+        for name in ["docs/report.txt", "docs/.git/x", "main.db", ".env", "a"] {
+            std::fs::write(bench.source().join(name), name).unwrap();
+        }
+        let all = ["docs/report.txt", "docs/.git/x", "main.db", ".env", "a"];
+        for (pattern, kept) in [
+            (".*", &["docs/report.txt", "main.db", "a"][..]),
+            ("?", &["docs/report.txt", "main.db", ".env"]),
+            ("[.]*", &["docs/report.txt", "main.db", "a"]),
+            ("*.*", &["a"]),
+            (".", &all),
+            ("./", &all),
+        ] {
+            let backup = bench.back_up(bench.task(json!({"excluded_paths": [pattern]})).await).await;
+            let target = bench.folder.path().join("target-of-patterns");
+            assert_successful(&bench.restore(&backup, json!({"path": target})).await);
+            let found: Vec<&str> = all.into_iter().filter(|name| target.join(name).exists()).collect();
+            assert_eq!(found, kept, "{pattern}");
+            std::fs::remove_dir_all(&target).unwrap();
+        }
+    }
+}
