@@ -28,7 +28,7 @@ use crate::ssh::Connection;
 /// Statements run by `psql` are our own alone; what came from a server is only ever read by `pg_restore`, which has no
 /// commands of its own. Tablespaces are folders of a server: another one need not have them.
 const RESTORE: &str = "command -v pg_restore >/dev/null 2>&1 || exit 98\n\
-    d=$1; shift\n[ -z \"$1\" ] || { PGOPTIONS=\"${PGOPTIONS-} $1\"; export PGOPTIONS; }\nshift\nexec pg_restore --no-password --no-tablespaces --exit-on-error --single-transaction --dbname=\"$d\" \"$@\"";
+    d=$1; shift\n[ -z \"$1\" ] || { PGOPTIONS=\"${PGOPTIONS-} $1\"; export PGOPTIONS; }\nshift\nexec pg_restore --no-password --no-tablespaces --dbname=\"$d\" \"$@\"";
 
 /// How long taking away what a failed restore made may take.
 pub(super) const CLEANING_UP: Duration = Duration::from_secs(20);
@@ -47,6 +47,8 @@ pub(super) struct Fresh {
     pub fresh: Name,
     pub target: Name,
     pub replaces: bool,
+    /// Whether what it replaces held nothing, and is not to be lost when it holds something by now.
+    pub was_empty: bool,
     /// How many may be connected once it has its name, where nobody may be before.
     pub limit: Option<i32>,
 }
@@ -134,7 +136,7 @@ impl Session<'_> {
                 return Err(super::not_empty(&name_text(name.as_bytes())));
             }
             self.context.begin_writing().await?;
-            let filled = self.fill(name, dump).await;
+            let filled = self.fill(name, dump, false).await;
             // All of it is one transaction.
             if filled.is_err() && matches!(self.contents(name).await, Ok(contents) if contents.count() == 0) {
                 self.context.note_undone().await;
@@ -159,7 +161,7 @@ impl Session<'_> {
     ) -> Result<RestoreReport> {
         let report = async {
             let filled = async {
-                let report = self.fill(made.fresh.as_str(), dump).await?;
+                let report = self.fill(made.fresh.as_str(), dump, true).await?;
                 if let Some((model, with_roles)) = model {
                     self.finish(model, made, with_roles).await?;
                 }
@@ -305,7 +307,8 @@ impl Session<'_> {
         let limit = model.map_or(-1, |model| model.connection_limit);
         let limit = Some(limit).filter(|_| !closed.is_empty());
         let fresh = self.make_empty(model, closed).await?;
-        Ok(Fresh { fresh, target: target.clone(), replaces, limit })
+        let was_empty = replaces && !self.plan.overwrite;
+        Ok(Fresh { fresh, target: target.clone(), replaces, was_empty, limit })
     }
 
     /// A copy of a database that is empty, with whatever came with its template and its extensions, to be filled in its
@@ -317,7 +320,8 @@ impl Session<'_> {
         let mut statements: Vec<String> = end_sessions_sql(&there.name).into();
         statements.push(format!("CREATE DATABASE {copy} TEMPLATE {name}{CLOSED};"));
         self.run(from, &statements).await?;
-        Ok(Fresh { fresh, target: there.name.clone(), replaces: true, limit: Some(there.connection_limit) })
+        let limit = Some(there.connection_limit);
+        Ok(Fresh { fresh, target: there.name.clone(), replaces: true, was_empty: true, limit })
     }
 
     async fn make_empty(&self, model: Option<&DatabaseFacts>, closed: &str) -> Result<Name> {
@@ -348,11 +352,13 @@ impl Session<'_> {
         Ok(fresh)
     }
 
-    /// Restores the backup's one dump into a database, whole or not at all.
-    async fn fill(&self, database: &str, dump: &DumpFacts) -> Result<RestoreReport> {
+    /// Restores the backup's one dump into a database: a fresh one, which is dropped when that fails, or one that it changes
+    /// as a whole or not at all.
+    async fn fill(&self, database: &str, dump: &DumpFacts, is_fresh: bool) -> Result<RestoreReport> {
         let Self { engine, connection, plan, login, context } = *self;
         let whole = engine.open_whole(&plan.backup, context).await?;
-        let process = self.restore_script(database, dump.has_event_triggers()).await?.start(connection).await?;
+        let process =
+            self.restore_script(database, dump.has_event_triggers(), is_fresh).await?.start(connection).await?;
         let feeding =
             Feeding { process, login: login.lines(DatabaseEngine::Postgresql), finish: engine.settings.remote.finish };
         let fed = engine
@@ -365,9 +371,17 @@ impl Session<'_> {
         Ok(RestoreReport { plain_bytes: fed.plain_bytes, ..RestoreReport::default() })
     }
 
-    pub(super) async fn restore_script(&self, database: &str, has_event_triggers: bool) -> Result<Script> {
+    pub(super) async fn restore_script(
+        &self,
+        database: &str,
+        has_event_triggers: bool,
+        is_fresh: bool,
+    ) -> Result<Script> {
         let (name, options) = (pg_name(database), self.options(database, has_event_triggers).await?);
         let mut words = vec![name.as_str(), options.as_str()];
+        if !is_fresh {
+            words.extend(["--exit-on-error", "--single-transaction"]);
+        }
         if self.plan.options.no_owner {
             words.extend(["--no-owner", "--no-privileges"]);
         }
@@ -395,6 +409,15 @@ impl Session<'_> {
     pub(super) fn judge(&self, exit: &crate::ssh::Exit, lines: &[String]) -> Result<()> {
         if exit.success() {
             lines.iter().for_each(|line| self.context.log.warn(line));
+            return Ok(());
+        }
+        if let Some(missing) = only_derived(lines) {
+            lines.iter().for_each(|line| self.context.log.line(line));
+            self.context.log.warn(format!(
+                "These could not be run, and everything else was: {} What they call may not be found without a \
+                 search_path; the log shows what the server said.",
+                missing.join(" ")
+            ));
             return Ok(());
         }
         let missing = lines.iter().find(|line| line.contains("role \"") && line.contains("does not exist"));
@@ -458,6 +481,26 @@ impl Session<'_> {
             context.log.warn(format!("The database {name} was left behind on the server."));
         }
     }
+}
+
+/// The indexes and contents of materialized views that could not be made, when everything else was: they follow from the
+/// rows. Expressions in them are the one thing in a dump that runs, and may call what only a `search_path` finds. What is
+/// unique says something about the rows.
+fn only_derived(lines: &[String]) -> Option<Vec<String>> {
+    const DERIVED: [&str; 3] = ["CREATE INDEX ", "COMMENT ON INDEX ", "REFRESH MATERIALIZED VIEW "];
+    const LONGEST: usize = 100;
+    let (mut commands, mut errors, mut ignored) = (Vec::new(), 0, None);
+    for line in lines {
+        if let Some(command) = line.strip_prefix("Command was: ") {
+            DERIVED.iter().find(|kind| command.starts_with(**kind))?;
+            commands.push(command.chars().take(LONGEST).collect::<String>());
+        } else if line.starts_with("pg_restore: error: ") {
+            errors += 1;
+        } else if let Some(count) = line.strip_prefix("pg_restore: warning: errors ignored on restore: ") {
+            ignored = count.trim().parse().ok();
+        }
+    }
+    (!commands.is_empty() && errors == commands.len() && ignored == Some(errors)).then_some(commands)
 }
 
 pub(super) fn template_sql(name: &Name) -> String {

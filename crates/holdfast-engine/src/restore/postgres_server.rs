@@ -412,7 +412,7 @@ impl Session<'_> {
             let made = self.make_fresh(Some(facts), &facts.name, there.contains(facts.name.as_str())).await?;
             let name = made.fresh.clone();
             fresh.push(made);
-            let script = self.restore_script(name.as_str(), with_event_triggers.contains(&index)).await?;
+            let script = self.restore_script(name.as_str(), with_event_triggers.contains(&index), true).await?;
             let login = self.login.lines(DatabaseEngine::Postgresql);
             let fed = self.engine.feed_dump(self.connection, &script, login, &mut reading, self.context).await?;
             self.judge(&fed.exit, &fed.lines)?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use holdfast_core::run::FailureCode;
 use tokio_util::sync::CancellationToken;
 
 use super::postgres::{
@@ -26,6 +27,13 @@ impl Session<'_> {
     pub(super) async fn swap(&self, all: &[Fresh]) -> Result<()> {
         if self.context.cancel.is_cancelled() {
             return Err(with_note(&EngineError::cancelled(), UNCHANGED));
+        }
+        for one in all.iter().filter(|one| one.was_empty) {
+            let contents = self.contents(one.target.as_str()).await.map_err(|error| with_note(&error, UNCHANGED))?;
+            if contents.count() > 0 {
+                let message = format!("Somebody has filled the database {} meanwhile.", one.target);
+                return Err(with_note(&EngineError::new(FailureCode::TargetNotEmpty, message), UNCHANGED));
+            }
         }
         self.context.begin_writing().await.map_err(|error| with_note(&error, UNCHANGED))?;
         // From here on it takes seconds, and nobody is served by an end half-way.
@@ -62,7 +70,15 @@ impl Session<'_> {
                 return Err(with_note(&error, &plan.note(&outcome, is_open)));
             }
         }
-        for name in &plan.old {
+        let replaced = all.iter().filter(|one| one.replaces);
+        for (name, one) in plan.old.iter().zip(replaced) {
+            if one.was_empty && !self.is_still_empty(from, name).await {
+                self.context.log.warn(format!(
+                    "Somebody may have filled the database {} while it was restored; what it was is called {name} now.",
+                    one.target
+                ));
+                continue;
+            }
             let away = [template_sql(name), drop_sql(name)];
             if let Err(error) = self.run(from, &away).await {
                 let left = format!("The old database was left behind as {name}, closed to connections");
@@ -70,6 +86,16 @@ impl Session<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a database that nobody else can reach any more holds nothing.
+    async fn is_still_empty(&self, from: &str, name: &Name) -> bool {
+        let limit = format!("ALTER DATABASE {} CONNECTION LIMIT 0;", identifier(name));
+        if self.run(from, &[limit, allow_sql(name, true)]).await.is_err() {
+            return false;
+        }
+        let is_empty = matches!(self.contents(name.as_str()).await, Ok(contents) if contents.count() == 0);
+        is_empty && self.run(from, &[allow_sql(name, false)]).await.is_ok()
     }
 
     /// Whether the names changed, also when the session that changed them could not say so.

@@ -961,3 +961,70 @@ async fn nobody_gets_into_a_database_that_is_being_restored() {
     let limit = "SELECT datconnlimit FROM pg_database WHERE datname = 'shop'";
     assert_eq!(psql(&postgres, "postgres", limit), "5");
 }
+
+/// Expressions of indexes and materialized views may call what only a search path finds; rows do not depend on them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_cannot_be_built_keeps_nobody_from_their_rows() {
+    let postgres = PostgresServer::start(false);
+    let bench = postgres_bench(&postgres).await;
+    psql(&postgres, "postgres", "CREATE DATABASE shop");
+    psql(&postgres, "shop", "CREATE TABLE t (b text); INSERT INTO t VALUES ('x'), ('y')");
+    psql(&postgres, "shop", "CREATE FUNCTION lookup(text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT $1'");
+    psql(
+        &postgres,
+        "shop",
+        "CREATE FUNCTION norm(text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN lower($1) || lookup($1); END'",
+    );
+    psql(&postgres, "shop", "CREATE INDEX by_norm ON t (norm(b)); COMMENT ON INDEX by_norm IS 'slow'");
+    psql(&postgres, "shop", "CREATE MATERIALIZED VIEW seen AS SELECT norm(b) FROM t; CREATE INDEX plain ON t (b)");
+    let one = json!({"database_name": "shop", "database_engine": "postgresql"});
+    let one = bench.back_up(task(&bench, one).await).await;
+    let all = bench.back_up(task(&bench, json!({"database_engine": "postgresql"})).await).await;
+    for (backup, body) in
+        [(&one, json!({"database_name": "shop", "overwrite": true})), (&all, json!({"overwrite": true}))]
+    {
+        let run = bench.restore(backup, body).await;
+        assert_successful(&run);
+        let said = "These could not be run, and everything else was: ";
+        assert!(output(&run).contains(said), "{}", output(&run));
+        assert!(output(&run).contains("CREATE INDEX by_norm"), "{}", output(&run));
+        assert_eq!(psql(&postgres, "shop", "SELECT string_agg(b, ',' ORDER BY b) FROM t"), "x,y");
+        assert_eq!(psql(&postgres, "shop", "SELECT count(*) FROM pg_indexes WHERE tablename = 't'"), "1");
+    }
+    // A constraint is no such thing: what it forbids may be in the rows.
+    psql(&postgres, "shop", "CREATE UNIQUE INDEX twice ON t (b)");
+    psql(&postgres, "shop", "ALTER TABLE t ADD CONSTRAINT known CHECK (norm(b) IS NOT NULL)");
+    let options = json!({"database_name": "shop", "database_engine": "postgresql"});
+    let backup = bench.back_up(task(&bench, options).await).await;
+    let run = bench.restore(&backup, json!({"database_name": "shop", "overwrite": true})).await;
+    assert_eq!(run["status"], "failed", "{}", output(&run));
+    assert!(output(&run).contains("No database was changed."), "{}", output(&run));
+    assert_eq!(psql(&postgres, "shop", "SELECT count(*) FROM t"), "2");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_somebody_fills_meanwhile_is_not_replaced() {
+    let postgres = PostgresServer::start(false);
+    let shims = tempfile::tempdir().unwrap();
+    let ssh = SshServer::builder().set_env("PGHOST", "127.0.0.1").set_env("PGPORT", &postgres.port().to_string());
+    let ssh = ssh.with_path_shims(shims.path()).start();
+    let bench = Bench::with(TestApp::start(holdfast_testkit::Engine::Sqlite).await, ssh).await;
+    login(&bench, "holdfast", None).await;
+    psql(&postgres, "postgres", "CREATE DATABASE shop");
+    psql(&postgres, "postgres", "CREATE DATABASE made");
+    psql(&postgres, "shop", "CREATE TABLE t (a int)");
+    let options = json!({"database_name": "shop", "database_engine": "postgresql"});
+    let backup = bench.back_up(task(&bench, options).await).await;
+    let real = String::from_utf8(Command::new("sh").args(["-c", "command -v pg_restore"]).output().unwrap().stdout);
+    let make = "psql -Xq -U holdfast -d made -c 'CREATE TABLE IF NOT EXISTS orders (a int)'";
+    shim(&shims, "pg_restore", &format!("{make} </dev/null\nexec {} \"$@\"", real.unwrap().trim()));
+    let run = bench.restore(&backup, json!({"database_name": "made"})).await;
+    assert_failed(&run, "target_not_empty");
+    assert!(output(&run).contains("Somebody has filled the database made meanwhile."), "{}", output(&run));
+    assert_eq!(
+        psql(&postgres, "made", "SELECT string_agg(tablename, ',') FROM pg_tables WHERE schemaname = 'public'"),
+        "orders"
+    );
+    let left = "SELECT count(*) FROM pg_database WHERE datname ~ '^holdfast_(restore|swap|old)'";
+    assert_eq!(psql(&postgres, "postgres", left), "0", "nothing is left behind");
+}
