@@ -31,6 +31,10 @@ const INCOMPRESSIBLE_PERCENT: i128 = 95;
 /// Less says nothing about how well it compresses: a small archive is mostly padding.
 const LEAST_INCOMPRESSIBLE_BYTES: i64 = 1024 * 1024;
 
+/// What remains of the stored size at most, in percent, for content that has turned into nothing but zeros, whose plain
+/// size stays.
+const HOLLOW_PERCENT: i128 = 5;
+
 /// Databases that are named one by one.
 const NAMED: usize = 10;
 
@@ -42,6 +46,16 @@ pub struct Measure {
     pub entries: i64,
 }
 
+/// Whether content of the same size takes nearly nothing any more.
+fn is_hollow(now: Measure, baseline: Measure) -> bool {
+    baseline.stored_bytes >= LEAST_INCOMPRESSIBLE_BYTES
+        && is_at_most(now.stored_bytes, HOLLOW_PERCENT, baseline.stored_bytes)
+}
+
+fn has_shrunk(now: Measure, baseline: Measure) -> bool {
+    baseline.plain_bytes >= LEAST_BYTES && is_at_most(now.plain_bytes, SHRUNK_PERCENT, baseline.plain_bytes)
+}
+
 fn is_at_most(part: i64, percent: i128, whole: i64) -> bool {
     i128::from(part) * 100 <= i128::from(whole) * percent
 }
@@ -49,8 +63,6 @@ fn is_at_most(part: i64, percent: i128, whole: i64) -> bool {
 /// What looks wrong about a backup beside its baseline. `is_empty` says that it holds no data at all.
 fn signs(now: Measure, is_empty: bool, baseline: Measure) -> Vec<Sign> {
     let is_less = now.entries < baseline.entries || now.plain_bytes < baseline.plain_bytes;
-    let has_shrunk =
-        baseline.plain_bytes >= LEAST_BYTES && is_at_most(now.plain_bytes, SHRUNK_PERCENT, baseline.plain_bytes);
     let is_sparse = baseline.entries >= LEAST_ENTRIES && is_at_most(now.entries, SHRUNK_PERCENT, baseline.entries);
     let is_incompressible = now.plain_bytes >= LEAST_INCOMPRESSIBLE_BYTES
         && baseline.plain_bytes >= LEAST_INCOMPRESSIBLE_BYTES
@@ -58,7 +70,7 @@ fn signs(now: Measure, is_empty: bool, baseline: Measure) -> Vec<Sign> {
         && i128::from(now.stored_bytes) * 100 >= i128::from(now.plain_bytes) * INCOMPRESSIBLE_PERCENT;
     let found = [
         (is_empty && is_less, Sign::Empty),
-        (has_shrunk, Sign::Smaller),
+        (has_shrunk(now, baseline) || is_hollow(now, baseline), Sign::Smaller),
         (is_sparse, Sign::Fewer),
         (is_incompressible, Sign::Incompressible),
     ];
@@ -153,6 +165,12 @@ fn reason(signs: &[Sign], now: Measure, baseline: Measure) -> String {
             format!("it is empty, where a normal backup had {} entries", baseline.entries)
         }
         Sign::Empty => format!("it is empty, where a normal backup held {}", size(baseline.plain_bytes)),
+        Sign::Smaller if !has_shrunk(now, baseline) => {
+            let (now, then) = (size(now.stored_bytes), size(baseline.stored_bytes));
+            format!(
+                "it takes {now} at the destination, where a normal backup took {then}, as if only zeros were left of it"
+            )
+        }
         Sign::Smaller => {
             format!("it holds {}, where a normal backup held {}", size(now.plain_bytes), size(baseline.plain_bytes))
         }
@@ -205,6 +223,16 @@ mod tests {
         assert_eq!(found(measure(9 * MIB, 4 * MIB, 200), false, baseline), "fewer");
         assert_eq!(found(measure(2 * MIB + 1, MIB, 201), false, baseline), "");
         assert_eq!(found(measure(50 * MIB, 20 * MIB, 5000), false, baseline), "");
+    }
+
+    #[test]
+    fn content_that_became_zeros_is_suspicious() {
+        let baseline = measure(2 * MIB, 2 * MIB, 20);
+        let zeros = measure(2 * MIB, 1552, 20);
+        assert_eq!(found(zeros, false, baseline), "smaller");
+        assert!(judged(zeros, false, &[baseline], false).reason.contains("as if only zeros were left"));
+        assert_eq!(found(measure(2 * MIB, MIB / 5, 20), false, baseline), "", "it compresses better");
+        assert_eq!(found(measure(MIB / 2, 500, 20), false, measure(MIB / 2, MIB / 2, 20)), "", "too little to tell");
     }
 
     #[test]

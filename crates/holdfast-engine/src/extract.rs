@@ -159,7 +159,7 @@ impl Target for Folder {
     }
 
     fn other(&mut self, path: &[u8]) -> io::Result<()> {
-        self.left_out.push(shown(path));
+        self.left_out.push(format!("{}: it is neither file, folder nor link", shown(path)));
         Ok(())
     }
 

@@ -244,6 +244,9 @@ pub fn mysql_dump(bytes: &[u8]) -> bool {
         if let (Ok(whole), Ok(in_pieces)) = (whole, in_pieces) {
             assert!(whole == in_pieces, "a dump is rewritten differently in pieces");
             whole.1.into_iter().for_each(mysql_definition);
+            let is_made = |line: &&[u8]| line.starts_with(b"/* TABLE ") || line.starts_with(b"/* SEQUENCE");
+            let made = whole.0.split_inclusive(|byte| *byte == b'\n').take_while(is_made);
+            assert!(made.into_iter().all(<[u8]>::is_ascii), "what people wrote is not in digits");
         }
     }
     is_accepted

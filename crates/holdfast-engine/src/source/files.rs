@@ -230,7 +230,7 @@ fn warn_of_missing_attributes(lines: &mut Vec<String>, flavour: Option<Flavour>,
     if lacks {
         context.log.warn(
             "This server's tar keeps no access control lists, extended attributes and file capabilities; they are not \
-             in this backup.",
+             in this backup. BusyBox' tar keeps no fractions of seconds and no holes either.",
         );
     }
 }

@@ -60,36 +60,80 @@ const DEFINITIONS: &[(&str, &str)] = &[
     ("EVENT", "CREATE DEFINER=`a`@`b` EVENT `e` ON SCHEDULE EVERY 1 DAY COMMENT 'a '' DO ' DO DELETE FROM t"),
 ];
 
-/// What follows the tables, with damage within the digits.
-fn section(rng: &mut Rng) -> Vec<u8> {
+const TABLES: &[(&str, &str)] = &[
+    ("SEQUENCE", "CREATE SEQUENCE `name` start with 5 minvalue 1 increment by 3 cache 1000 nocycle ENGINE=InnoDB"),
+    ("SEQUENCE VALUE", "DO SETVAL(`name`, 3005, 0, 0)"),
+    (
+        "TABLE",
+        "CREATE TABLE `name` (\n  `a``b` bigint(20) NOT NULL DEFAULT nextval(`shop`.`s)`) COMMENT ' DEFAULT nextval(x)',\n  `b` \
+         bigint(20) DEFAULT (nextval(`x`.`s`) + 1),\n  `c` text DEFAULT concat(_latin1'a\\'b','c')\n) ENGINE=InnoDB \
+         AUTO_INCREMENT=7 DATA DIRECTORY='/a '' b/' INDEX DIRECTORY = '/c/'",
+    ),
+];
+
+const TABLE_WORDS: &[&[u8]] = &[
+    b" DEFAULT ",
+    b"nextval(",
+    b"(",
+    b")",
+    b"'",
+    b"`",
+    b"\\",
+    b"\n  `",
+    b" DATA DIRECTORY='",
+    b" INDEX DIRECTORY = ",
+    b" AUTO_INCREMENT=",
+    b"_latin1'",
+    b"\ndelimiter",
+];
+
+/// Something of a database as data, with damage within the digits.
+fn line(rng: &mut Rng, all: &[(&str, &str)], words: &[&[u8]]) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let (kind, statement) = all[rng.below(all.len())];
+    let mut statement = statement.as_bytes().to_vec();
+    if rng.below(2) > 0 {
+        damage(rng, &mut statement, words);
+    }
+    let (set, zone) = (rng.pick(&["gbk", "latin1", "utf8mb4"]), rng.pick(&["", "time_zone = '+05:30', "]));
+    let (before, after) = match rng.below(2) {
+        0 => ("", ""),
+        _ => ("ALTER DATABASE COLLATE latin1_bin; ", " ALTER DATABASE COLLATE gbk_bin;"),
+    };
+    let mode = rng.pick(&["", "ANSI_QUOTES", "NO_BACKSLASH_ESCAPES,ORACLE"]);
+    format!(
+        "/* {kind} {} */ SET @holdfast = X'{}'; {before}SET SESSION character_set_client = {set}, collation_connection = \
+         {set}_bin, {zone}sql_mode = '{mode}'; PREPARE holdfast FROM @holdfast; EXECUTE holdfast; DEALLOCATE PREPARE \
+         holdfast;{after}\n",
+        hex(b"name"),
+        hex(&statement)
+    )
+}
+
+/// What comes before the rows.
+fn head(rng: &mut Rng) -> Vec<u8> {
+    let mut text = "/* Tables and sequences */ SET SESSION foreign_key_checks = 0, innodb_strict_mode = 0, \
+        sql_quote_show_create = 1;\n"
+        .to_owned();
+    for _ in 0..rng.below(4) {
+        text += &line(rng, TABLES, TABLE_WORDS);
+    }
+    text += "/* Rows */\n";
+    text.into_bytes()
+}
+
+/// What follows them.
+fn section(rng: &mut Rng) -> Vec<u8> {
     let mut text = "-- Dump completed\n\n/* Routines, triggers, views and events */\n".to_owned();
     for _ in 0..rng.below(4) {
-        let (kind, statement) = DEFINITIONS[rng.below(DEFINITIONS.len())];
-        let mut statement = statement.as_bytes().to_vec();
-        if rng.below(2) > 0 {
-            damage(rng, &mut statement, WORDS);
-        }
-        let (set, zone) = (rng.pick(&["gbk", "latin1", "utf8mb4"]), rng.pick(&["", "time_zone = '+05:30', "]));
-        let (before, after) = match rng.below(2) {
-            0 => ("", ""),
-            _ => ("ALTER DATABASE COLLATE latin1_bin; ", " ALTER DATABASE COLLATE gbk_bin;"),
-        };
-        let mode = rng.pick(&["", "ANSI_QUOTES", "NO_BACKSLASH_ESCAPES,ORACLE"]);
-        text += &format!(
-            "/* {kind} {} */ SET @holdfast = X'{}'; {before}SET SESSION character_set_client = {set}, collation_connection = \
-             {set}_bin, {zone}sql_mode = '{mode}'; PREPARE holdfast FROM @holdfast; EXECUTE holdfast; DEALLOCATE PREPARE \
-             holdfast;{after}\n",
-            hex(b"name"),
-            hex(&statement)
-        );
+        text += &line(rng, DEFINITIONS, WORDS);
     }
     text += "-- Dump completed, with routines, triggers, views and events\n";
     text.into_bytes()
 }
 
 pub fn make(rng: &mut Rng) -> Vec<u8> {
-    let mut dump = Vec::new();
+    let mut dump = if rng.below(2) > 0 { head(rng) } else { Vec::new() };
     for _ in 0..1 + rng.below(8) {
         dump.extend(rng.pick(PARTS).as_bytes());
     }

@@ -21,7 +21,7 @@ pub fn run(command: BackupCommand) -> Result<(), Failure> {
             let password = password(&file, password_file.as_deref())?;
             let (count, left_out) = extract(&file, password.as_ref(), &to, &entries).map_err(explain)?;
             for path in left_out {
-                eprintln!("holdfast: left out {path}, which is neither file, folder nor link");
+                eprintln!("holdfast: {path}");
             }
             println!("{count} entries in {}", to.display());
             Ok(())
