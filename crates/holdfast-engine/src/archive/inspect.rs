@@ -10,6 +10,7 @@ use super::index::Entry;
 use super::tar::Reader;
 use super::{pgdump, server};
 use crate::error::{EngineError, Result, carried, classify};
+use crate::mysql::definitions::Kind;
 use crate::mysql::rewriting::{FOOTER, Rewriting};
 
 /// What a whole stream held.
@@ -82,7 +83,9 @@ pub(super) fn mysql_dump(reader: &mut dyn Read) -> io::Result<Inspected> {
         io::copy(dump, &mut io::sink())?;
         Ok(Some(format!("This backup cannot be restored by itself. {error}")))
     })?;
-    let definitions = (rewriting.found.take().len() + rewriting.tables.take().names.len()) as u64;
+    let found = rewriting.found.take();
+    let found = found.iter().filter(|definition| definition.kind != Kind::SequenceValue).count();
+    let definitions = (found + rewriting.tables.take().names.len()) as u64;
     Ok(Inspected { entries: inspected.entries + definitions, ..inspected })
 }
 

@@ -26,9 +26,9 @@ pub(crate) const LONGEST: usize = 64 * 1024 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Sequence,
-    /// Where a sequence is.
-    SequenceValue,
     Table,
+    /// Where a sequence is, once all rows are known.
+    SequenceValue,
     Function,
     Procedure,
     Package,
@@ -41,8 +41,8 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) const ALL: [Self; 10] = [
         Self::Sequence,
-        Self::SequenceValue,
         Self::Table,
+        Self::SequenceValue,
         Self::Function,
         Self::Procedure,
         Self::Package,
@@ -54,7 +54,7 @@ impl Kind {
 
     /// Whether it comes before the rows of a database.
     pub(crate) fn is_before_rows(self) -> bool {
-        matches!(self, Self::Sequence | Self::SequenceValue | Self::Table)
+        matches!(self, Self::Sequence | Self::Table)
     }
 
     /// As statements name it, and the server's lists.
@@ -146,9 +146,11 @@ impl Definition {
             Kind::Sequence => self.begins(&format!("CREATE SEQUENCE {} ", super::quoted(&self.name))).is_some(),
             Kind::Table => self.begins(&format!("CREATE TABLE {} (", super::quoted(&self.name))).is_some(),
             Kind::SequenceValue => {
-                let numbers = self.begins(&format!("DO SETVAL({}, ", super::quoted(&self.name)));
+                let set = self.begins(&format!("DO SETVAL({}, ", super::quoted(&self.name)));
+                let set = set.and_then(|rest| rest.strip_suffix(b")"));
+                let reset = self.begins(&format!("ALTER SEQUENCE {} RESTART ", super::quoted(&self.name)));
                 let is_number = |byte: &u8| byte.is_ascii_digit() || b", -".contains(byte);
-                numbers.and_then(|rest| rest.strip_suffix(b")")).is_some_and(|rest| rest.iter().all(is_number))
+                set.or(reset).is_some_and(|rest| rest.iter().all(is_number))
             }
             _ => self.is_making(self.kind.words()),
         };

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_core::random;
 
-use super::definitions::{self, Definition, Kind, Section};
+use super::definitions::{self, Definition, Section};
 use super::heads::{text_length, without_definer, without_qualifiers};
 use super::statements::{COMMAND, Rules, Statement, has_command, unclear};
-use super::tables::{self, Movable, SequenceDefaults};
+use super::tables::{self, Later, Movable};
 use super::{account_length, name_length, quoted};
 use crate::error::EngineError;
 
@@ -60,8 +60,8 @@ pub(crate) struct Tables(Arc<Mutex<FoundTables>>);
 #[derive(Debug, Default)]
 pub(crate) struct FoundTables {
     pub names: Vec<String>,
-    /// Left out where they were made.
-    pub defaults: Vec<SequenceDefaults>,
+    /// What was left out where they were made.
+    pub later: Vec<Later>,
     /// Tables whose files had a folder of their own.
     pub with_directory: Vec<String>,
 }
@@ -69,10 +69,8 @@ pub(crate) struct FoundTables {
 impl Tables {
     fn note(&self, movable: &Movable) {
         let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if movable.definition.kind != Kind::SequenceValue {
-            found.names.push(movable.definition.name.clone());
-        }
-        found.defaults.extend(movable.defaults.clone());
+        found.names.push(movable.definition.name.clone());
+        found.later.extend(movable.later.clone());
         found.with_directory.extend(movable.had_directory.then(|| movable.definition.name.clone()));
     }
 
@@ -136,6 +134,7 @@ impl Rewriting {
             tail: Vec::new(),
             is_over: false,
             head: None,
+            before: Vec::new(),
             has_begun: false,
             section: None,
         };
@@ -255,6 +254,7 @@ struct Copying<'a> {
     is_over: bool,
     /// What comes before the rows, while it is read.
     head: Option<Section>,
+    before: Vec<Definition>,
     has_begun: bool,
     /// What follows the dump.
     section: Option<Section>,
@@ -308,18 +308,24 @@ impl Copying<'_> {
             return Err(EngineError::corrupt("A line before the rows has no end.").into());
         }
         let Some(head) = self.head.as_mut().filter(|_| self.line.ends_with(b"\n")) else { return Ok(()) };
-        let Some(definition) = head.take(&std::mem::take(&mut self.line))? else {
-            self.head = None;
+        if let Some(definition) = head.take(&std::mem::take(&mut self.line))? {
+            self.before.push(definition);
             return Ok(());
-        };
-        let movable = Movable::new(definition);
-        self.rewriting.tables.note(&movable);
-        let definition = movable.definition;
-        let written = match &self.rewriting.unprepared {
-            Some(version) => definition.for_version(version).delimited(self.delimiter)?,
-            None => definition.line().into_bytes(),
-        };
-        self.out.write_all(&written)
+        }
+        self.head = None;
+        // Which tables there are decides about keys that lead to others.
+        let names: BTreeSet<String> = self.before.iter().map(|one| one.name.to_lowercase()).collect();
+        for definition in std::mem::take(&mut self.before) {
+            let movable = Movable::new(definition, &names);
+            self.rewriting.tables.note(&movable);
+            let definition = movable.definition;
+            let written = match &self.rewriting.unprepared {
+                Some(version) => definition.for_version(version).delimited(self.delimiter)?,
+                None => definition.line().into_bytes(),
+            };
+            self.out.write_all(&written)?;
+        }
+        Ok(())
     }
 
     /// Passes on a part of a statement of the tool that is not looked at.

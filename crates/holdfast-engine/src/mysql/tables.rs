@@ -1,6 +1,8 @@
 //! Tables and sequences of a MariaDB database as data, before their rows. Servers print some texts in a table's definition
 //! without escapes, so that neither a client nor we could say where its statement ends: each is one prepared statement.
 
+use std::collections::BTreeSet;
+
 use holdfast_core::run::FailureCode;
 
 use super::definitions::{Definition, Kind, LONGEST, Reading, outside_quotes, quoted_length};
@@ -46,29 +48,34 @@ pub(crate) fn section(mut definitions: Vec<Definition>) -> Result<String> {
     Ok(text)
 }
 
-/// Columns of a table whose defaults ask a sequence.
+/// What a table gets once it is in its place, and all others are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SequenceDefaults {
+pub(crate) struct Later {
     table: String,
+    /// Defaults that ask a sequence.
     columns: Vec<SequenceDefault>,
+    /// Keys that lead to tables which are not there. A move would leave them in the copy.
+    keys: Vec<Vec<u8>>,
 }
 
 /// A column, in quotes, and its default.
 type SequenceDefault = (Vec<u8>, Vec<u8>);
 
-impl SequenceDefaults {
-    /// The statement that gives the table its defaults. `names` are those of the database that was backed up and of the one
-    /// that it is in now.
+impl Later {
+    /// The statement that gives it to the table. `names` are those of the database that was backed up and of the one that it
+    /// is in now.
     pub(crate) fn definition(&self, names: Option<(&str, &str)>) -> Definition {
-        let mut statement = format!("ALTER TABLE {}", quoted(&self.table)).into_bytes();
-        for (index, (column, default)) in self.columns.iter().enumerate() {
+        let default = |(column, default): &SequenceDefault| {
             let default = match names {
                 Some((old, new)) => renamed_default(default, old, new),
                 None => default.clone(),
             };
-            let comma: &[u8] = if index > 0 { b"," } else { b"" };
-            statement.extend([comma, b" ALTER COLUMN ", column, b" SET DEFAULT (", &default, b")"].concat());
-        }
+            [b" ALTER COLUMN ", column.as_slice(), b" SET DEFAULT (", &default, b")"].concat()
+        };
+        let defaults = self.columns.iter().map(default);
+        let keys = self.keys.iter().map(|key| [b" ADD ", key.as_slice()].concat());
+        let changes: Vec<Vec<u8>> = defaults.chain(keys).collect();
+        let statement = [format!("ALTER TABLE {}", quoted(&self.table)).into_bytes(), changes.join(&b',')].concat();
         Definition { kind: Kind::Table, name: self.table.clone(), statement, reading: reading() }
     }
 }
@@ -77,23 +84,69 @@ impl SequenceDefaults {
 pub(crate) struct Movable {
     pub definition: Definition,
     /// Defaults name the database of a sequence, which may not be there yet, and which a move does not change.
-    pub defaults: Option<SequenceDefaults>,
+    pub later: Option<Later>,
     /// Whether its files were in a folder of its own, where a move would leave them.
     pub had_directory: bool,
 }
 
 impl Movable {
-    pub(crate) fn new(mut definition: Definition) -> Self {
+    /// `names` are those of all tables, in small letters.
+    pub(crate) fn new(mut definition: Definition, names: &BTreeSet<String>) -> Self {
         if definition.kind != Kind::Table {
-            return Self { definition, defaults: None, had_directory: false };
+            return Self { definition, later: None, had_directory: false };
         }
         let (statement, had_directory) = without_directories(&definition.statement);
         let (statement, columns) = without_sequences(&statement);
+        let (statement, keys) = without_lost_keys(&statement, names);
         definition.statement = statement;
         let table = definition.name.clone();
-        let defaults = (!columns.is_empty()).then_some(SequenceDefaults { table, columns });
-        Self { definition, defaults, had_directory }
+        let is_later = !columns.is_empty() || !keys.is_empty();
+        Self { definition, later: is_later.then_some(Later { table, columns, keys }), had_directory }
     }
+}
+
+/// Takes out foreign keys that lead to tables of the same database which are not among these, and gives them.
+fn without_lost_keys(statement: &[u8], names: &BTreeSet<String>) -> (Vec<u8>, Vec<Vec<u8>>) {
+    const KEY: &[u8] = b",\n  CONSTRAINT `";
+    let (mut written, mut keys, mut rest) = (Vec::with_capacity(statement.len()), Vec::new(), statement);
+    while let Some(at) = outside_quotes(rest, |rest| rest.starts_with(KEY)) {
+        written.extend_from_slice(&rest[..at]);
+        rest = &rest[at..];
+        let clause = &rest[KEY.len() - b"CONSTRAINT `".len()..];
+        let taken = match lost_key_length(clause, names) {
+            Some(length) => {
+                keys.push(clause[..length].to_vec());
+                rest.len() - clause.len() + length
+            }
+            None => {
+                written.extend_from_slice(&rest[..KEY.len() - 1]);
+                KEY.len() - 1
+            }
+        };
+        rest = &rest[taken..];
+    }
+    written.extend_from_slice(rest);
+    (written, keys)
+}
+
+/// How long a clause is that makes a foreign key to a table of the same database that is not among these.
+fn lost_key_length(clause: &[u8], names: &BTreeSet<String>) -> Option<usize> {
+    let after = |text: &[u8], word: &[u8]| text.strip_prefix(word).map(|rest| rest.len());
+    let rest_of = |length: usize| &clause[clause.len() - length..];
+    let rest = rest_of(after(clause, b"CONSTRAINT ")?);
+    let rest = &rest[name_length(rest)?..];
+    let rest = rest_of(after(rest, b" FOREIGN KEY ")?);
+    let rest = &rest[expression_length(rest)?..];
+    let rest = rest_of(after(rest, b" REFERENCES ")?);
+    let length = name_length(rest)?;
+    let (parent, rest) = rest.split_at(length);
+    // Another database's, if there is a dot.
+    let rest = rest_of(after(rest, b" ")?);
+    let rest = &rest[expression_length(rest)?..];
+    let words = rest.iter().position(|byte| !byte.is_ascii_uppercase() && *byte != b' ')?;
+    let is_end = rest[words..].starts_with(b",\n") || rest[words..].starts_with(b"\n)");
+    let parent = std::str::from_utf8(&parent[1..length - 1]).ok()?.replace("``", "`").to_lowercase();
+    (is_end && !names.contains(&parent)).then(|| clause.len() - rest.len() + words)
 }
 
 /// Takes out where files are.
@@ -137,6 +190,11 @@ fn without_sequences(statement: &[u8]) -> (Vec<u8>, Vec<SequenceDefault>) {
                 continue;
             };
             found.push((column.to_vec(), default[..length].to_vec()));
+            // A column that nobody sees needs one.
+            let line = written.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
+            if outside_quotes(&written[line..], |rest| rest.starts_with(b" INVISIBLE")).is_some() {
+                written.extend_from_slice(b" DEFAULT 0");
+            }
             rest = &default[length..];
             continue;
         };
@@ -182,14 +240,22 @@ pub(crate) fn without_counter(statement: &[u8]) -> Vec<u8> {
     [&statement[..at], &after[digits..]].concat()
 }
 
-/// Whether there is a text with a character set of its own.
-pub(crate) fn has_introducer(statement: &[u8]) -> bool {
+/// The texts with a character set of their own, in their quotes.
+pub(crate) fn introduced(mut statement: &[u8]) -> Vec<&[u8]> {
     let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-    let is_introducer = |rest: &[u8]| {
+    let introducer = |rest: &[u8]| {
         let length = rest.iter().position(|byte| !is_word(byte)).unwrap_or(0);
-        rest.starts_with(b"_") && length > 1 && rest[length] == b'\''
+        (rest.starts_with(b"_") && length > 1 && rest[length] == b'\'').then_some(length)
     };
-    outside_quotes(statement, is_introducer).is_some()
+    let mut found = Vec::new();
+    while let Some(at) = outside_quotes(statement, |rest| introducer(rest).is_some()) {
+        let rest = &statement[at..];
+        let text = &rest[introducer(rest).unwrap_or(1)..];
+        let length = quoted_length(text).unwrap_or(text.len()).max(1);
+        found.push(&text[..length]);
+        statement = &text[length..];
+    }
+    found
 }
 
 /// Whether a column of a table has this type.
@@ -217,13 +283,13 @@ mod tests {
         let statement = "CREATE TABLE `t` (\n  `a``b` bigint(20) NOT NULL DEFAULT nextval(`shop`.`s)`) COMMENT ' DEFAULT nextval(x)',\n  \
             `b` bigint(20) DEFAULT (nextval(`x`.`s`) + 1),\n  `c` text DEFAULT concat('nextval(',')'),\n  `d` int(11) DEFAULT 3\n) \
             ENGINE=InnoDB AUTO_INCREMENT=7 DATA DIRECTORY='/a '' b/' INDEX DIRECTORY='/c/' COMMENT=' DATA DIRECTORY=''x'''";
-        let Movable { definition, defaults, had_directory } = Movable::new(table(statement));
+        let Movable { definition, later, had_directory } = Movable::new(table(statement), &BTreeSet::new());
         let left = "CREATE TABLE `t` (\n  `a``b` bigint(20) NOT NULL COMMENT ' DEFAULT nextval(x)',\n  \
             `b` bigint(20),\n  `c` text DEFAULT concat('nextval(',')'),\n  `d` int(11) DEFAULT 3\n) \
             ENGINE=InnoDB AUTO_INCREMENT=7 COMMENT=' DATA DIRECTORY=''x'''";
         assert_eq!(String::from_utf8(definition.statement.clone()).unwrap(), left);
         assert!(had_directory);
-        let moved = defaults.unwrap().definition(Some(("shop", "copy"))).statement;
+        let moved = later.unwrap().definition(Some(("shop", "copy"))).statement;
         assert_eq!(
             String::from_utf8(moved).unwrap(),
             "ALTER TABLE `t` ALTER COLUMN `a``b` SET DEFAULT (nextval(`copy`.`s)`)), ALTER COLUMN `b` SET DEFAULT \
@@ -235,10 +301,33 @@ mod tests {
     }
 
     #[test]
+    fn keys_to_tables_that_are_not_there_follow_later() {
+        let statement = "CREATE TABLE `t` (\n  `a` int(11) NOT NULL INVISIBLE DEFAULT nextval(`x`.`s`),\n  KEY `a` (`a`),\n  \
+            CONSTRAINT `here` FOREIGN KEY (`a`) REFERENCES `Par` (`id`),\n  CONSTRAINT `lost,` FOREIGN KEY (`a`,`b)`) REFERENCES \
+            `g``one` (`id`,`x`) ON DELETE CASCADE,\n  CONSTRAINT `far` FOREIGN KEY (`a`) REFERENCES `y`.`z` (`id`),\n  CONSTRAINT \
+            `c` CHECK (`a` > 0)\n) ENGINE=InnoDB";
+        let names = BTreeSet::from(["t".to_owned(), "par".to_owned()]);
+        let Movable { definition, later, .. } = Movable::new(table(statement), &names);
+        let made = String::from_utf8(definition.statement).unwrap();
+        assert!(
+            !made.contains("lost") && made.contains("`far`") && made.contains("`here`") && made.contains("CHECK"),
+            "{made}"
+        );
+        assert!(made.contains("NOT NULL INVISIBLE DEFAULT 0,"), "{made}");
+        let later = String::from_utf8(later.unwrap().definition(None).statement).unwrap();
+        assert_eq!(
+            later,
+            "ALTER TABLE `t` ALTER COLUMN `a` SET DEFAULT (nextval(`x`.`s`)), ADD CONSTRAINT `lost,` FOREIGN KEY (`a`,`b)`) \
+             REFERENCES `g``one` (`id`,`x`) ON DELETE CASCADE"
+        );
+        assert_eq!(introduced(b"_latin1'a\\'b' + '_x' + _utf8mb4'c'"), [b"'a\\'b'".as_slice(), b"'c'"]);
+    }
+
+    #[test]
     fn an_expression_ends_with_its_bracket_whatever_is_in_it() {
         for text in ["nextval(')')", "1 + nextval(`s`)"] {
             let statement = format!("CREATE TABLE `t` (\n  `a` int DEFAULT {text},\n  `b` int\n)");
-            let movable = Movable::new(table(&statement));
+            let movable = Movable::new(table(&statement), &BTreeSet::new());
             assert_eq!(movable.definition.statement.len() < statement.len(), text == "nextval(')')", "{text}");
         }
     }

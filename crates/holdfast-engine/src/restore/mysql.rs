@@ -245,7 +245,7 @@ impl Session<'_> {
         let replaced = async {
             self.put_in_place(name, held, beside, facts, &mut is_changed).await?;
             is_moved = true;
-            self.make(name, &defaults_of(&tables, name, old_name.as_deref())).await?;
+            self.make(name, &later_of(&tables, name, old_name.as_deref())).await?;
             self.make(name, &own.routines).await?;
             self.make_views(own.views.iter().collect(), false).await?;
             self.make_events(name, &own.events).await
@@ -296,7 +296,7 @@ impl Session<'_> {
             };
         };
         let fitted = self.fitted(&found, &DefinitionPlace { name, old_name: old_name.as_deref(), is_copy: false })?;
-        self.make(name, &defaults_of(&tables, name, old_name.as_deref())).await?;
+        self.make(name, &later_of(&tables, name, old_name.as_deref())).await?;
         self.make(name, &fitted.routines).await?;
         self.warn_of_directories(&tables.with_directory);
         self.make_views(fitted.views.iter().collect(), false).await?;
@@ -368,10 +368,10 @@ impl Session<'_> {
     }
 }
 
-/// What gives tables the defaults that ask sequences, in the database that they are in now.
-pub(super) fn defaults_of(tables: &FoundTables, name: &str, old_name: Option<&str>) -> Vec<Definition> {
+/// What gives tables what they were made without, in the database that they are in now.
+pub(super) fn later_of(tables: &FoundTables, name: &str, old_name: Option<&str>) -> Vec<Definition> {
     let names = old_name.map(|old| (old, name));
-    tables.defaults.iter().map(|defaults| defaults.definition(names)).collect()
+    tables.later.iter().map(|later| later.definition(names)).collect()
 }
 
 /// A name for a copy of a database that stands beside it for a time. Rights to all databases whose names begin like

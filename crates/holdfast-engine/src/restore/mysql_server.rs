@@ -9,7 +9,7 @@ use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 
 use super::dumps::{Dump, Reading};
-use super::mysql::{CLIENT, Session, defaults_of, name_beside};
+use super::mysql::{CLIENT, Session, later_of, name_beside};
 use super::mysql_definitions::{DefinitionPlace, FoundByName};
 use super::mysql_warnings::left_events;
 use crate::Engine;
@@ -118,7 +118,7 @@ impl Engine {
         // Whatever was replaced gets its views back, also when something else failed.
         let left = replaced.as_ref().err().map(|stopped| stopped.left.as_slice()).unwrap_or_default();
         let mut defaults = Ok(());
-        for (name, tables) in found.defaults.iter().filter(|(name, _)| !left.contains(name)) {
+        for (name, tables) in found.later.iter().filter(|(name, _)| !left.contains(name)) {
             let making = session.make(name, tables).await;
             defaults = defaults.and(making);
         }
@@ -159,8 +159,8 @@ struct Found {
     of_copies: BTreeMap<usize, Vec<Definition>>,
     views: Vec<View>,
     events: Vec<(String, Vec<Definition>)>,
-    /// Defaults that ask sequences, which may be in any database.
-    defaults: Vec<(String, Vec<Definition>)>,
+    /// What tables get at the end: defaults that ask sequences, which may be in any database, and keys.
+    later: Vec<(String, Vec<Definition>)>,
     /// The tables of each database.
     tables: BTreeMap<usize, Vec<String>>,
     bytes: usize,
@@ -343,7 +343,7 @@ impl Session<'_> {
                     begun.push(index);
                 }
                 let (definitions, tables) = self.load_next(place.facts, &place.first, &mut loading).await?;
-                found.defaults.push((place.facts.name.clone(), defaults_of(&tables, &place.facts.name, None)));
+                found.later.push((place.facts.name.clone(), later_of(&tables, &place.facts.name, None)));
                 self.warn_of_directories(&tables.with_directory);
                 found.tables.insert(index, tables.names);
                 if are_copies {

@@ -494,8 +494,10 @@ fn only_derived(lines: &[String]) -> Option<Vec<String>> {
         if let Some(command) = line.strip_prefix("Command was: ") {
             DERIVED.iter().find(|kind| command.starts_with(**kind))?;
             commands.push(command.chars().take(LONGEST).collect::<String>());
-        } else if line.starts_with("pg_restore: error: ") {
+        } else if line.starts_with("pg_restore: error: could not execute query: ") {
             errors += 1;
+        } else if line.starts_with("pg_restore: error: ") {
+            return None;
         } else if let Some(count) = line.strip_prefix("pg_restore: warning: errors ignored on restore: ") {
             ignored = count.trim().parse().ok();
         }

@@ -332,8 +332,8 @@ pub(crate) async fn pump(
         context.log.warn(line);
     }
     let Some((spelled, found)) = asked else { return Ok(()) };
-    asking.are_unchanged(&spelled, &found).await?;
-    outlet.send(section(found.definitions)?.into()).await
+    let after = asking.after_rows(&spelled, &found).await?;
+    outlet.send(section(after)?.into()).await
 }
 
 /// What all dumps of MySQL have in common, and options that only some of the tools know: the history of versioned tables,

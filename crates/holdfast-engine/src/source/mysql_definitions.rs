@@ -78,11 +78,7 @@ impl Listed {
 
     /// How many lines answer the question about it.
     fn lines(&self) -> usize {
-        let has_value = self.kind == Kind::Sequence;
-        1 + [self.has_foreign_comment, self.is_view_in_other_set(), has_value]
-            .into_iter()
-            .map(usize::from)
-            .sum::<usize>()
+        1 + [self.has_foreign_comment, self.is_view_in_other_set()].into_iter().map(usize::from).sum::<usize>()
     }
 
     /// Asks for it in the character set that it was made in, which is what its literals are in. The server keeps views in
@@ -108,9 +104,6 @@ impl Listed {
         sql += &format!("SET SESSION character_set_results = {results};{show}");
         if self.is_view_in_other_set() {
             sql += &format!("SET SESSION character_set_results = utf8mb4;{show}");
-        }
-        if self.kind == Kind::Sequence {
-            sql += &format!("SELECT CONCAT(next_not_cached_value, ', 0, ', cycle_count) FROM {schema}.{name};");
         }
         Ok(sql + "SET SESSION character_set_results = utf8mb4;")
     }
@@ -288,17 +281,6 @@ impl Asking<'_> {
                     EngineError::new(FailureCode::RemoteFailed, message)
                 })?;
                 found.push((listed, comment, definition));
-                if let (Kind::Sequence, Some(value)) = (listed.kind, lines.get(1)) {
-                    let value = String::from_utf8_lossy(value);
-                    let statement = format!("DO SETVAL({}, {value})", quoted(&listed.name)).into_bytes();
-                    let (name, reading) = (listed.name.clone(), tables::reading());
-                    let value = Definition { kind: Kind::SequenceValue, name, statement, reading };
-                    found.push((
-                        listed,
-                        String::new(),
-                        Some(value).filter(Definition::is_plausible).ok_or_else(unclear)?,
-                    ));
-                }
             }
             for (listed, definition) in self.in_one_set(found).await? {
                 all.entry(listed.schema.clone()).or_default().push(definition);

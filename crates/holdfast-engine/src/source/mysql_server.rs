@@ -10,12 +10,13 @@ use super::database::{
     self, DatabaseSource, Table, ignored_lines, mysql_dump, mysql_dump_with, mysql_tables_dump, table_words, unhex,
 };
 use super::mysql_definitions::{Asking, Listed, unclear};
+use super::mysql_tables::Found;
 use super::parts::{Dump, Parts};
 use crate::archive::MysqlFacts;
 use crate::archive::server::{DOCUMENT, VIEWS, folder, is_bounded};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::mysql::definitions::{Definition, Kind, section};
+use crate::mysql::definitions::{Kind, section};
 use crate::mysql::tables;
 use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, is_copy, is_public};
 use crate::remote::RemoteSettings;
@@ -111,31 +112,45 @@ pub(crate) async fn pump(
     let login = source.login.lines(DatabaseEngine::Mysql);
     for (index, name) in facts.dumps() {
         context.log.line(format!("Dumping {name}."));
-        let (mut before, mut after, mut asked) = (String::new(), String::new(), None);
+        let (mut before, mut asked) = (String::new(), None);
         let (script, input) = if name == ACCOUNTS {
             let words: Vec<&str> = [name].into_iter().chain(account_tables.iter().map(String::as_str)).collect();
             (mysql_dump_with(ACCOUNT_OPTIONS, &words), login.clone())
         } else if has_definitions {
-            let mut found = asking.read(name).await?;
+            let found = asked.insert(asking.read(name).await?);
             before = tables::section(found.before.clone())?;
-            after = asking.section_or_none(name, std::mem::take(&mut found.definitions))?;
-            let found = asked.insert(found);
             (mysql_tables_dump(name, found.tables.is_empty()), format!("{login}{}", table_words(&found.tables)))
         } else {
             let here: Vec<Table> = excluded.iter().filter(|table| table.schema == name).cloned().collect();
             (mysql_dump(name), format!("{login}{}", ignored_lines(&here)))
         };
         let folder = folder(index, name);
-        let dump = Dump { tool: "mysqldump", script, input, folder: &folder, before: &before, after: &after };
-        parts.dump(dump).await?;
-        if let Some(found) = &asked {
-            asking.are_unchanged(name, found).await?;
-        }
+        let after = asked.as_ref().map(|found| AfterRows { asking, name, found });
+        parts.dump(Dump { tool: "mysqldump", script, input, folder: &folder, before: &before, after }).await?;
         if !is_copy(name) {
             context.note_database(name);
         }
     }
     parts.outlet.send(Bytes::from_static(&[0; 1024])).await
+}
+
+/// What follows the rows of a database, which is asked for when they have been read.
+pub(super) struct AfterRows<'a> {
+    asking: Asking<'a>,
+    name: &'a str,
+    found: &'a Found,
+}
+
+impl AfterRows<'_> {
+    /// Whoever owns a database could keep all others out of a backup with too much of it.
+    pub(super) async fn text(&self) -> Result<String> {
+        let definitions = self.asking.after_rows(self.name, self.found).await?;
+        section(definitions).or_else(|error| {
+            let name = name_text(self.name.as_bytes());
+            self.asking.context.log.warn(format!("{name}: {} They are left out.", error.message));
+            section(Vec::new())
+        })
+    }
 }
 
 impl Asking<'_> {
@@ -156,14 +171,6 @@ impl Asking<'_> {
             Some(DatabaseFacts { name: unhex(name)?, set_up: MysqlFacts::parse(set_up)? })
         };
         self.lines(&sql).await?.iter().map(|line| parse(line).ok_or_else(unclear)).collect()
-    }
-
-    /// What follows the dump of a database. Whoever owns one could keep all others out of a backup with too much of it.
-    fn section_or_none(&self, name: &str, definitions: Vec<Definition>) -> Result<String> {
-        section(definitions).or_else(|error| {
-            self.context.log.warn(format!("{}: {} They are left out.", name_text(name.as_bytes()), error.message));
-            section(Vec::new())
-        })
     }
 
     /// Only MariaDB has roles that are no users.

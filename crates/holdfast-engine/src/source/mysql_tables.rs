@@ -90,7 +90,10 @@ impl Asking<'_> {
         for index in (0..before.len()).rev() {
             let found = &before[index];
             let digits = hex(&found.statement);
-            if !tables::has_introducer(&found.statement) || digits.len() > DIGITS_AT_ONCE {
+            let texts = tables::introduced(&found.statement);
+            // What a backslash stands for there is not clear either.
+            let is_doubtful = texts.iter().any(|text| text.contains(&b'\\'));
+            if texts.is_empty() || !is_doubtful && digits.len() > DIGITS_AT_ONCE {
                 continue;
             }
             // A statement that makes something is not even prepared by a session that may change nothing.
@@ -98,7 +101,9 @@ impl Asking<'_> {
                 "USE {};SET SESSION sql_mode = '';SET @holdfast = X'{digits}';PREPARE holdfast FROM @holdfast;",
                 quoted(schema)
             );
-            let Err(error) = self.lines(&sql).await else { continue };
+            let misprinted = || EngineError::new(FailureCode::RemoteFailed, "A backslash in it is not clear.");
+            let asked = if is_doubtful { Err(misprinted()) } else { self.lines(&sql).await };
+            let Err(error) = asked else { continue };
             let message = format!(
                 "The server does not understand what it says itself about the table {}: {} Change the default, check or \
                  expression that has a text with a character set of its own, such as _latin1'…'.",
@@ -165,8 +170,33 @@ impl Asking<'_> {
         database::warn_of_floats(&names, self.context);
     }
 
+    /// What follows the rows. Sequences are asked where they are now: rows that were read may have taken values until then.
+    pub(super) async fn after_rows(&self, name: &str, found: &Found) -> Result<Vec<Definition>> {
+        self.are_unchanged(name, found).await?;
+        let mut values = Vec::new();
+        let sequences: Vec<&str> =
+            found.before.iter().filter(|one| one.kind == Kind::Sequence).map(|one| one.name.as_str()).collect();
+        for some in sequences.chunks(AT_ONCE) {
+            let select = |sequence: &&str| {
+                format!(
+                    "SELECT CONCAT_WS(' ', next_not_cached_value, start_value, increment, cycle_count) FROM {}.{};",
+                    quoted(name),
+                    quoted(sequence)
+                )
+            };
+            let lines = self.lines(&some.iter().map(select).collect::<String>()).await?;
+            let found = some.iter().zip(&lines).map(|(sequence, line)| value_of(sequence, line).ok_or_else(unclear));
+            values.extend(found.collect::<Result<Vec<_>>>()?);
+            if lines.len() != some.len() {
+                return Err(unclear());
+            }
+        }
+        values.extend(found.definitions.iter().cloned());
+        Ok(values)
+    }
+
     /// Whether tables are what they were when the backup began. Rows would not fit their definitions otherwise.
-    pub(super) async fn are_unchanged(&self, name: &str, found: &Found) -> Result<()> {
+    async fn are_unchanged(&self, name: &str, found: &Found) -> Result<()> {
         let mut listed = self.tables(name).await?;
         listed.retain(|listed| listed.kind == Kind::Table && found.tables.contains(&listed.table()));
         let now = self.definitions(&listed).await?.remove(name).unwrap_or_default();
@@ -181,4 +211,20 @@ impl Asking<'_> {
         }
         Ok(())
     }
+}
+
+/// Sets a sequence to where it is.
+fn value_of(sequence: &str, line: &str) -> Option<Definition> {
+    let numbers: Vec<i64> = line.split(' ').map(str::parse).collect::<std::result::Result<_, _>>().ok()?;
+    let [next, start, increment, round] = numbers[..] else { return None };
+    let name = quoted(sequence);
+    // A value is only ever set forward, and the server does not read the least of all numbers: the one before was used.
+    let is_back = if increment < 0 { next > start } else { next < start };
+    let statement = match next {
+        i64::MIN => format!("DO SETVAL({name}, {}, 1, {round})", i64::MIN + 1),
+        _ if is_back => format!("ALTER SEQUENCE {name} RESTART {next}"),
+        _ => format!("DO SETVAL({name}, {next}, 0, {round})"),
+    };
+    let (name, statement, reading) = (sequence.to_owned(), statement.into_bytes(), tables::reading());
+    Some(Definition { kind: Kind::SequenceValue, name, statement, reading }).filter(Definition::is_plausible)
 }

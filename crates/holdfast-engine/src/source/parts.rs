@@ -4,6 +4,7 @@ use std::io;
 
 use super::Outlet;
 use super::database;
+use super::mysql_server::AfterRows;
 use crate::archive::server::PART_BYTES;
 use crate::archive::tar::{Kind, Member, Writer};
 use crate::context::Context;
@@ -27,7 +28,7 @@ pub(super) struct Dump<'a> {
     pub folder: &'a str,
     /// What comes before and after it.
     pub before: &'a str,
-    pub after: &'a str,
+    pub after: Option<AfterRows<'a>>,
 }
 
 impl Parts<'_> {
@@ -52,7 +53,11 @@ impl Parts<'_> {
             loop {
                 let chunk = pace.next(&mut stdout, &context.cancel).await?;
                 let is_last = chunk.is_none();
-                part.extend_from_slice(chunk.as_deref().unwrap_or(dump.after.as_bytes()));
+                match (&chunk, &dump.after) {
+                    (Some(chunk), _) => part.extend_from_slice(chunk),
+                    (None, Some(after)) => part.extend_from_slice(after.text().await?.as_bytes()),
+                    (None, None) => {}
+                }
                 while part.len() >= PART_BYTES || (is_last && !part.is_empty()) {
                     let rest = part.split_off(part.len().min(PART_BYTES));
                     number += 1;

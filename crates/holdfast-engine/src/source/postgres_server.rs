@@ -91,7 +91,7 @@ pub(crate) async fn pump(
         let script = pg_dump(name, &excluded, role.as_deref());
         let input = source.login.lines(DatabaseEngine::Postgresql);
         parts
-            .dump(Dump { tool: "pg_dump", script, input, folder: &folder(index, name), before: "", after: "" })
+            .dump(Dump { tool: "pg_dump", script, input, folder: &folder(index, name), before: "", after: None })
             .await?;
         match Own::of(name) {
             None => context.note_database(name),

@@ -46,6 +46,8 @@ const WORDS: &[&[u8]] = &[
 ];
 
 const DEFINITIONS: &[(&str, &str)] = &[
+    ("SEQUENCE VALUE", "DO SETVAL(`name`, 3005, 0, 0)"),
+    ("SEQUENCE VALUE", "ALTER SEQUENCE `name` RESTART -7"),
     ("PROCEDURE", "CREATE DEFINER=`a``b`@`%` PROCEDURE `p`()\n    COMMENT 'comment'\nBEGIN SELECT ';;', \"x\"; END"),
     ("FUNCTION", "CREATE DEFINER=\"a\"@\"%\" AGGREGATE FUNCTION `f`() RETURNS int RETURN 1"),
     ("PACKAGE BODY", "CREATE DEFINER=`r` PACKAGE BODY \"p\" AS FUNCTION f RETURN INT AS BEGIN RETURN 7; END; END"),
@@ -62,11 +64,11 @@ const DEFINITIONS: &[(&str, &str)] = &[
 
 const TABLES: &[(&str, &str)] = &[
     ("SEQUENCE", "CREATE SEQUENCE `name` start with 5 minvalue 1 increment by 3 cache 1000 nocycle ENGINE=InnoDB"),
-    ("SEQUENCE VALUE", "DO SETVAL(`name`, 3005, 0, 0)"),
     (
         "TABLE",
         "CREATE TABLE `name` (\n  `a``b` bigint(20) NOT NULL DEFAULT nextval(`shop`.`s)`) COMMENT ' DEFAULT nextval(x)',\n  `b` \
-         bigint(20) DEFAULT (nextval(`x`.`s`) + 1),\n  `c` text DEFAULT concat(_latin1'a\\'b','c')\n) ENGINE=InnoDB \
+         bigint(20) INVISIBLE DEFAULT (nextval(`x`.`s`) + 1),\n  `c` text DEFAULT concat(_latin1'a\\'b','c'),\n  CONSTRAINT `k` \
+         FOREIGN KEY (`b`) REFERENCES `gone` (`id`) ON DELETE CASCADE\n) ENGINE=InnoDB \
          AUTO_INCREMENT=7 DATA DIRECTORY='/a '' b/' INDEX DIRECTORY = '/c/'",
     ),
 ];

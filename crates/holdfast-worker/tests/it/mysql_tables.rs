@@ -78,6 +78,9 @@ async fn tables_and_views_of_a_tenant_run_nothing_as_others() {
     assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE 'holdfast%'").trim(), "", "nothing is left behind");
 }
 
+const SHOWN: &str = "SHOW CREATE TABLE t; SELECT * FROM t; SELECT next_not_cached_value FROM s; SHOW CREATE TABLE wide; SHOW \
+    CREATE TABLE hidden; SELECT next_not_cached_value FROM back; SELECT next_not_cached_value FROM least";
+
 /// Defaults that ask sequences, however the server is set up, and wherever the sequences are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn defaults_that_ask_sequences_come_back() {
@@ -91,14 +94,16 @@ async fn defaults_that_ask_sequences_come_back() {
         "SET sql_mode = ''; CREATE TABLE t (id BIGINT DEFAULT nextval(s) PRIMARY KEY, w BIGINT DEFAULT (nextval(s) + 1), f BIGINT \
          DEFAULT nextval(zz.far), d DATETIME NOT NULL DEFAULT '0000-00-00', n INT); INSERT INTO t (n) VALUES (1), (2)",
     );
+    mariadb.sql("shop", "CREATE TABLE hidden (id BIGINT NOT NULL INVISIBLE DEFAULT nextval(s), v INT)");
+    // Sequences that were set back, and one that has run out.
+    mariadb.sql("shop", "CREATE SEQUENCE back START 100 NOCACHE; SELECT nextval(back); ALTER SEQUENCE back RESTART 7");
+    mariadb.sql(
+        "shop",
+        "CREATE SEQUENCE least START -9223372036854775800 INCREMENT -5 MINVALUE -9223372036854775807; SELECT nextval(least)",
+    );
     mariadb.sql("shop", "CREATE VIEW v AS SELECT * FROM t; CREATE PROCEDURE p() SELECT 1");
     mariadb.sql("shop", "SET innodb_strict_mode = 0; CREATE TABLE wide (a INT) ROW_FORMAT=FIXED");
-    let shown = |server: &MariaDbServer, name: &str| {
-        server.sql(
-            name,
-            "SHOW CREATE TABLE t; SELECT * FROM t; SELECT next_not_cached_value FROM s; SHOW CREATE TABLE wide",
-        )
-    };
+    let shown = |server: &MariaDbServer, name: &str| server.sql(name, SHOWN);
     let before = shown(&mariadb, "shop");
     let one = bench.back_up(task(&bench, json!({"database_name": "shop", "database_engine": "mysql"})).await).await;
     let all = bench.back_up(task(&bench, json!({"database_engine": "mysql"})).await).await;
@@ -114,7 +119,7 @@ async fn defaults_that_ask_sequences_come_back() {
             let run = bench.restore(backup, json!({"database_name": name, "overwrite": true})).await;
             assert_successful(&run);
             let asking = "SET SESSION sql_mode = '', sql_quote_show_create = 1, max_statement_time = 0;";
-            let server = mariadb.sql(name, &format!("{asking} SHOW CREATE TABLE t; SELECT * FROM t; SELECT next_not_cached_value FROM s; SHOW CREATE TABLE wide"));
+            let server = mariadb.sql(name, &format!("{asking} {SHOWN}"));
             assert_eq!(server, before.replace("`shop`", &format!("`{name}`")), "{set_up} {name}");
             mariadb.sql(name, &format!("{asking} INSERT INTO t (n) VALUES (3); CALL p(); SELECT * FROM v"));
         }
@@ -148,6 +153,34 @@ async fn tables_are_whole_or_named() {
     assert_eq!(mariadb.sql("shop", "SELECT a FROM dd").trim(), "7");
     assert!(!mariadb.sql("shop", "SHOW CREATE TABLE dd").contains("DIRECTORY"));
     assert!(!output(&run).contains("left behind"), "{}", output(&run));
+
+    // Keys to tables that are not there.
+    mariadb.sql(
+        "shop",
+        "CREATE TABLE par (id INT PRIMARY KEY); CREATE TABLE chi (p INT, FOREIGN KEY (p) REFERENCES par (id))",
+    );
+    mariadb
+        .sql("shop", "SET foreign_key_checks = 0; CREATE TABLE orphan (p INT, FOREIGN KEY (p) REFERENCES gone (id))");
+    let options = json!({"database_name": "shop", "database_engine": "mysql", "excluded_tables": "par"});
+    let without = bench.back_up(task(&bench, options).await).await;
+    for name in ["shop", "elsewhere"] {
+        let shown = || mariadb.sql(name, "SHOW CREATE TABLE chi; SHOW CREATE TABLE orphan");
+        let run = bench.restore(&without, json!({"database_name": name, "overwrite": true})).await;
+        assert_successful(&run);
+        assert!(
+            shown().contains("REFERENCES `par` (`id`)") && shown().contains("REFERENCES `gone` (`id`)"),
+            "{}",
+            shown()
+        );
+        mariadb
+            .sql(name, "CREATE TABLE par (id INT PRIMARY KEY); INSERT INTO par VALUES (2); INSERT INTO chi VALUES (2)");
+    }
+    // What a backslash stands for in such a text is not clear.
+    mariadb.sql("shop", r"CREATE TABLE g (id INT, w VARCHAR(50) AS (REPLACE(_utf8mb4'C:\\new', ':', '')) STORED)");
+    let run = bench.run(shop).await;
+    assert_eq!(run["status"], "failed", "{}", output(&run));
+    assert!(output(&run).contains("about the table shop.g"), "{}", output(&run));
+    mariadb.sql("shop", "DROP TABLE g, chi, orphan, par");
 
     // The dump tool writes no rows of what its user may not read.
     mariadb
