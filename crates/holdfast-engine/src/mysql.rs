@@ -93,14 +93,21 @@ pub(crate) struct ViewParts {
     rest: Vec<u8>,
 }
 
+/// A function that a view calls.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// One of the view's own database.
+    Own,
+    /// One of this database.
+    Of(String),
+    /// One of a package in this database.
+    OfPackage(String),
+}
+
 impl View {
-    /// The databases of the functions that a view calls as whoever uses it, `None` for its own; none at all when it runs as
-    /// its owner, and no answer when that is unclear.
-    pub(crate) fn calls_as_invoker(&self) -> Option<Vec<Option<String>>> {
+    /// The functions that a view calls; no answer when that is unclear.
+    pub(crate) fn calls(&self) -> Option<Vec<Call>> {
         let parts = self.parts()?;
-        if !parts.security.windows(7).any(|word| word.eq_ignore_ascii_case(b"INVOKER")) {
-            return Some(Vec::new());
-        }
         let (mut rest, mut calls) = (parts.rest.as_slice(), Vec::new());
         // In other character sets a quote may be a part of a character.
         if !self.character_set.starts_with("utf8") && rest.windows(2).any(|part| part == b"`(") {
@@ -113,12 +120,12 @@ impl View {
             let names = rewriting::chained_names(rest);
             let length = (names.iter().sum::<usize>() + names.len() - 1).min(rest.len());
             if rest.get(length) == Some(&b'(') {
-                let database = match names[..] {
-                    [_] => None,
-                    [first, _] => Some(unquoted_name(&rest[..first])?),
+                calls.push(match names[..] {
+                    [_] => Call::Own,
+                    [first, _] => Call::Of(unquoted_name(&rest[..first])?),
+                    [first, _, _] => Call::OfPackage(unquoted_name(&rest[..first])?),
                     _ => return None,
-                };
-                calls.push(database);
+                });
             }
             rest = &rest[length..];
         }

@@ -309,6 +309,9 @@ impl Copying<'_> {
         }
         let Some(head) = self.head.as_mut().filter(|_| self.line.ends_with(b"\n")) else { return Ok(()) };
         if let Some(definition) = head.take(&std::mem::take(&mut self.line))? {
+            if !tables::is_clear(&definition.statement) {
+                return Err(unclear().into());
+            }
             self.before.push(definition);
             return Ok(());
         }

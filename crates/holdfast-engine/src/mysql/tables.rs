@@ -240,22 +240,66 @@ pub(crate) fn without_counter(statement: &[u8]) -> Vec<u8> {
     [&statement[..at], &after[digits..]].concat()
 }
 
-/// The texts with a character set of their own, in their quotes.
-pub(crate) fn introduced(mut statement: &[u8]) -> Vec<&[u8]> {
+/// Whether a definition is what the server means. It prints texts with a character set of their own without escapes, so that
+/// whoever made the table may have written what follows. Where there is one, it must be plain, and everything around it as
+/// servers write it: no comment, no bracket too many, and nothing but options after the columns.
+pub(crate) fn is_clear(statement: &[u8]) -> bool {
     let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     let introducer = |rest: &[u8]| {
         let length = rest.iter().position(|byte| !is_word(byte)).unwrap_or(0);
         (rest.starts_with(b"_") && length > 1 && rest[length] == b'\'').then_some(length)
     };
-    let mut found = Vec::new();
-    while let Some(at) = outside_quotes(statement, |rest| introducer(rest).is_some()) {
-        let rest = &statement[at..];
-        let text = &rest[introducer(rest).unwrap_or(1)..];
-        let length = quoted_length(text).unwrap_or(text.len()).max(1);
-        found.push(&text[..length]);
-        statement = &text[length..];
+    if outside_quotes(statement, |rest| introducer(rest).is_some()).is_none() {
+        return true;
     }
-    found
+    let (mut at, mut depth, mut end) = (0, 0_usize, None);
+    while at < statement.len() {
+        let rest = &statement[at..];
+        if let Some(length) = introducer(rest) {
+            let text = &rest[length..];
+            let Some(quoted) = quoted_length(text) else { return false };
+            let (inner, after) = (&text[1..quoted - 1], text.get(quoted));
+            let is_utf8 = rest.starts_with(b"_utf8");
+            let is_plain = |byte: &u8| {
+                byte.is_ascii_alphanumeric() || b" _.,:/+-@%=".contains(byte) || is_utf8 && !byte.is_ascii()
+            };
+            if !inner.iter().all(is_plain) || !after.is_some_and(|byte| b",) ".contains(byte)) {
+                return false;
+            }
+            at += length + quoted;
+            continue;
+        }
+        match rest[0] {
+            b'(' => depth += 1,
+            b')' if depth == 0 => return false,
+            b')' => depth -= 1,
+            b';' | b'#' => return false,
+            _ if rest.starts_with(b"--") || rest.starts_with(b"/*") => return false,
+            b'\'' | b'`' | b'"' if quoted_length(rest).is_none() || !is_closed(rest) => return false,
+            _ => {}
+        }
+        // The columns end with a bracket that begins a line.
+        if rest[0] == b')' && depth == 0 && end.is_none() {
+            if statement[..at].last() != Some(&b'\n') {
+                return false;
+            }
+            end = Some(at + 1);
+        }
+        at += quoted_length(rest).unwrap_or(1);
+    }
+    let Some(options) = end.filter(|_| depth == 0).map(|end| &statement[end..]) else { return false };
+    const NO_OPTIONS: [&[u8]; 6] = [b" AS ", b" SELECT ", b" UNION", b" IGNORE ", b" REPLACE ", b" INSERT_METHOD"];
+    outside_quotes(options, |rest| NO_OPTIONS.iter().any(|word| starts_like(rest, word))).is_none()
+}
+
+fn starts_like(text: &[u8], word: &[u8]) -> bool {
+    text.get(..word.len()).is_some_and(|found| found.eq_ignore_ascii_case(word))
+}
+
+/// Whether the quotes that begin here end.
+fn is_closed(text: &[u8]) -> bool {
+    let length = quoted_length(text).unwrap_or(0);
+    length > 1 && text[..length].last() == text.first()
 }
 
 /// Whether a column of a table has this type.
@@ -320,7 +364,32 @@ mod tests {
             "ALTER TABLE `t` ALTER COLUMN `a` SET DEFAULT (nextval(`x`.`s`)), ADD CONSTRAINT `lost,` FOREIGN KEY (`a`,`b)`) \
              REFERENCES `g``one` (`id`,`x`) ON DELETE CASCADE"
         );
-        assert_eq!(introduced(b"_latin1'a\\'b' + '_x' + _utf8mb4'c'"), [b"'a\\'b'".as_slice(), b"'c'"]);
+    }
+
+    #[test]
+    fn texts_without_escapes_are_plain_or_refused() {
+        let of = |column: &str, rest: &str| {
+            format!("CREATE TABLE `t` (\n  `a` text DEFAULT {column}\n) ENGINE=InnoDB{rest}")
+        };
+        for clear in [
+            of("concat('it''s -- ; /*')", " COMMENT='; -- '"),
+            of("concat(_utf8mb4'x ü',`a`)", " DEFAULT CHARSET=latin1"),
+            of("concat(_latin1'',_binary'q')", " COMMENT='*/ -- '"),
+            of("'x'", " UNION=(`b`) INSERT_METHOD=LAST"),
+        ] {
+            assert!(is_clear(clear.as_bytes()), "{clear}");
+        }
+        for unclear in [
+            of("concat(_latin1'')) AS SELECT shop.f() AS a /*')", " COMMENT='*/ -- '"),
+            of("concat(_latin1'')\n) ENGINE=x AS SELECT shop.f() AS a /*')", " COMMENT='*/ -- '"),
+            of("concat(_latin1'a')); GRANT ALL ON *.* TO x; CREATE TABLE p2(x text default concat('','c')", ""),
+            of("concat(_latin1'a'b','c')", ""),
+            of("concat(_utf8mb4'C:\\x0Aew')", ""),
+            of("concat(_latin1'a')\n) ENGINE=MRG_MyISAM UNION=(victim.m) COMMENT=('b')", ""),
+            of("concat(_latin1'a') -- '", ""),
+        ] {
+            assert!(!is_clear(unclear.as_bytes()), "{unclear}");
+        }
     }
 
     #[test]

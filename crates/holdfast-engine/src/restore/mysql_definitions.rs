@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::mysql::definitions::{Definition, Kind, takes_prepared};
 use crate::mysql::rewriting::{Found, Tables};
-use crate::mysql::{View, is_copy, quoted};
+use crate::mysql::{Call, View, is_copy, quoted};
 use crate::remote;
 use crate::source::database::{MYSQL_CLIENT, mysql, mysql_text, unhex};
 use crate::ssh::Exit;
@@ -87,12 +87,36 @@ impl Session<'_> {
         Ok(fitted)
     }
 
-    /// Makes routines, triggers or events in a database. The first that fails ends it.
+    /// Makes routines, triggers or events in a database. The first that fails ends it, but for triggers that name columns
+    /// which are gone: those were of no use before either.
     pub(super) async fn make(&self, name: &str, definitions: &[Definition]) -> Result<()> {
+        let mut rest = definitions;
+        loop {
+            let Err((failed, error)) = self.make_all(name, rest).await else { return Ok(()) };
+            let broken = failed.and_then(|index| rest.get(index).map(|broken| (index, broken)));
+            match broken {
+                Some((index, broken)) if broken.kind == Kind::Trigger && error.message.contains("ERROR 1054 ") => {
+                    if !is_copy(name) {
+                        let name = name_text(name.as_bytes());
+                        self.context.log.warn(format!("{name}: {} It was left out.", error.message));
+                    }
+                    rest = &rest[index + 1..];
+                }
+                _ => return Err(error),
+            }
+        }
+    }
+
+    async fn make_all(
+        &self,
+        name: &str,
+        definitions: &[Definition],
+    ) -> std::result::Result<(), (Option<usize>, EngineError)> {
         if definitions.is_empty() {
             return Ok(());
         }
-        let version = self.query("SELECT VERSION()").await?;
+        let plain = |error: EngineError| (None, error);
+        let version = self.query("SELECT VERSION()").await.map_err(plain)?;
         let is_prepared = takes_prepared(&version);
         let sql: Vec<u8> = if is_prepared {
             definitions.iter().flat_map(|definition| definition.line().into_bytes()).collect()
@@ -104,16 +128,17 @@ impl Session<'_> {
                     .delimited(&delimiter)
                     .map_err(|error| EngineError::new(error.code, format!("The {}: {}", shown(one), error.message)))
             };
-            definitions.iter().map(delimited).collect::<Result<Vec<_>>>()?.concat()
+            definitions.iter().map(delimited).collect::<Result<Vec<_>>>().map_err(plain)?.concat()
         };
-        let answer = self.run(Some(name), &sql, false).await?;
+        let answer = self.run(Some(name), &sql, false).await.map_err(plain)?;
         self.judge(&answer.exit, &answer.stderr).map_err(|error| {
             // Each has a line of its own, and the client names the line.
             let line =
                 answer.stderr.iter().find_map(|line| line.split_once(" at line ")?.1.split(':').next()?.parse().ok());
-            let failed = line.and_then(|line: usize| definitions.get(line.checked_sub(1)?)).filter(|_| is_prepared);
-            let Some(failed) = failed else { return error };
-            EngineError::new(error.code, format!("The {} could not be made. {}", shown(failed), error.message))
+            let index = line.and_then(|line: usize| line.checked_sub(1)).filter(|_| is_prepared);
+            let Some(failed) = index.and_then(|index| definitions.get(index)) else { return (None, error) };
+            let message = format!("The {} could not be made. {}", shown(failed), error.message);
+            (index, EngineError::new(error.code, message))
         })
     }
 
@@ -237,35 +262,46 @@ impl Session<'_> {
         made
     }
 
-    /// To make a view, the server may run functions that it calls, and some views do so with the rights of whoever makes
-    /// them. Gives the functions that must run as their owners meanwhile, and leaves out views that call others.
+    /// To make a view, the server may run functions that it calls, and some functions run with the rights of whoever calls
+    /// them. Gives those that must run as their owners meanwhile, and leaves out views for which that cannot be done.
     async fn without_callers<'v>(&self, views: Vec<&'v View>) -> Result<(Vec<&'v View>, Vec<String>)> {
-        let databases: BTreeSet<&str> = views.iter().map(|view| view.database.as_str()).collect();
-        let is_here = |call: &Option<String>| call.as_ref().is_none_or(|name| databases.contains(name.as_str()));
-        let is_calling = |view: &&View| view.calls_as_invoker().is_some_and(|calls| !calls.is_empty());
+        let is_calling = |view: &&View| view.calls().is_none_or(|calls| !calls.is_empty());
         // Without owners everything here belongs to whoever makes it.
         if self.plan.options.no_owner || !views.iter().any(is_calling) {
             return Ok((views, Vec::new()));
         }
+        let databases: BTreeSet<&str> = views.iter().map(|view| view.database.as_str()).collect();
+        let rights = "SELECT CONCAT(HEX(routine_schema), ' ', HEX(routine_name), ' ', routine_type) FROM \
+            information_schema.routines WHERE security_type = 'INVOKER'";
+        let (mut functions, mut elsewhere, mut packages) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+        let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server did not say what routines it has.");
+        for line in self.query(rights).await?.lines() {
+            let mut words = line.splitn(3, ' ');
+            let mut word = || words.next().ok_or_else(unclear);
+            let (schema, name) = (unhex(word()?).ok_or_else(unclear)?, unhex(word()?).ok_or_else(unclear)?);
+            match word()? {
+                "FUNCTION" if databases.contains(schema.as_str()) => {
+                    functions.push(format!("{}.{}", quoted(&schema), quoted(&name)));
+                }
+                "FUNCTION" => drop(elsewhere.insert(schema)),
+                _ => drop(packages.insert(schema)),
+            }
+        }
+        let is_safe = |call: &Call| match call {
+            Call::Own => true,
+            Call::Of(name) => !elsewhere.contains(name),
+            Call::OfPackage(name) => !packages.contains(name),
+        };
         let (kept, left): (Vec<&View>, Vec<&View>) =
-            views.iter().partition(|view| view.calls_as_invoker().is_some_and(|calls| calls.iter().all(is_here)));
+            views.iter().partition(|view| view.calls().is_some_and(|calls| calls.iter().all(is_safe)));
         if !left.is_empty() && left.iter().all(|view| !is_copy(&view.database)) {
             let names = left.iter().map(|view| name_text(format!("{}.{}", view.database, view.name).as_bytes()));
             self.context.log.warn(format!(
-                "These views call functions of other databases as whoever uses them, and so would run them with the rights of \
-                 the database user of this restore. They were left out; they are in the backup: {}.",
+                "These views call functions that run as whoever calls them (SQL SECURITY INVOKER), of a package or of another \
+                 database, and so would run them with the rights of the database user of this restore. They were left out; \
+                 they are in the backup: {}.",
                 names.take(NAMED).collect::<Vec<_>>().join(", ")
             ));
-        }
-        let mut functions = Vec::new();
-        for database in &databases {
-            let sql = format!(
-                "SELECT HEX(routine_name) FROM information_schema.routines WHERE routine_schema = {} AND routine_type = \
-                 'FUNCTION' AND security_type = 'INVOKER'",
-                mysql_text(database)
-            );
-            let names = self.names(&sql).await?;
-            functions.extend(names.iter().map(|name| format!("{}.{}", quoted(database), quoted(name))));
         }
         Ok((kept, functions))
     }

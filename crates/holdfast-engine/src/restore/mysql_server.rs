@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::Ordering;
 
+use holdfast_core::backup::name_text;
 use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 
@@ -342,12 +343,17 @@ impl Session<'_> {
                     self.create(&place.first, Some(&place.facts.set_up)).await?;
                     begun.push(index);
                 }
-                let (definitions, tables) = self.load_next(place.facts, &place.first, &mut loading).await?;
+                let of_place = |error: EngineError| {
+                    let name = name_text(place.facts.name.as_bytes());
+                    EngineError::new(error.code, format!("{name}: {}", error.message))
+                };
+                let loaded = self.load_next(place.facts, &place.first, &mut loading).await;
+                let (definitions, tables) = loaded.map_err(of_place)?;
                 found.later.push((place.facts.name.clone(), later_of(&tables, &place.facts.name, None)));
                 self.warn_of_directories(&tables.with_directory);
                 found.tables.insert(index, tables.names);
                 if are_copies {
-                    self.make_in_copy(&place.first, &definitions, &place.facts.name).await?;
+                    self.make_in_copy(&place.first, &definitions, &place.facts.name).await.map_err(of_place)?;
                 } else {
                     self.make_routines(&place.first, &definitions, found).await?;
                 }

@@ -1,11 +1,10 @@
 //! Tables and sequences of a MariaDB database, each as the server gives it, and whether a backup may read them.
 
 use holdfast_core::backup::name_text;
-use holdfast_core::random::hex;
 use holdfast_core::run::FailureCode;
 
 use super::database::{self, Table, mysql_text, unhex};
-use super::mysql_definitions::{AT_ONCE, Asking, DIGITS_AT_ONCE, Listed, SET_UP, unclear};
+use super::mysql_definitions::{AT_ONCE, Asking, Listed, SET_UP, unclear};
 use crate::error::{EngineError, Result};
 use crate::mysql::definitions::{Definition, Kind};
 use crate::mysql::quoted;
@@ -32,7 +31,7 @@ impl Asking<'_> {
         listed.retain(|listed| !excluded.iter().any(|text| listed.table().is(text)));
         let mut before = self.definitions(&listed).await?.remove(name).unwrap_or_default();
         self.leave_out_unclear(name, &mut before);
-        self.leave_out_misprinted(name, &mut before).await?;
+        self.leave_out_misprinted(name, &mut before)?;
         let tables = before.iter().filter(|found| found.kind == Kind::Table);
         let tables: Vec<Table> =
             tables.map(|found| Table { schema: name.to_owned(), name: found.name.clone() }).collect();
@@ -85,38 +84,23 @@ impl Asking<'_> {
         before.retain(|found| !is_unclear(found));
     }
 
-    /// Servers print texts with a character set of their own without escapes, so that some definitions are none.
-    async fn leave_out_misprinted(&self, schema: &str, before: &mut Vec<Definition>) -> Result<()> {
-        for index in (0..before.len()).rev() {
-            let found = &before[index];
-            let digits = hex(&found.statement);
-            let texts = tables::introduced(&found.statement);
-            // What a backslash stands for there is not clear either.
-            let is_doubtful = texts.iter().any(|text| text.contains(&b'\\'));
-            if texts.is_empty() || !is_doubtful && digits.len() > DIGITS_AT_ONCE {
-                continue;
-            }
-            // A statement that makes something is not even prepared by a session that may change nothing.
-            let sql = format!(
-                "USE {};SET SESSION sql_mode = '';SET @holdfast = X'{digits}';PREPARE holdfast FROM @holdfast;",
-                quoted(schema)
-            );
-            let misprinted = || EngineError::new(FailureCode::RemoteFailed, "A backslash in it is not clear.");
-            let asked = if is_doubtful { Err(misprinted()) } else { self.lines(&sql).await };
-            let Err(error) = asked else { continue };
+    /// Servers print texts with a character set of their own without escapes, so that some definitions are not what they
+    /// seem, and some are none.
+    fn leave_out_misprinted(&self, schema: &str, before: &mut Vec<Definition>) -> Result<()> {
+        for found in before.iter().filter(|found| !tables::is_clear(&found.statement)) {
             let message = format!(
-                "The server does not understand what it says itself about the table {}: {} Change the default, check or \
-                 expression that has a text with a character set of its own, such as _latin1'…'.",
-                name_text(format!("{schema}.{}", found.name).as_bytes()),
-                error.message
+                "What the server says about the table {} is not clear: a default, check or expression has a text with a \
+                 character set of its own, such as _latin1'…', which it prints without escapes. Write that text without one, \
+                 or exclude the table.",
+                name_text(format!("{schema}.{}", found.name).as_bytes())
             );
             // Whoever owns a table could keep all others out of a backup.
             if self.source.name.is_some() {
-                return Err(EngineError::new(error.code, message));
+                return Err(EngineError::new(FailureCode::RemoteFailed, message));
             }
             self.context.log.warn(format!("{message} It is not in this backup."));
-            before.remove(index);
         }
+        before.retain(|found| tables::is_clear(&found.statement));
         Ok(())
     }
 

@@ -43,6 +43,41 @@ async fn tables_and_views_of_a_tenant_run_nothing_as_others() {
         assert_eq!(definitions(&mariadb, "shop"), before);
     }
     mariadb.sql("shop", "DROP VIEW called");
+    // A view that runs as its owner calls the function as whoever makes the view.
+    tenant.write(b"CREATE VIEW owned AS SELECT ROUND(1.5, calls()) AS a, 'nextval(' AS b");
+    tenant.write(
+        b"SET sql_mode = ORACLE $$ CREATE PACKAGE pk SQL SECURITY INVOKER AS FUNCTION f RETURN INT; END $$ CREATE PACKAGE BODY pk \
+          SQL SECURITY INVOKER AS FUNCTION f RETURN INT DETERMINISTIC AS BEGIN INSERT INTO shop.leak VALUES (CURRENT_USER()); RETURN \
+          1; END; END $$ CREATE SQL SECURITY INVOKER VIEW packed AS SELECT pk.f() AS a",
+    );
+    // Views of functions that write are views, too.
+    tenant.write(b"CREATE FUNCTION writes() RETURNS INT BEGIN INSERT INTO t VALUES (9); RETURN 1; END");
+    tenant.write(b"CREATE VIEW writing AS SELECT writes() AS a");
+    // The server keeps triggers that name columns which are gone.
+    tenant
+        .write(b"CREATE TABLE tt (a INT, x INT) $$ CREATE TRIGGER gone BEFORE INSERT ON tt FOR EACH ROW SET NEW.x = 1");
+    tenant.write(b"CREATE TRIGGER stays AFTER INSERT ON tt FOR EACH ROW SET @x = 1 $$ ALTER TABLE tt DROP COLUMN x");
+    let backup = bench.back_up(shop).await;
+    let whole = bench.back_up(all).await;
+    for (backup, body) in
+        [(&backup, json!({"database_name": "shop", "overwrite": true})), (&whole, json!({"overwrite": true}))]
+    {
+        let run = bench.restore(backup, body).await;
+        assert_successful(&run);
+        assert_eq!(leaked(), "0", "nothing ran as somebody else");
+        assert!(output(&run).contains("they are in the backup: shop.packed."), "{}", output(&run));
+        assert!(output(&run).contains("The trigger gone could not be made"), "{}", output(&run));
+        let names =
+            "SELECT GROUP_CONCAT(table_name ORDER BY 1) FROM information_schema.views WHERE table_schema = 'shop'";
+        assert_eq!(mariadb.sql("", names).trim(), "asked,owned,writing");
+        let triggers =
+            "SELECT GROUP_CONCAT(trigger_name) FROM information_schema.triggers WHERE trigger_schema = 'shop'";
+        assert_eq!(mariadb.sql("", triggers).trim(), "stays");
+    }
+    mariadb.sql(
+        "shop",
+        "DROP VIEW owned, writing; DROP TABLE tt; DELETE FROM leak; SET sql_mode = ORACLE; DROP PACKAGE pk",
+    );
     // A function of a database that is not restored runs as whoever makes the view.
     mariadb.sql("", "DROP DATABASE shop_2; GRANT ALL ON aside.* TO tenant; CREATE DATABASE aside");
     mariadb.statements(
@@ -70,6 +105,17 @@ async fn tables_and_views_of_a_tenant_run_nothing_as_others() {
     assert_successful(&bench.restore(&backup, json!({"overwrite": true})).await);
     assert!(!tenant.is_lord());
     assert_eq!(mariadb.sql("shop", "SHOW TABLES LIKE 'p%'").trim(), "", "it was replaced as a whole");
+    // The end of the definition is theirs, too.
+    for text in [
+        br"CREATE TABLE p (a TEXT DEFAULT (CONCAT(_latin1'\\\')) AS SELECT shop.calls() AS a /*'))) COMMENT='*/ -- '".as_slice(),
+        br"CREATE TABLE p (a INT DEFAULT (0 + LENGTH(_latin1'\\\') * 0 )) /*'))) ENGINE=MyISAM COMMENT='*/ ENGINE=MRG_MyISAM UNION=(other.t) INSERT_METHOD=LAST -- '",
+    ] {
+        tenant.write(text);
+        let run = bench.run(shop).await;
+        assert_eq!(run["status"], "failed", "{}", output(&run));
+        assert_eq!(leaked(), "0");
+        tenant.write(b"DROP TABLE p");
+    }
     // The same with text that is one statement: nothing but a table comes of it.
     tenant.write(br"CREATE TABLE p (x TEXT DEFAULT (CONCAT(_latin1 'a\\\'), y TEXT DEFAULT CONCAT(\\\'', 'c')))");
     let backup = bench.back_up(shop).await;
