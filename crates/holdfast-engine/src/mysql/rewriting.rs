@@ -509,6 +509,23 @@ pub(super) fn renamed_view(definition: &[u8], old: &str, new: Option<&str>) -> V
     renamed(definition, old, instead.as_bytes(), |name| name.is_of_database())
 }
 
+/// The text of a view without the name of its database, unless it reads from others, too.
+pub(crate) fn without_database(text: &[u8], database: &str) -> Vec<u8> {
+    let own = quoted(database).into_bytes();
+    let mut rest = text;
+    while let Some(at) = definitions::outside_quotes(rest, |rest| rest.starts_with(b"`")) {
+        rest = &rest[at..];
+        let names = chained_names(rest);
+        if names.len() > 2 && rest[..names[0]] != own[..] {
+            return text.to_vec();
+        }
+        rest = &rest[(names.iter().sum::<usize>() + names.len() - 1).min(rest.len())..];
+    }
+    // Two names before a bracket would be a database and a function; three are a function of a package.
+    let is_packaged = |name: &Name<'_>| name.parts > 2 && name.after == Some(b'(');
+    renamed(text, database, b"", |name| name.is_of_database() && !is_packaged(name))
+}
+
 /// A default that asks a sequence of another database instead of this one.
 pub(crate) fn renamed_default(default: &[u8], old: &str, new: &str) -> Vec<u8> {
     renamed(default, old, format!("{}.", quoted(new)).as_bytes(), |name| name.parts == 2 && name.is_sequence())

@@ -13,6 +13,7 @@ use super::database::{self, DatabaseSource, Table, mysql_text, unhex};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::mysql::definitions::{Definition, Kind, LONGEST, Reading, takes_prepared};
+use crate::mysql::rewriting::without_database;
 use crate::mysql::tables;
 use crate::mysql::{is_word, quoted, unescaped};
 use crate::remote::{Answer, RemoteSettings};
@@ -138,7 +139,8 @@ impl Listed {
         let name = quoted(&self.name);
         let head = format!("CREATE ALGORITHM={algorithm} DEFINER={definer} SQL SECURITY {security} VIEW {name} AS ");
         let check = if check == "NONE" { String::new() } else { format!(" WITH {check} CHECK OPTION") };
-        let statement = [head.into_bytes(), from_hex(body)?, check.into_bytes()].concat();
+        let body = without_database(&from_hex(body)?, &self.schema);
+        let statement = [head.into_bytes(), body, check.into_bytes()].concat();
         let reading =
             Reading { character_set: "utf8mb4".to_owned(), collation: collation.to_owned(), ..Reading::default() };
         Some(Definition { kind: Kind::View, name: self.name.clone(), statement, reading })
