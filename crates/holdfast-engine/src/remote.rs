@@ -222,14 +222,13 @@ pub(crate) async fn stop(connection: &Connection, control: &Control, process_id:
     const STOP: &str = r#"
 signal() { kill "$1" "-$2" 2>/dev/null; kill "$1" "$2" 2>/dev/null; }
 is_there() { kill -0 "$1" 2>/dev/null || kill -0 "-$1" 2>/dev/null; }
+end_if_gone() { for _ in 1 2 3 4 5; do is_there "$1" || exit 0; sleep 0.2 2>/dev/null || sleep 1; done; }
 is_there "$1" || exit 0
-signal -TERM "$1"; sleep 1
-is_there "$1" || exit 0
-signal -KILL "$1"
-is_there "$1" && exit 99
-exit 0
+signal -TERM "$1"; end_if_gone "$1"
+signal -KILL "$1"; end_if_gone "$1"
+exit 99
 "#;
-    const LIMIT: Duration = Duration::from_secs(2);
+    const LIMIT: Duration = Duration::from_secs(3);
     let stopping = async {
         control.terminate().await;
         let Some(id) = process_id else { return Ok(true) };
@@ -281,36 +280,42 @@ pub(crate) async fn ask_bytes(
     script: &Script,
     input: &[u8],
 ) -> Result<Answer> {
-    let asking = async {
-        let Process { mut stdin, mut stdout, .. } = script.start(connection).await?;
-        let feeding = async {
-            if !input.is_empty() {
-                // A process that does not want its input says why by its exit status.
-                let _unwanted = stdin.write_all(Bytes::copy_from_slice(input)).await;
-            }
-            let _unwanted = stdin.close().await;
-        };
-        let mut answer = Vec::new();
-        let reading = async {
-            while let Some(chunk) = stdout.next().await {
-                if answer.len() + chunk.len() > settings.answer_bytes {
-                    let message = "The server's answer to a question is too long.";
-                    return Err(EngineError::new(FailureCode::RemoteFailed, message));
-                }
-                answer.extend_from_slice(&chunk);
-            }
-            Ok(stdout.wait().await?)
-        };
-        let exit = while_feeding(feeding, reading).await?;
-        if !stdout.has_started() {
-            return Err(no_commands());
+    let deadline = tokio::time::Instant::now() + settings.answer;
+    let Process { mut stdin, mut stdout, control } = in_time(deadline, context, script.start(connection)).await??;
+    let feeding = async {
+        if !input.is_empty() {
+            // A process that does not want its input says why by its exit status.
+            let _unwanted = stdin.write_all(Bytes::copy_from_slice(input)).await;
         }
-        Ok(Answer { exit, stdout: answer, stderr: lines(stdout.stderr()) })
+        let _unwanted = stdin.close().await;
     };
+    let mut answer = Vec::new();
+    let reading = async {
+        while let Some(chunk) = stdout.next().await {
+            if answer.len() + chunk.len() > settings.answer_bytes {
+                let message = "The server's answer to a question is too long.";
+                return Err(EngineError::new(FailureCode::RemoteFailed, message));
+            }
+            answer.extend_from_slice(&chunk);
+        }
+        Ok(stdout.wait().await?)
+    };
+    match in_time(deadline, context, while_feeding(feeding, reading)).await.flatten() {
+        Err(error) => {
+            stop(connection, &control, stdout.process_id(), context).await;
+            Err(error)
+        }
+        Ok(_) if !stdout.has_started() => Err(no_commands()),
+        Ok(exit) => Ok(Answer { exit, stdout: answer, stderr: lines(stdout.stderr()) }),
+    }
+}
+
+/// What a server does for a question, unless the run is cancelled or it takes too long.
+async fn in_time<T>(deadline: tokio::time::Instant, context: &Context, work: impl Future<Output = T>) -> Result<T> {
     tokio::select! {
         () = context.cancel.cancelled() => Err(EngineError::cancelled()),
-        answer = tokio::time::timeout(settings.answer, asking) => {
-            answer.map_err(|_| EngineError::new(FailureCode::Timeout, "The server did not answer a question in time."))?
+        done = tokio::time::timeout_at(deadline, work) => {
+            done.map_err(|_| EngineError::new(FailureCode::Timeout, "The server did not answer a question in time."))
         }
     }
 }

@@ -106,7 +106,7 @@ async fn at_server(parts: &Parts, planner: &Planner, user: &UserRow, row: &Serve
         let planned = planner.server(&parts.app, UserId(user.id), ServerId(row.id)).await;
         let (server, _) = planned.map_err(|error| error.reason())?;
         let (context, _lines) = Context::new(CancellationToken::new());
-        let report = in_time(parts.engine.check_server(&server, &context)).await;
+        let report = in_time(Box::pin(parts.engine.check_server(&server, &context))).await;
         let report = report.map_err(|error| told(&error))?;
         let missing = missing_tools(&report, wanted.iter().filter(|task| task.remote_server_id == row.id));
         if missing.is_empty() {

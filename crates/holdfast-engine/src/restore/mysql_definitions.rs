@@ -321,12 +321,16 @@ impl Session<'_> {
 
     async fn try_making_each<'v>(&self, mut views: Vec<&'v View>) -> Result<Missing<'v>> {
         let mut errors = Vec::new();
+        // To make a view takes no time, unless it calls a function that does.
+        let seconds = self.engine.settings.remote.answer.as_secs().max(1);
+        let limit = format!("SET SESSION sql_quote_show_create=1 /*M!100101 , max_statement_time={seconds} */;\n");
         while !views.is_empty() {
             errors.clear();
             let databases: BTreeSet<&str> = views.iter().map(|view| view.database.as_str()).collect();
             for database in databases {
                 let here = views.iter().filter(|view| view.database == database);
-                let sql: String = here.map(|view| view.sql(!self.plan.options.no_owner)).collect();
+                let sql = here.map(|view| view.sql(!self.plan.options.no_owner));
+                let sql: String = [limit.clone()].into_iter().chain(sql).collect();
                 errors.extend(self.run(Some(database), sql.as_bytes(), true).await?.stderr);
             }
             let there = self.view_names().await?;

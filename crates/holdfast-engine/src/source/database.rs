@@ -259,10 +259,15 @@ pub(crate) async fn query(
             ),
             &[&pg_name(database), sql],
         ),
+        // Nobody waits for an answer that comes later.
         DatabaseEngine::Mysql => mysql(
             MYSQL_CLIENT,
-            "--defaults-file=/dev/stdin --binary-mode --default-character-set=utf8mb4 --batch --skip-column-names \
-             --init-command='SET SESSION sql_quote_show_create=1 /*M!100101 , max_statement_time=0 */' --execute=\"$1\"",
+            &format!(
+                "--defaults-file=/dev/stdin --binary-mode --default-character-set=utf8mb4 --batch --skip-column-names \
+                 --init-command='SET SESSION sql_quote_show_create=1 /*M!100101 , max_statement_time={} */' \
+                 --execute=\"$1\"",
+                settings.answer.as_secs().max(1)
+            ),
             "",
             &[sql],
         ),

@@ -174,7 +174,9 @@ async fn with_deaf_tools(shims: &TempDir, settings: Settings) -> (Bench, i64, Va
     let backup = bench.back_up(task).await;
     std::fs::create_dir(bench.target()).unwrap();
     std::fs::write(bench.target().join("there"), "").unwrap();
-    let started = |tool: &str| format!(": > {}/{tool}.started; exec sleep 100000", shims.path().display());
+    // Only KILL ends them.
+    let started =
+        |tool: &str| format!("trap '' TERM; : > {}/{tool}.started; exec sleep 100000", shims.path().display());
     let tar = started("tar");
     shim(shims, &format!("case \" $* \" in *\" --files-from=- \"*) {tar};; esac; exec /usr/bin/tar \"$@\""));
     let xargs = shims.path().join("xargs");
@@ -215,6 +217,7 @@ async fn names_that_nobody_reads_keep_no_run_from_being_cancelled() {
         bench.user.client.act(&format!("/api/runs/{}/cancel", run["id"])).await.expect(200);
         let run = wait_for(async || Some(bench.show_run(run).await).filter(|run| run["finished_at"].is_string())).await;
         assert_eq!(run["status"], "cancelled");
+        assert!(!run["output"].as_str().unwrap().contains("may still be running"), "{}", run["output"]);
     }
     stop.cancel();
     working.await.unwrap();

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use holdfast_testkit::{MariaDbServer, Settings};
 use serde_json::json;
 
@@ -229,6 +231,30 @@ async fn odd_things_of_one_database_stop_no_backup_and_no_restore() {
         assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE 'shop\\_2'").trim(), "");
     }
     assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE 'holdfast%'").trim(), "", "nothing is left behind");
+}
+
+/// A function that only gives an answer to its owner, and keeps everybody else waiting for an hour.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_function_that_never_ends_holds_up_nobody() {
+    let mariadb = MariaDbServer::start();
+    let shims = tempfile::tempdir().unwrap();
+    let mut settings = Settings::default();
+    settings.engine.remote.answer = Duration::from_secs(5);
+    let bench = mariadb_bench(&mariadb, &shims, settings).await;
+    let tenant = Tenant::new(&mariadb);
+    mariadb.sql("", "CREATE DATABASE other; CREATE TABLE other.t AS SELECT 7 a");
+    let function = b"CREATE FUNCTION f() RETURNS INT DETERMINISTIC RETURN IF(USER() LIKE 'tenant%', 1, (SELECT SLEEP(3600) + 1)) $$ \
+        CREATE VIEW v AS SELECT ROUND(1.5, f()) AS a $$ CREATE VIEW w AS SELECT a FROM t";
+    tenant.write(function);
+    let all = bench.back_up(task(&bench, json!({"database_engine": "mysql"})).await).await;
+    mariadb.sql("", "DROP DATABASE other; DROP DATABASE shop");
+    let run = bench.restore(&all, json!({"overwrite": true})).await;
+    assert_failed(&run, "remote_failed");
+    assert!(output(&run).contains("shop.v") && output(&run).contains("max_statement_time"), "{}", output(&run));
+    assert_eq!(mariadb.sql("", "SELECT a FROM other.t").trim(), "7");
+    let waiting =
+        "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%SLEEP(3600)%' AND id <> CONNECTION_ID()";
+    assert_eq!(mariadb.sql("", waiting).trim(), "0", "no session is left behind");
 }
 
 /// Who has rights to one database alone can make no copy, and still restores it: from its own backup, and from one of the
