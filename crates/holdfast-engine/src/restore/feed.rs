@@ -165,11 +165,13 @@ pub(super) struct Pieces<T> {
 
 impl<T: From<Bytes>> Write for Pieces<T> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.filling.extend_from_slice(bytes);
-        if self.filling.len() >= PIECE_BYTES {
+        // No more than fits, or the vector would be copied into a larger one.
+        let taken = &bytes[..bytes.len().min(PIECE_BYTES - self.filling.len())];
+        self.filling.extend_from_slice(taken);
+        if self.filling.len() == PIECE_BYTES {
             self.send_off()?;
         }
-        Ok(bytes.len())
+        Ok(taken.len())
     }
 
     /// Only the end flushes: the last piece waits until everything before it is known to be whole.
