@@ -90,48 +90,10 @@ pub(crate) struct ViewParts {
     pub definer: Vec<u8>,
     security: Vec<u8>,
     /// The name and everything behind it.
-    rest: Vec<u8>,
-}
-
-/// A function that a view calls.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Call {
-    /// One of the view's own database.
-    Own,
-    /// One of this database.
-    Of(String),
-    /// One of a package in this database.
-    OfPackage(String),
+    pub rest: Vec<u8>,
 }
 
 impl View {
-    /// The functions that a view calls; no answer when that is unclear.
-    pub(crate) fn calls(&self) -> Option<Vec<Call>> {
-        let parts = self.parts()?;
-        let (mut rest, mut calls) = (parts.rest.as_slice(), Vec::new());
-        // In other character sets a quote may be a part of a character.
-        if !self.character_set.starts_with("utf8") && rest.windows(2).any(|part| part == b"`(") {
-            return None;
-        }
-        // The view's own name comes first, and may be followed by those of its columns.
-        rest = &rest[name_length(rest)?..];
-        while let Some(at) = definitions::outside_quotes(rest, |rest| rest.starts_with(b"`")) {
-            rest = &rest[at..];
-            let names = rewriting::chained_names(rest);
-            let length = (names.iter().sum::<usize>() + names.len() - 1).min(rest.len());
-            if rest.get(length) == Some(&b'(') {
-                calls.push(match names[..] {
-                    [_] => Call::Own,
-                    [first, _] => Call::Of(unquoted_name(&rest[..first])?),
-                    [first, _, _] => Call::OfPackage(unquoted_name(&rest[..first])?),
-                    _ => return None,
-                });
-            }
-            rest = &rest[length..];
-        }
-        Some(calls)
-    }
-
     /// What the statement says; `None` when it is none that makes a view.
     pub(crate) fn parts(&self) -> Option<ViewParts> {
         fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -204,12 +166,6 @@ pub(crate) fn name_length(text: &[u8]) -> Option<usize> {
         }
         at += 1;
     }
-}
-
-/// The name in these quotes.
-fn unquoted_name(text: &[u8]) -> Option<String> {
-    let inner = std::str::from_utf8(text.strip_prefix(b"`")?.strip_suffix(b"`")?).ok()?;
-    Some(inner.replace("``", "`"))
 }
 
 /// Only what can be a name of a character set ever becomes SQL.

@@ -250,6 +250,24 @@ impl Definition {
         part.filter(|part| !self.statement[part.clone()].is_ascii())
     }
 
+    /// The same for what comes from lists, which are in UTF-8 as a whole.
+    pub(crate) fn whole_in_utf8(&self) -> Option<Range<usize>> {
+        (!self.is_in_utf8() && !self.statement.is_ascii()).then_some(0..self.statement.len())
+    }
+
+    /// The same routine with its comment as its own mode reads it: servers write comments with escapes in any mode.
+    pub(crate) fn with_readable_comment(mut self, comment: &str) -> Self {
+        let is_readable = self.is_in_utf8() || comment.is_ascii();
+        if self.kind == Kind::Event || !is_readable || !self.reading.sql_mode.contains("NO_BACKSLASH_ESCAPES") {
+            return self;
+        }
+        if let Some(at) = comment_at(&self.statement, comment.as_bytes()) {
+            let text = format!("'{}'", comment.replace('\'', "''"));
+            self.statement.splice(at, text.into_bytes());
+        }
+        self
+    }
+
     /// The same event, which does not run.
     pub(crate) fn disabled(self) -> Self {
         const ENABLE: &[u8] = b" ENABLE";
@@ -333,7 +351,7 @@ fn event_head(statement: &[u8]) -> Option<usize> {
 }
 
 /// The first place outside of quotes where something is.
-pub(super) fn outside_quotes(statement: &[u8], is_it: impl Fn(&[u8]) -> bool) -> Option<usize> {
+pub(crate) fn outside_quotes(statement: &[u8], is_it: impl Fn(&[u8]) -> bool) -> Option<usize> {
     let mut at = 0;
     while at < statement.len() {
         let rest = &statement[at..];
@@ -589,6 +607,11 @@ mod tests {
             "CREATE DEFINER=`ü`@`%` PROCEDURE `p`()\n    DETERMINISTIC\n    COMMENT 'it''s \\\\ ü\\n'\nSELECT 1";
         assert_eq!(part(Kind::Procedure, routine, "it's \\ ü\n").as_deref(), Some("'it''s \\\\ ü\\n'"));
         assert_eq!(part(Kind::Procedure, routine, "another ü"), None);
+        let mut without_escapes = definition(Kind::Procedure, "p", routine.as_bytes());
+        without_escapes.reading.sql_mode = "ANSI_QUOTES,NO_BACKSLASH_ESCAPES".to_owned();
+        without_escapes.reading.character_set = "utf8mb4".to_owned();
+        let read = without_escapes.with_readable_comment("it's \\ ü\n").statement;
+        assert_eq!(String::from_utf8(read).unwrap(), routine.replace("'it''s \\\\ ü\\n'", "'it''s \\ ü\n'"));
         assert_eq!(part(Kind::Procedure, routine, ""), None);
         let trigger = "CREATE DEFINER=`ü`@`%` TRIGGER t BEFORE INSERT ON ü FOR EACH ROW SET @x = 1";
         assert_eq!(part(Kind::Trigger, trigger, "").as_deref(), Some("`ü`@`%`"));

@@ -317,7 +317,7 @@ impl Copying<'_> {
         }
         self.head = None;
         // Which tables there are decides about keys that lead to others.
-        let names: BTreeSet<String> = self.before.iter().map(|one| one.name.to_lowercase()).collect();
+        let names: BTreeSet<String> = self.before.iter().map(|one| one.name.clone()).collect();
         for definition in std::mem::take(&mut self.before) {
             let movable = Movable::new(definition, &names);
             self.rewriting.tables.note(&movable);
@@ -524,6 +524,31 @@ pub(crate) fn without_database(text: &[u8], database: &str) -> Vec<u8> {
     // Two names before a bracket would be a database and a function; three are a function of a package.
     let is_packaged = |name: &Name<'_>| name.parts > 2 && name.after == Some(b'(');
     renamed(text, database, b"", |name| name.is_of_database() && !is_packaged(name))
+}
+
+/// All names in the text of a view, whatever they are names of.
+pub(crate) fn names_in(text: &[u8]) -> BTreeSet<String> {
+    let (mut rest, mut names) = (text, BTreeSet::new());
+    while let Some(at) = definitions::outside_quotes(rest, |rest| rest.starts_with(b"`")) {
+        rest = &rest[at..];
+        let length = name_length(rest).unwrap_or(rest.len());
+        let inner = rest.get(1..length - 1).unwrap_or_default();
+        names.insert(String::from_utf8_lossy(inner).replace("``", "`"));
+        rest = &rest[length..];
+    }
+    names
+}
+
+/// Whether the text of a view calls functions of people, or asks sequences.
+pub(crate) fn calls_functions(text: &[u8]) -> bool {
+    const OF_SEQUENCES: [&[u8]; 3] = [b"nextval(", b"setval(", b"lastval("];
+    let is_of_sequence = |rest: &[u8]| OF_SEQUENCES.iter().any(|word| rest.starts_with(word));
+    // Also where a name only stands before a bracket, as in a list of columns.
+    let is_called = |rest: &[u8]| {
+        let length = name_length(rest).filter(|_| rest.starts_with(b"`"));
+        length.is_some_and(|length| rest.get(length) == Some(&b'('))
+    };
+    definitions::outside_quotes(text, |rest| is_of_sequence(rest) || is_called(rest)).is_some()
 }
 
 /// A default that asks a sequence of another database instead of this one.

@@ -145,7 +145,8 @@ fn lost_key_length(clause: &[u8], names: &BTreeSet<String>) -> Option<usize> {
     let rest = &rest[expression_length(rest)?..];
     let words = rest.iter().position(|byte| !byte.is_ascii_uppercase() && *byte != b' ')?;
     let is_end = rest[words..].starts_with(b",\n") || rest[words..].starts_with(b"\n)");
-    let parent = std::str::from_utf8(&parent[1..length - 1]).ok()?.replace("``", "`").to_lowercase();
+    let parent = std::str::from_utf8(&parent[1..length - 1]).ok()?.replace("``", "`");
+    // One that differs by case may be another. Where it is the same, its key comes later than it had to.
     (is_end && !names.contains(&parent)).then(|| clause.len() - rest.len() + words)
 }
 
@@ -350,8 +351,11 @@ mod tests {
             CONSTRAINT `here` FOREIGN KEY (`a`) REFERENCES `Par` (`id`),\n  CONSTRAINT `lost,` FOREIGN KEY (`a`,`b)`) REFERENCES \
             `g``one` (`id`,`x`) ON DELETE CASCADE,\n  CONSTRAINT `far` FOREIGN KEY (`a`) REFERENCES `y`.`z` (`id`),\n  CONSTRAINT \
             `c` CHECK (`a` > 0)\n) ENGINE=InnoDB";
-        let names = BTreeSet::from(["t".to_owned(), "par".to_owned()]);
+        let names = BTreeSet::from(["t".to_owned(), "Par".to_owned()]);
         let Movable { definition, later, .. } = Movable::new(table(statement), &names);
+        // A name that differs by case may be another table's.
+        let other = Movable::new(table(statement), &BTreeSet::from(["t".to_owned(), "par".to_owned()])).definition;
+        assert!(!String::from_utf8(other.statement).unwrap().contains("`here`"));
         let made = String::from_utf8(definition.statement).unwrap();
         assert!(
             !made.contains("lost") && made.contains("`far`") && made.contains("`here`") && made.contains("CHECK"),

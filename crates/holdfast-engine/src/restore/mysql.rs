@@ -210,22 +210,21 @@ impl Session<'_> {
         beside: &str,
         facts: Option<&MysqlFacts>,
     ) -> Result<RestoreReport> {
-        let unchanged = |error: EngineError| {
-            let fate = if held.is_some() { "was not changed" } else { "was not made" };
-            EngineError::new(error.code, format!("{} The database {name} {fate}.", error.message))
-        };
         self.context.log.line(format!("Loading the dump into {beside} first."));
         let proven = async {
             let before = if held == Some(0) { self.set_up_of(name).await? } else { None };
             let loaded = self.feed_into(Some(beside), true, None).await?;
             let Loaded { found, tables, old_name, plain_bytes, .. } = loaded;
             let old_name = old_name.unwrap_or_else(|| name.to_owned());
-            let fitted = self.make_in_copy(beside, &found, &old_name).await?;
+            self.make_in_copy(beside, &found, &old_name).await?;
             // What a database of this name gets; what cannot be moved is told while nothing has changed.
             let old_name = Some(old_name).filter(|old| old != name);
             let place = DefinitionPlace { name, old_name: old_name.as_deref(), is_copy: false };
             let own = self.fitted(&found, &place)?;
-            self.prove_views(name, held.is_some(), &fitted).await?;
+            // One that is not there yet cannot be tried.
+            if held.is_some() {
+                self.prove_owners(name, &own.views, &own.routines).await?;
+            }
             if held > Some(0) {
                 self.tell_lost(name, &tables.names, "will be").await?;
                 self.wait_for_locks(std::iter::once(name)).await?;
@@ -237,7 +236,7 @@ impl Session<'_> {
             Ok(proven) => proven,
             Err(error) => {
                 self.drop_own(beside).await;
-                return Err(unchanged(error));
+                return Err(unchanged(name, held, &error));
             }
         };
         let mut is_changed = false;
@@ -247,38 +246,50 @@ impl Session<'_> {
             is_moved = true;
             self.make(name, &later_of(&tables, name, old_name.as_deref())).await?;
             self.make(name, &own.routines).await?;
-            self.make_views(own.views.iter().collect(), false).await?;
-            self.make_events(name, &own.events).await
+            // Nothing else is given up for a view.
+            let views = self.make_views(own.views.iter().collect(), false).await;
+            self.make_events(name, &own.events).await?;
+            Ok(views)
         };
-        if let Err(error) = replaced.await {
-            let is_as_before = match held {
-                _ if !is_changed => true,
-                None => self.drop_own(name).await,
-                Some(0) if !self.is_all_ours(name, beside, &tables.names).await => {
-                    self.context
-                        .log
-                        .warn(format!("The database {name} holds what somebody else made meanwhile; it stays."));
-                    false
-                }
-                Some(0) => self.empty_again(name, before.as_ref()).await,
-                // What is not moved yet is only in the copy.
-                Some(_) => false,
-            };
-            if is_as_before {
-                self.drop_own(beside).await;
-                self.context.note_undone().await;
-                return Err(unchanged(error));
+        let views = match replaced.await {
+            Ok(views) => views,
+            Err(error) => {
+                let stopped = Stopped { held, is_changed, is_moved, before: before.as_ref(), tables: &tables.names };
+                return Err(self.give_up(name, beside, &stopped, error).await);
             }
-            let whole = if is_moved { format!(" All tables of {name} were restored.") } else { String::new() };
-            return Err(EngineError::new(error.code, format!("{}{whole}", error.message)));
-        }
+        };
         self.drop_own(beside).await;
         self.warn_of_directories(&tables.with_directory);
         self.warn_of_definers(name).await;
         if let Some(old) = &old_name {
             self.warn_of_old_name(name, old).await?;
         }
+        views.map_err(|error| without_views(name, &error))?;
         Ok(RestoreReport { plain_bytes, ..RestoreReport::default() })
+    }
+
+    /// Takes back what a restore did that could not go on, where nothing is lost with it.
+    async fn give_up(&self, name: &str, beside: &str, stopped: &Stopped<'_>, error: EngineError) -> EngineError {
+        let is_as_before = match stopped.held {
+            _ if !stopped.is_changed => true,
+            None => self.drop_own(name).await,
+            Some(0) if !self.is_all_ours(name, beside, stopped.tables).await => {
+                self.context
+                    .log
+                    .warn(format!("The database {name} holds what somebody else made meanwhile; it stays."));
+                false
+            }
+            Some(0) => self.empty_again(name, stopped.before).await,
+            // What is not moved yet is only in the copy.
+            Some(_) => false,
+        };
+        if is_as_before {
+            self.drop_own(beside).await;
+            self.context.note_undone().await;
+            return unchanged(name, stopped.held, &error);
+        }
+        let whole = if stopped.is_moved { format!(" All tables of {name} were restored.") } else { String::new() };
+        EngineError::new(error.code, format!("{}{whole}", error.message))
     }
 
     /// Loads the dump where it belongs, with everything that follows its tables.
@@ -299,12 +310,13 @@ impl Session<'_> {
         self.make(name, &later_of(&tables, name, old_name.as_deref())).await?;
         self.make(name, &fitted.routines).await?;
         self.warn_of_directories(&tables.with_directory);
-        self.make_views(fitted.views.iter().collect(), false).await?;
+        let views = self.make_views(fitted.views.iter().collect(), false).await;
         self.make_events(name, &fitted.events).await?;
         self.warn_of_definers(name).await;
         if let Some(old) = &old_name {
             self.warn_of_old_name(name, old).await?;
         }
+        views.map_err(|error| without_views(name, &error))?;
         Ok(RestoreReport { plain_bytes, ..RestoreReport::default() })
     }
 
@@ -366,6 +378,24 @@ impl Session<'_> {
         }
         Err(error)
     }
+}
+
+/// How far a restore came that could not go on.
+struct Stopped<'a> {
+    held: Option<u64>,
+    is_changed: bool,
+    is_moved: bool,
+    before: Option<&'a MysqlFacts>,
+    tables: &'a [String],
+}
+
+fn unchanged(name: &str, held: Option<u64>, error: &EngineError) -> EngineError {
+    let fate = if held.is_some() { "was not changed" } else { "was not made" };
+    EngineError::new(error.code, format!("{} The database {name} {fate}.", error.message))
+}
+
+fn without_views(name: &str, error: &EngineError) -> EngineError {
+    EngineError::new(error.code, format!("{} Everything else of {name} was restored.", error.message))
 }
 
 /// What gives tables what they were made without, in the database that they are in now.

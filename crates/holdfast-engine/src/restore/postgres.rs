@@ -485,8 +485,10 @@ impl Session<'_> {
 
 /// The indexes and contents of materialized views that could not be made, when everything else was: they follow from the
 /// rows. Expressions in them are the one thing in a dump that runs, and may call what only a `search_path` finds. What is
-/// unique says something about the rows.
+/// unique says something about the rows, and whatever else the server says, such as that its disk is full, is no reason to
+/// do without.
 fn only_derived(lines: &[String]) -> Option<Vec<String>> {
+    const MISSING: [&str; 2] = ["does not exist", "has not been populated"];
     const DERIVED: [&str; 3] = ["CREATE INDEX ", "COMMENT ON INDEX ", "REFRESH MATERIALIZED VIEW "];
     const LONGEST: usize = 100;
     let (mut commands, mut errors, mut ignored) = (Vec::new(), 0, None);
@@ -494,7 +496,8 @@ fn only_derived(lines: &[String]) -> Option<Vec<String>> {
         if let Some(command) = line.strip_prefix("Command was: ") {
             DERIVED.iter().find(|kind| command.starts_with(**kind))?;
             commands.push(command.chars().take(LONGEST).collect::<String>());
-        } else if line.starts_with("pg_restore: error: could not execute query: ") {
+        } else if let Some(said) = line.strip_prefix("pg_restore: error: could not execute query: ") {
+            MISSING.iter().find(|missing| said.contains(**missing))?;
             errors += 1;
         } else if line.starts_with("pg_restore: error: ") {
             return None;

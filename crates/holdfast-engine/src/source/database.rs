@@ -330,15 +330,19 @@ pub(crate) async fn pump(
         return Err(remote::no_commands());
     }
     let lines = remote::lines(stdout.stderr());
-    if !exit.success() {
-        return Err(explain(tool, &exit, &lines, context));
-    }
-    for line in &lines {
-        context.log.warn(line);
-    }
+    judge(tool, &exit, &lines, context)?;
     let Some((spelled, found)) = asked else { return Ok(()) };
     let after = asking.after_rows(&spelled, &found).await?;
     outlet.send(section(after)?.into()).await
+}
+
+/// Whether a dump has everything. Dump tools of MySQL go on after a table that they could not look up, and end well.
+pub(super) fn judge(tool: &str, exit: &Exit, lines: &[String], context: &Context) -> Result<()> {
+    if !exit.success() || lines.iter().any(|line| line.contains("Couldn't ")) {
+        return Err(explain(tool, exit, lines, context));
+    }
+    lines.iter().for_each(|line| context.log.warn(line));
+    Ok(())
 }
 
 /// What all dumps of MySQL have in common, and options that only some of the tools know: the history of versioned tables,
@@ -346,7 +350,7 @@ pub(crate) async fn pump(
 /// No locks when it is loaded: a default that asks a sequence could not. Binary values are text with escapes: as
 /// hexadecimal digits they would take twice the room, and rows of more than half a packet would not go back.
 const MYSQL_DUMP_OPTIONS: &str = "--defaults-file=/dev/stdin $g $c --single-transaction --quick \
-    --no-tablespaces --skip-add-locks --max-allowed-packet=1G --default-character-set=utf8mb4";
+    --no-tablespaces --skip-add-locks --max-allowed-packet=1G";
 const MYSQL_DUMP_KNOWN: &str = "o=$(\"$t\" --no-defaults --help 2>/dev/null)\n\
     case $o in *--dump-history*) h=--dump-history ;; *) h= ;; esac\n\
     case $o in *--set-gtid-purged*) g=--set-gtid-purged=OFF ;; *) g= ;; esac\n\
@@ -355,7 +359,8 @@ const MYSQL_DUMP_KNOWN: &str = "o=$(\"$t\" --no-defaults --help 2>/dev/null)\n\
 /// A dump with options of its own; the words are the database and its tables.
 pub(super) fn mysql_dump_with(options: &str, words: &[&str]) -> Script {
     let prepare = format!("{MORE_OPTIONS}{MYSQL_DUMP_KNOWN}");
-    mysql_prepared(MYSQL_DUMP, &prepare, &format!("{MYSQL_DUMP_OPTIONS} {options} -- \"$@\""), "", words)
+    let line = format!("{MYSQL_DUMP_OPTIONS} --default-character-set=utf8mb4 {options} -- \"$@\"");
+    mysql_prepared(MYSQL_DUMP, &prepare, &line, "", words)
 }
 
 /// One database as SQL, with all that it has.
@@ -365,11 +370,13 @@ pub(super) fn mysql_dump(name: &str) -> Script {
 
 /// Tables of one database as SQL. Their names follow on standard input, as [`table_words`] writes them.
 pub(super) fn mysql_tables_dump(name: &str, are_none: bool) -> Script {
-    // Without names, the tool would dump whatever it finds.
-    let options = if are_none { "--no-data" } else { "$h" };
+    // Without names, the tool would look at whatever it finds, and to look at a view may run functions.
+    let (options, words) =
+        if are_none { ("--no-data", &["information_schema", "COLLATIONS"][..]) } else { ("$h", &[name][..]) };
     let options = format!("{options} --skip-triggers --no-create-info");
-    let line = format!("{MYSQL_DUMP_OPTIONS} {options} -- \"$@\"");
-    mysql_prepared(MYSQL_DUMP, &format!("{MORE_WORDS}{MYSQL_DUMP_KNOWN}"), &line, "", &[name])
+    // As they are: character sets have bytes that are no characters, and characters that come back as others.
+    let line = format!("{MYSQL_DUMP_OPTIONS} --default-character-set=binary {options} -- \"$@\"");
+    mysql_prepared(MYSQL_DUMP, &format!("{MORE_WORDS}{MYSQL_DUMP_KNOWN}"), &line, "", words)
 }
 
 /// Names of tables as words of a shell.

@@ -1,7 +1,8 @@
 //! What a MySQL or MariaDB server says about itself, and the routines, triggers, views and events of its databases, each as
 //! the server gives it.
 
-use std::collections::BTreeMap;
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use holdfast_core::backup::name_text;
@@ -13,7 +14,7 @@ use super::database::{self, DatabaseSource, Table, mysql_text, unhex};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::mysql::definitions::{Definition, Kind, LONGEST, Reading, takes_prepared};
-use crate::mysql::rewriting::without_database;
+use crate::mysql::rewriting::{calls_functions, names_in, without_database};
 use crate::mysql::tables;
 use crate::mysql::{is_word, quoted, unescaped};
 use crate::remote::{Answer, RemoteSettings};
@@ -50,10 +51,11 @@ pub(super) struct Listed {
     pub bytes: u64,
     /// The table of a trigger, or the character set of a view.
     pub of: String,
-    /// Whether a routine has a comment in another character set than its text.
+    /// Whether a routine has a comment in another character set than its text, or in another mode.
     pub has_foreign_comment: bool,
-    /// Whether a view calls functions, which the server may run to show it, or asks sequences.
-    pub is_calling: bool,
+    /// Whether a view is read from the server's lists. To show it, the server would open what it reads from, and may run
+    /// functions that are called there.
+    pub is_from_lists: bool,
 }
 
 impl Listed {
@@ -74,7 +76,7 @@ impl Listed {
     }
 
     fn is_view_in_other_set(&self) -> bool {
-        self.kind == Kind::View && !self.is_calling && !self.of.starts_with("utf8")
+        self.kind == Kind::View && !self.is_from_lists && !self.of.starts_with("utf8")
     }
 
     /// How many lines answer the question about it.
@@ -86,8 +88,8 @@ impl Listed {
     /// another one, and the rest as it came.
     fn question(&self) -> Result<String> {
         let (schema, name, words) = (quoted(&self.schema), quoted(&self.name), self.kind.words());
-        if self.is_calling {
-            return Ok(self.calling_question());
+        if self.is_from_lists {
+            return Ok(self.question_to_lists());
         }
         let show = format!("SHOW CREATE {words} {schema}.{name};");
         let results = if self.kind == Kind::View { self.of.as_str() } else { "binary" };
@@ -111,9 +113,8 @@ impl Listed {
 }
 
 impl Listed {
-    /// The server runs functions of a view to show it, some of them with the rights of whoever asks. Its lists hold the
-    /// view's text, too, but for the character sets of literals.
-    fn calling_question(&self) -> String {
+    /// The server's lists hold a view's text, too, but for the character sets of literals that have their own.
+    fn question_to_lists(&self) -> String {
         format!(
             "SELECT CONCAT_WS(' ', HEX(view_definition), HEX(definer), security_type, algorithm, check_option, \
              collation_connection) FROM information_schema.views WHERE table_schema = {0} AND table_name = {1} AND BINARY \
@@ -124,12 +125,14 @@ impl Listed {
     }
 
     /// The view that answers this question.
-    fn parse_calling(&self, line: &[u8]) -> Option<Definition> {
+    fn parse_listed(&self, line: &[u8]) -> Option<Definition> {
         let line = std::str::from_utf8(line).ok()?;
         let words: Vec<&str> = line.split(' ').collect();
         let [body, definer, security, algorithm, check, collation] = words[..] else { return None };
         let definer = unhex(definer)?;
         let definer = match definer.rsplit_once('@') {
+            // Only a role is from nowhere.
+            Some((role, "")) => quoted(role),
             Some((user, host)) => format!("{}@{}", quoted(user), quoted(host)),
             None => quoted(&definer),
         };
@@ -141,8 +144,11 @@ impl Listed {
         let check = if check == "NONE" { String::new() } else { format!(" WITH {check} CHECK OPTION") };
         let body = without_database(&from_hex(body)?, &self.schema);
         let statement = [head.into_bytes(), body, check.into_bytes()].concat();
-        let reading =
-            Reading { character_set: "utf8mb4".to_owned(), collation: collation.to_owned(), ..Reading::default() };
+        let reading = Reading {
+            character_set: Some(&self.of).filter(|set| is_word(set))?.clone(),
+            collation: collation.to_owned(),
+            ..Reading::default()
+        };
         Some(Definition { kind: Kind::View, name: self.name.clone(), statement, reading })
     }
 }
@@ -209,7 +215,7 @@ impl Asking<'_> {
             // A comment comes twice, once in digits.
             let text = "routine_definition), 0) + 3 * COALESCE(LENGTH(routine_comment";
             let foreign = "IF(character_set_client NOT LIKE 'utf8%' AND LENGTH(routine_comment) <> \
-                CHAR_LENGTH(routine_comment), '!', '')";
+                CHAR_LENGTH(routine_comment) OR sql_mode LIKE '%NO_BACKSLASH_ESCAPES%' AND routine_comment <> '', '!', '')";
             sql += &listed("routines", "routine", (text, foreign), "routine_type", "routine_name");
         }
         if kinds.contains(&Kind::Trigger) {
@@ -218,10 +224,7 @@ impl Asking<'_> {
             sql += &listed("triggers", "trigger", ("action_statement", "event_object_table"), "'TRIGGER'", order);
         }
         if kinds.contains(&Kind::View) {
-            // A sequence is opened to be changed, which a session like ours may not.
-            let of = "CONCAT(character_set_client, IF(LOCATE('`(', view_definition) > 0 OR LOCATE('nextval(', view_definition) > \
-                0 OR LOCATE('setval(', view_definition) > 0, '!', ''))";
-            sql += &listed("views", "table", ("view_definition", of), "'VIEW'", "table_name");
+            sql += &listed("views", "table", ("view_definition", "character_set_client"), "'VIEW'", "table_name");
         }
         if kinds.contains(&Kind::Event) {
             self.may_see_events(databases).await?;
@@ -232,10 +235,8 @@ impl Asking<'_> {
             let mut word = || words.next();
             let (schema, name, bytes) = (unhex(word()?)?, unhex(word()?)?, word()?.parse().ok()?);
             let (of, kind) = (unhex(word()?)?, Kind::parse(word()?)?);
-            let (is_view, is_trigger) = (kind == Kind::View, kind == Kind::Trigger);
-            let calling = of.strip_suffix('!').filter(|_| is_view).map(str::to_owned);
-            let (is_calling, has_foreign_comment) = (calling.is_some(), of == "!" && !is_trigger && !is_view);
-            Some(Listed { kind, schema, name, bytes, of: calling.unwrap_or(of), has_foreign_comment, is_calling })
+            let has_foreign_comment = of == "!" && !matches!(kind, Kind::View | Kind::Trigger);
+            Some(Listed { kind, schema, name, bytes, of, has_foreign_comment, is_from_lists: false })
         };
         let all = self.lines(&sql).await?;
         let all = all.iter().map(|line| parse(line).ok_or_else(unclear)).collect::<Result<Vec<_>>>()?;
@@ -269,11 +270,12 @@ impl Asking<'_> {
                     true => (&lines[1..], comment_of(&lines[0])),
                     false => (&lines[..], String::new()),
                 };
-                let definition = if listed.is_calling {
-                    lines.first().and_then(|line| listed.parse_calling(line))
+                let definition = if listed.is_from_lists {
+                    lines.first().and_then(|line| listed.parse_listed(line))
                 } else {
                     parse_shown(listed, lines, now.get(&listed.schema).map(String::as_str))
                 };
+                let definition = definition.map(|found| found.with_readable_comment(&comment));
                 let definition = definition.filter(Definition::is_plausible).ok_or_else(|| {
                     let message = format!(
                         "The server did not say what the {} is. The database user may lack the right to see it: grant it \
@@ -293,14 +295,14 @@ impl Asking<'_> {
 
     /// The lines that answer each of some questions. What the server cannot show is told and left out: nobody else can
     /// use it either.
-    async fn shown<'l>(&self, some: &'l [Listed]) -> Result<Vec<(&'l Listed, Vec<Vec<u8>>)>> {
+    async fn shown<'l, L: Borrow<Listed>>(&self, some: &'l [L]) -> Result<Vec<(&'l Listed, Vec<Vec<u8>>)>> {
         let long = RemoteSettings { answer_bytes: LONGEST_ANSWER, ..self.settings.clone() };
         let (mut waiting, mut shown) = (vec![some], Vec::new());
         while let Some(some) = waiting.pop() {
-            let questions = some.iter().map(Listed::question).collect::<Result<String>>()?;
-            let is_long = some.len() == 1 || some.iter().any(|listed| listed.kind == Kind::Table);
+            let questions = some.iter().map(|listed| listed.borrow().question()).collect::<Result<String>>()?;
+            let is_long = some.len() == 1 || some.iter().any(|listed| listed.borrow().kind == Kind::Table);
             let settings = if is_long { &long } else { self.settings };
-            // The server may run functions of a view to show it; nothing that they do lasts.
+            // Older servers may run functions of a view to show it; nothing that they do lasts.
             let answer = match (self.answer(&format!("{SET_UP}{questions}"), settings).await, some) {
                 (Err(error), [_, _, ..]) if error.message.contains("too long") => {
                     let (first, second) = some.split_at(some.len() / 2);
@@ -316,12 +318,15 @@ impl Asking<'_> {
                 continue;
             }
             match (self.judged(&answer), some) {
-                (Ok(lines), _) if lines.len() == some.iter().map(Listed::lines).sum::<usize>() => {
+                (Ok(lines), _) if lines.len() == some.iter().map(|listed| listed.borrow().lines()).sum::<usize>() => {
                     let mut lines = lines.into_iter();
-                    shown.extend(some.iter().map(|listed| (listed, lines.by_ref().take(listed.lines()).collect())));
+                    shown.extend(some.iter().map(|listed| {
+                        let listed = listed.borrow();
+                        (listed, lines.by_ref().take(listed.lines()).collect())
+                    }));
                 }
                 (Ok(_), _) => return Err(unclear()),
-                (Err(error), [listed]) => self.leave_out(listed, &error)?,
+                (Err(error), [listed]) => self.leave_out(listed.borrow(), &error)?,
                 (Err(error), _) => return Err(error),
             }
         }
@@ -359,8 +364,12 @@ impl Asking<'_> {
         mut all: Vec<(&'l Listed, String, Definition)>,
     ) -> Result<Vec<(&'l Listed, Definition)>> {
         let mut parts: Vec<(usize, Range<usize>, String)> = Vec::new();
-        for (index, (_, comment, definition)) in all.iter().enumerate() {
-            if let Some(part) = definition.part_in_utf8(comment) {
+        for (index, (listed, comment, definition)) in all.iter().enumerate() {
+            let part = match listed.is_from_lists {
+                true => definition.whole_in_utf8(),
+                false => definition.part_in_utf8(comment),
+            };
+            if let Some(part) = part {
                 parts.push((index, part.clone(), hex(&definition.statement[part])));
             }
         }
@@ -392,6 +401,8 @@ impl Asking<'_> {
                 let converted = line.split_once(' ').filter(|(_, back)| back.eq_ignore_ascii_case(digits));
                 match converted.and_then(|(there, _)| from_hex(there)) {
                     Some(converted) => drop(definition.statement.splice(part.clone(), converted)),
+                    // It is read in the character set that the lists have.
+                    None if listed.is_from_lists => definition.reading.character_set = "utf8mb4".to_owned(),
                     None => self.context.log.warn(format!(
                         "The {} has a name, a comment or a definer that cannot be written in {}, which its text is in. It \
                          comes back with other characters there.",
@@ -402,6 +413,40 @@ impl Asking<'_> {
             }
         }
         Ok(all.into_iter().map(|(listed, _, definition)| (listed, definition)).collect())
+    }
+
+    /// The views among these, as the server shows them where that can be risked: the lists do not say which character set a
+    /// literal has, which matters for those that are not ASCII. A view that neither calls functions nor reads from one that
+    /// does, nor from another database, runs nothing when it is opened.
+    pub(super) async fn show_plain_views(&self, listed: &mut [Listed]) -> Result<()> {
+        listed.iter_mut().for_each(|listed| listed.is_from_lists = listed.kind == Kind::View);
+        let views: Vec<&Listed> = listed.iter().filter(|listed| listed.is_from_lists).collect();
+        let databases = self.collations().await?;
+        let mut texts = BTreeMap::new();
+        for some in chunks(&views) {
+            for (listed, lines) in self.shown(some).await? {
+                let text = lines.first().and_then(|line| listed.parse_listed(line));
+                texts.insert(listed.name.clone(), ViewText::new(text, &listed.schema, databases.keys()));
+            }
+        }
+        // One that reads from others is as safe as they are.
+        loop {
+            let unsafe_names: Vec<String> =
+                texts.iter().filter(|(_, text)| !text.is_plain).map(|(name, _)| name.clone()).collect();
+            let reads = |text: &ViewText| text.names.iter().any(|name| unsafe_names.contains(name));
+            let found: Vec<String> =
+                texts.iter().filter(|(_, text)| text.is_plain && reads(text)).map(|(name, _)| name.clone()).collect();
+            if found.is_empty() {
+                break;
+            }
+            for name in found {
+                texts.entry(name).and_modify(|text| text.is_plain = false);
+            }
+        }
+        for view in listed.iter_mut().filter(|listed| listed.is_from_lists) {
+            view.is_from_lists = texts.get(&view.name).is_none_or(|text| text.is_ascii || !text.is_plain);
+        }
+        Ok(())
     }
 
     /// The collations of databases.
@@ -415,13 +460,31 @@ impl Asking<'_> {
     }
 }
 
+/// What the text of a view says.
+struct ViewText {
+    is_ascii: bool,
+    is_plain: bool,
+    /// All names in it, whatever they are names of.
+    names: BTreeSet<String>,
+}
+
+impl ViewText {
+    fn new<'d>(found: Option<Definition>, schema: &str, databases: impl Iterator<Item = &'d String>) -> Self {
+        let text = found.map(|found| found.statement).unwrap_or_default();
+        let names = names_in(&text);
+        let others: BTreeSet<&String> = databases.filter(|name| *name != schema).collect();
+        let is_plain = !text.is_empty() && !calls_functions(&text) && !names.iter().any(|name| others.contains(name));
+        Self { is_ascii: text.is_ascii(), is_plain, names }
+    }
+}
+
 /// Some at a time, so that neither the question nor the answer is too long.
-fn chunks(mut listed: &[Listed]) -> Vec<&[Listed]> {
+fn chunks<L: Borrow<Listed>>(mut listed: &[L]) -> Vec<&[L]> {
     let mut all = Vec::new();
     while !listed.is_empty() {
         let mut bytes = 0;
-        let fits = |one: &&Listed| {
-            bytes += one.bytes;
+        let fits = |one: &&L| {
+            bytes += (*one).borrow().bytes;
             bytes <= BYTES_AT_ONCE
         };
         let count = listed.iter().take(AT_ONCE).take_while(fits).count().max(1);

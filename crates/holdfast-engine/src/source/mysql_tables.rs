@@ -1,5 +1,7 @@
 //! Tables and sequences of a MariaDB database, each as the server gives it, and whether a backup may read them.
 
+use std::collections::BTreeMap;
+
 use holdfast_core::backup::name_text;
 use holdfast_core::run::FailureCode;
 
@@ -21,12 +23,19 @@ pub(super) struct Found {
     /// Tables and sequences.
     pub before: Vec<Definition>,
     pub definitions: Vec<Definition>,
+    /// `None` when the database user may not see them.
+    ids: Option<TableIds>,
 }
+
+/// The number under which InnoDB knows a table, or a partition of one, and the name of the table. A table keeps it under
+/// another name.
+type TableIds = BTreeMap<u64, String>;
 
 impl Asking<'_> {
     /// What a database holds: the tables that the dump tool is to read, and everything else.
     pub(super) async fn read(&self, name: &str) -> Result<Found> {
         let excluded = &self.source.excluded_tables;
+        let ids = self.table_ids(name).await?;
         let mut listed = self.tables(name).await?;
         listed.retain(|listed| !excluded.iter().any(|text| listed.table().is(text)));
         let mut before = self.definitions(&listed).await?.remove(name).unwrap_or_default();
@@ -41,8 +50,9 @@ impl Asking<'_> {
         // A trigger of a table that has come meanwhile.
         let is_of_other = |listed: &Listed| listed.kind == Kind::Trigger && !tables.contains(&listed.table());
         listed.retain(|listed| !listed.is_excluded(excluded) && !is_of_other(listed));
+        self.show_plain_views(&mut listed).await?;
         let definitions = self.definitions(&listed).await?.remove(name).unwrap_or_default();
-        Ok(Found { tables, before, definitions })
+        Ok(Found { tables, before, definitions, ids })
     }
 
     async fn tables(&self, name: &str) -> Result<Vec<Listed>> {
@@ -62,7 +72,7 @@ impl Asking<'_> {
                 bytes: 0,
                 of: String::new(),
                 has_foreign_comment: false,
-                is_calling: false,
+                is_from_lists: false,
             })
         };
         let tables = self.lines(&sql).await?;
@@ -179,21 +189,64 @@ impl Asking<'_> {
         Ok(values)
     }
 
-    /// Whether tables are what they were when the backup began. Rows would not fit their definitions otherwise.
+    /// Whether tables are what they were when the backup began: the dump tool reads them by name, one after the other. Of
+    /// one that has another name by then, or is a view, it reads nothing, and says nothing.
     async fn are_unchanged(&self, name: &str, found: &Found) -> Result<()> {
+        let changed = |table: &str, how: &str| {
+            let table = name_text(format!("{name}.{table}").as_bytes());
+            let message = format!("The table {table} was {how} while it was backed up; run the backup again.");
+            Err(EngineError::new(FailureCode::RemoteFailed, message))
+        };
+        let is_backed_up = |table: &String| found.tables.iter().any(|listed| listed.name == *table);
+        let ids = self.table_ids(name).await?;
+        for (id, then) in found.ids.iter().flatten() {
+            let now = ids.as_ref().and_then(|ids| ids.get(id));
+            // What the server itself is about to drop has such a name.
+            if let Some(now) = now.filter(|now| *now != then && !now.starts_with("#sql"))
+                && (is_backed_up(then) || is_backed_up(now))
+            {
+                return changed(then, "renamed");
+            }
+        }
         let mut listed = self.tables(name).await?;
         listed.retain(|listed| listed.kind == Kind::Table && found.tables.contains(&listed.table()));
+        let views = self.list(&[name], &[Kind::View]).await?;
+        for table in &found.tables {
+            // One that was dropped after it was read is in the backup; before, the tool says that it is not there.
+            let is_known = found.ids.iter().flatten().any(|(_, then)| *then == table.name);
+            let is_gone = listed.iter().all(|listed| listed.name != table.name);
+            if is_gone && (!is_known || views.iter().any(|view| view.name == table.name)) {
+                return changed(&table.name, "dropped or renamed");
+            }
+        }
         let now = self.definitions(&listed).await?.remove(name).unwrap_or_default();
         for now in &now {
             let is_same = |then: &&Definition| then.kind == now.kind && then.name == now.name;
             let then = found.before.iter().find(is_same).map(|then| without_counter(&then.statement));
             if then.is_some_and(|then| then != without_counter(&now.statement)) {
-                let table = name_text(format!("{name}.{}", now.name).as_bytes());
-                let message = format!("The table {table} was altered while it was backed up; run the backup again.");
-                return Err(EngineError::new(FailureCode::RemoteFailed, message));
+                return changed(&now.name, "altered");
             }
         }
         Ok(())
+    }
+
+    async fn table_ids(&self, name: &str) -> Result<Option<TableIds>> {
+        let sql = format!(
+            "SELECT CONCAT(table_id, ' ', HEX(CONVERT(CONVERT(BINARY SUBSTRING_INDEX(SUBSTRING_INDEX(name, '/', -1), '#P#', \
+             1) USING filename) USING utf8mb4))) FROM information_schema.innodb_sys_tables WHERE BINARY \
+             SUBSTRING_INDEX(name, '/', 1) = BINARY CONVERT({} USING filename)",
+            mysql_text(name)
+        );
+        let parse = |line: &String| {
+            let (id, name) = line.split_once(' ')?;
+            Some((id.parse().ok()?, unhex(name)?))
+        };
+        match self.lines(&sql).await {
+            Ok(lines) => lines.iter().map(|line| parse(line).ok_or_else(unclear)).collect::<Result<_>>().map(Some),
+            // Rights to see it, or a server without InnoDB.
+            Err(error) if error.message.contains("ERROR 1227 ") || error.message.contains("ERROR 1109 ") => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 

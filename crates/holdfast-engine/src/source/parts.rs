@@ -52,20 +52,23 @@ impl Parts<'_> {
             part.extend_from_slice(dump.before.as_bytes());
             loop {
                 let chunk = pace.next(&mut stdout, &context.cancel).await?;
-                let is_last = chunk.is_none();
-                match (&chunk, &dump.after) {
-                    (Some(chunk), _) => part.extend_from_slice(chunk),
-                    (None, Some(after)) => part.extend_from_slice(after.text().await?.as_bytes()),
-                    (None, None) => {}
+                let mut ended = None;
+                if let Some(chunk) = &chunk {
+                    part.extend_from_slice(chunk);
+                } else {
+                    let exit = ended.insert(end_of(&mut stdout, settings.stall, &context.cancel).await?);
+                    if let Some(after) = dump.after.as_ref().filter(|_| exit.success()) {
+                        part.extend_from_slice(after.text().await?.as_bytes());
+                    }
                 }
-                while part.len() >= PART_BYTES || (is_last && !part.is_empty()) {
+                while part.len() >= PART_BYTES || (ended.is_some() && !part.is_empty()) {
                     let rest = part.split_off(part.len().min(PART_BYTES));
                     number += 1;
                     self.send(format!("{}/{number:08}", dump.folder).as_bytes(), &part).await?;
                     part = rest;
                 }
-                if is_last {
-                    return end_of(&mut stdout, settings.stall, &context.cancel).await;
+                if let Some(exit) = ended {
+                    return Ok(exit);
                 }
             }
         };
@@ -80,12 +83,6 @@ impl Parts<'_> {
             return Err(remote::no_commands());
         }
         let lines = remote::lines(stdout.stderr());
-        if !exit.success() {
-            return Err(database::explain(dump.tool, &exit, &lines, context));
-        }
-        for line in &lines {
-            context.log.warn(line);
-        }
-        Ok(())
+        database::judge(dump.tool, &exit, &lines, context)
     }
 }

@@ -1006,6 +1006,20 @@ async fn an_index_that_cannot_be_built_keeps_nobody_from_their_rows() {
     let run = bench.restore(&backup, json!({"database_name": "faked", "overwrite": true})).await;
     assert_eq!(run["status"], "failed", "{}", output(&run));
     assert_eq!(psql(&postgres, "faked", "SELECT count(*) FROM aaa"), "1");
+    // A disk that is full is no reason to do without an index.
+    psql(&postgres, "postgres", "CREATE DATABASE full_disk");
+    psql(&postgres, "full_disk", "CREATE TABLE t (a int); INSERT INTO t VALUES (1)");
+    psql(
+        &postgres,
+        "full_disk",
+        "CREATE FUNCTION fill(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$BEGIN IF current_database() <> 'full_disk' THEN \
+         RAISE EXCEPTION 'could not extend file: No space left on device'; END IF; RETURN $1; END$$; CREATE INDEX i ON t (fill(a))",
+    );
+    let options = json!({"database_name": "full_disk", "database_engine": "postgresql"});
+    let backup = bench.back_up(task(&bench, options).await).await;
+    let run = bench.restore(&backup, json!({"database_name": "full_disk", "overwrite": true})).await;
+    assert_failed(&run, "target_full");
+    assert_eq!(psql(&postgres, "full_disk", "SELECT count(*) FROM pg_indexes WHERE tablename = 't'"), "1");
     // A constraint is no such thing: what it forbids may be in the rows.
     psql(&postgres, "shop", "CREATE UNIQUE INDEX twice ON t (b)");
     psql(&postgres, "shop", "ALTER TABLE t ADD CONSTRAINT known CHECK (norm(b) IS NOT NULL)");

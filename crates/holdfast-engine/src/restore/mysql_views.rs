@@ -1,0 +1,420 @@
+//! Views back into databases of MySQL and MariaDB. To make one, a server opens everything that it reads from, and may run
+//! functions that are called there, whoever wrote them. So each view is made with no more rights than its owner has.
+
+use std::collections::BTreeSet;
+
+use holdfast_core::Secret;
+use holdfast_core::backup::name_text;
+use holdfast_core::random;
+use holdfast_core::run::FailureCode;
+use tokio_util::sync::CancellationToken;
+
+use super::mysql::{LACKS_RIGHTS, Session, name_beside};
+use super::mysql_warnings::NAMED;
+use super::postgres::CLEANING_UP;
+use crate::context::Context;
+use crate::error::{EngineError, Result};
+use crate::mysql::definitions::{Definition, Kind, outside_quotes, takes_prepared};
+use crate::mysql::rewriting::{calls_functions, names_in};
+use crate::mysql::{View, quoted, unescaped};
+use crate::source::database::{Login, mysql_text, unhex};
+use crate::ssh::Exit;
+
+/// How the client begins to say that a view cannot be, wherever it is: there is no such table, column, routine or sequence,
+/// nobody has the name that a function runs as, it would read from itself, or compare what cannot be compared.
+const BROKEN: [&str; 8] = [
+    "ERROR 1146 ",
+    "ERROR 1054 ",
+    "ERROR 1305 ",
+    "ERROR 4091 ",
+    "ERROR 1449 ",
+    "ERROR 1462 ",
+    "ERROR 1267 ",
+    "ERROR 1271 ",
+];
+
+/// Somebody who makes views in place of their owner. Functions that run with the rights of whoever calls them find no more
+/// than what the owner may read and run, and nothing that they may change but sequences of their own database.
+struct StandIn {
+    login: Login,
+    account: String,
+}
+
+/// Who makes the views of an owner in a database: somebody else, where that is possible and of use.
+struct Maker {
+    owner: Option<Vec<u8>>,
+    database: String,
+    stand_in: Option<StandIn>,
+}
+
+/// Views that could not be made, and what the client said last.
+struct Missing<'a> {
+    views: Vec<&'a View>,
+    errors: Vec<String>,
+}
+
+impl Session<'_> {
+    /// Makes views where they belong. `has_rights` says that users and privileges are as they were, so that a view whose
+    /// definer may not read was of no use before either.
+    pub(super) async fn make_views(&self, views: Vec<&View>, has_rights: bool) -> Result<()> {
+        if views.is_empty() {
+            return Ok(());
+        }
+        let mut makers = Vec::new();
+        let made = match self.find_makers(&views, &mut makers).await {
+            Ok(()) => self.try_making(&makers, views).await,
+            Err(error) => Err(error),
+        };
+        let stand_ins: Vec<StandIn> = makers.into_iter().filter_map(|maker| maker.stand_in).collect();
+        self.dismiss(&stand_ins).await;
+        self.judge_views(&made?, has_rights)
+    }
+
+    /// Tries beforehand whether owners of views may make them in a database that is there: one that reads from another, or
+    /// calls a function, is made only where its owner may do so.
+    pub(super) async fn prove_owners(&self, database: &str, views: &[View], routines: &[Definition]) -> Result<()> {
+        if self.plan.options.no_owner {
+            return Ok(());
+        }
+        let names: BTreeSet<&str> = views.iter().map(|view| view.name.as_str()).collect();
+        let with_function = routines.iter().any(|routine| routine.kind == Kind::Function);
+        let mut owners = BTreeSet::new();
+        for view in views {
+            let Some(parts) = view.parts() else { continue };
+            let is_other = |name: &String| *name != view.name && names.contains(name.as_str());
+            if calls_functions(&parts.rest) || names_in(&parts.rest).iter().any(is_other) {
+                owners.insert(String::from_utf8_lossy(&parts.definer).into_owned());
+            }
+        }
+        for owner in owners {
+            self.try_views(database, &owner, with_function).await.map_err(|error| {
+                if !error.message.contains("ERROR ") {
+                    return error;
+                }
+                let message = format!(
+                    "Some views run as {owner}, who may not make them here: {} Restore without owners, or give that user the \
+                     rights to it.",
+                    error.message
+                );
+                EngineError::new(error.code, message)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Makes views of views in a database for a moment, and one of a function. The third is made only when the second may
+    /// read the first.
+    pub(super) async fn try_views(&self, database: &str, definer: &str, with_function: bool) -> Result<()> {
+        let is_able = takes_prepared(&self.query("SELECT VERSION()").await?);
+        let stand_in = if is_able { self.stand_in(definer.as_bytes(), database).await? } else { None };
+        let probe = name_beside("probe");
+        let named = |number: u32| format!("{}.`{probe}_{number}`", quoted(database));
+        let [first, second, third, fourth, function] = [1, 2, 3, 4, 5].map(named);
+        let mut views = vec![
+            (&first, "1 AS a".to_owned()),
+            (&second, format!("a FROM {first}")),
+            (&third, format!("a FROM {second}")),
+        ];
+        if with_function {
+            views.push((&fourth, format!("{function}() AS a")));
+        }
+        let view = |(view, what): (&String, String)| format!("CREATE DEFINER={definer} VIEW {view} AS SELECT {what}; ");
+        let views: String = views.into_iter().map(view).collect();
+        let login = stand_in.as_ref().map_or(self.login, |stand_in| &stand_in.login);
+        let maker = Session { login, ..*self };
+        let making = async {
+            if with_function {
+                let sql = format!("CREATE DEFINER={definer} FUNCTION {function}() RETURNS INT DETERMINISTIC RETURN 1");
+                self.query(&sql).await?;
+            }
+            maker.query(&views).await.map(drop)
+        };
+        let made = making.await;
+        // Also when somebody stopped the run.
+        let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
+        let session = Session { context: &context, ..*self };
+        let sql =
+            format!("DROP VIEW IF EXISTS {first}, {second}, {third}, {fourth}; DROP FUNCTION IF EXISTS {function}");
+        if !matches!(tokio::time::timeout(CLEANING_UP, session.query(&sql)).await, Ok(Ok(_))) {
+            let shown = name_text(database.as_bytes());
+            context.log.warn(format!("Views called {probe}_… may have been left behind in the database {shown}."));
+        }
+        self.dismiss(stand_in.as_slice()).await;
+        made
+    }
+
+    async fn find_makers(&self, views: &[&View], makers: &mut Vec<Maker>) -> Result<()> {
+        let own = self.own_account().await?;
+        let places: BTreeSet<(Option<Vec<u8>>, &str)> =
+            views.iter().map(|view| (self.owner_of(view, &own), view.database.as_str())).collect();
+        let mut is_able = takes_prepared(&self.query("SELECT VERSION()").await?);
+        for (owner, database) in places {
+            let mut maker = Maker { owner, database: database.to_owned(), stand_in: None };
+            if let Some(owner) = maker.owner.as_ref().filter(|_| is_able) {
+                maker.stand_in = self.stand_in(owner, database).await?;
+                is_able = maker.stand_in.is_some();
+                if !is_able {
+                    self.context.log.line(
+                        "The database user of this restore may make no other, so views are made with its own rights.",
+                    );
+                }
+            }
+            makers.push(maker);
+        }
+        Ok(())
+    }
+
+    /// The account of this restore, as a statement names it.
+    async fn own_account(&self) -> Result<Vec<u8>> {
+        let own = self.query("SELECT CURRENT_USER()").await?;
+        let (user, host) = own.rsplit_once('@').unwrap_or((&own, ""));
+        Ok(format!("{}@{}", quoted(user), quoted(host)).into_bytes())
+    }
+
+    /// Whom a view is made for; nobody else when it belongs to whoever makes it.
+    fn owner_of(&self, view: &View, own: &[u8]) -> Option<Vec<u8>> {
+        let definer = view.parts()?.definer;
+        (!self.plan.options.no_owner && definer != own).then_some(definer)
+    }
+
+    /// Makes an account for a while; `None` when this one may not.
+    async fn stand_in(&self, owner: &[u8], database: &str) -> Result<Option<StandIn>> {
+        const IN_ITS_DATABASE: &str = "SELECT, SHOW VIEW, CREATE VIEW, DROP, EXECUTE";
+        let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server did not say where we come from.");
+        let host = self.query("SELECT HEX(SUBSTRING_INDEX(USER(), '@', -1))").await?;
+        let host = unhex(&host).ok_or_else(unclear)?;
+        let user = format!("holdfast_{}", random::hex(&random::bytes::<8>()));
+        // Letters of both kinds, a digit and a sign: some servers refuse others.
+        let password = format!("Hf1!{}", random::hex(&random::bytes::<16>()));
+        let account = format!("{}@{}", quoted(&user), quoted(&host));
+        let pattern = database.replace('\\', "\\\\").replace('_', "\\_").replace('%', "\\%");
+        // To make a view that asks a sequence takes the right to change it.
+        let sequences = format!(
+            "SELECT HEX(table_name) FROM information_schema.tables WHERE table_schema = {} AND table_type = 'SEQUENCE'",
+            mysql_text(database)
+        );
+        let sequences = self.names(&sequences).await?;
+        let sequences = sequences
+            .iter()
+            .map(|sequence| format!("GRANT INSERT ON {}.{} TO {account};\n", quoted(database), quoted(sequence)));
+        let sql = format!(
+            "CREATE USER {account} IDENTIFIED BY '{password}';\nGRANT SET USER ON *.* TO {account};\n\
+             GRANT {IN_ITS_DATABASE} ON {}.* TO {account};\n{}",
+            quoted(&pattern),
+            sequences.collect::<String>()
+        );
+        let stand_in =
+            StandIn { login: Login { username: Some(user), password: Some(Secret::new(password)) }, account };
+        if !self.run(None, sql.as_bytes(), false).await?.exit.success() {
+            self.dismiss(&[stand_in]).await;
+            return Ok(None);
+        }
+        let owner = String::from_utf8_lossy(owner);
+        // Whoever is not here has no rights.
+        if let Ok(grants) = self.query(&format!("SHOW GRANTS FOR {owner}")).await {
+            let lines = grants.lines().map(|line| unescaped(line.as_bytes()));
+            let grants: String = lines.filter_map(|line| readable(&line, &stand_in.account)).collect();
+            self.run(None, grants.as_bytes(), true).await?;
+        }
+        Ok(Some(stand_in))
+    }
+
+    /// Takes the accounts away again, also when somebody stopped the run.
+    async fn dismiss(&self, stand_ins: &[StandIn]) {
+        let accounts: Vec<&str> = stand_ins.iter().map(|stand_in| stand_in.account.as_str()).collect();
+        if accounts.is_empty() {
+            return;
+        }
+        let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
+        let session = Session { context: &context, ..*self };
+        let kill: String = accounts.iter().map(|account| format!("KILL CONNECTION USER {account};\n")).collect();
+        let dropping = async {
+            // A function that does not end keeps its session, and what is locked there.
+            session.run(None, kill.as_bytes(), true).await?;
+            session.query(&format!("DROP USER IF EXISTS {}", accounts.join(", "))).await
+        };
+        if !matches!(tokio::time::timeout(CLEANING_UP, dropping).await, Ok(Ok(_))) {
+            context
+                .log
+                .warn(format!("These users were left behind on the server; drop them: {}.", accounts.join(", ")));
+        }
+    }
+
+    /// One view may read from another, so those that cannot be made yet are tried again as long as any can. Each database
+    /// has a session of its own: whatever becomes of it, its views are made in no other.
+    async fn try_making<'v>(&self, makers: &[Maker], mut views: Vec<&'v View>) -> Result<Missing<'v>> {
+        let own = self.own_account().await?;
+        let mut errors = Vec::new();
+        // To make a view takes no time, unless it calls a function that does.
+        let seconds = self.engine.settings.remote.answer.as_secs().max(1);
+        let at_once = format!("SET SESSION sql_quote_show_create=1 /*M!100101 , max_statement_time={seconds} */;\n");
+        while !views.is_empty() {
+            errors.clear();
+            for Maker { owner, database, stand_in } in makers {
+                let is_theirs = |view: &&&View| view.database == *database && self.owner_of(view, &own) == *owner;
+                let sql: String =
+                    views.iter().filter(is_theirs).map(|view| view.sql(!self.plan.options.no_owner)).collect();
+                if sql.is_empty() {
+                    continue;
+                }
+                let login = stand_in.as_ref().map_or(self.login, |stand_in| &stand_in.login);
+                let session = Session { login, ..*self };
+                let (sql, limit) = (format!("{at_once}{sql}"), self.engine.settings.remote.stall);
+                match session.run_within(Some(database), sql.as_bytes(), true, limit).await {
+                    Err(error) if error.code == FailureCode::Timeout => errors.push(format!("ERROR {}", error.message)),
+                    answer => errors.extend(answer?.stderr),
+                }
+            }
+            let there = self.view_names().await?;
+            let before = views.len();
+            views.retain(|view| !there.has(view));
+            if views.len() == before {
+                break;
+            }
+        }
+        if views.is_empty() {
+            errors.clear();
+        }
+        // What follows from a statement that could not be prepared says nothing.
+        errors.retain(|line| line.starts_with("ERROR") && !line.starts_with("ERROR 1243 "));
+        Ok(Missing { views, errors })
+    }
+
+    /// A view of something that is gone was of no use before either; whatever else keeps one away is an error.
+    fn judge_views(&self, missing: &Missing<'_>, has_rights: bool) -> Result<()> {
+        let Missing { views, errors } = missing;
+        if views.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<String> = views.iter().map(|view| format!("{}.{}", view.database, view.name)).collect();
+        let names: Vec<String> = names.iter().take(NAMED).map(|name| name_text(name.as_bytes())).collect();
+        let count = if let [_] = views[..] { "1 view".to_owned() } else { format!("{} views", views.len()) };
+        let said = format!("{count} could not be made: {}.", names.join(", "));
+        let is_as_before = has_rights || self.plan.options.no_owner;
+        let says = |line: &str, codes: &[&str]| codes.iter().any(|code| line.starts_with(code));
+        let is_broken = |line: &String| says(line, &BROKEN) || is_as_before && says(line, &LACKS_RIGHTS);
+        if !errors.is_empty() && errors.iter().all(is_broken) {
+            errors.iter().for_each(|line| self.context.log.line(line));
+            self.context.log.warn(format!(
+                "{said} Something that they read from or call is not there, or not for everybody. They are in the backup."
+            ));
+            return Ok(());
+        }
+        let failed = Exit { status: Some(1), signal: None };
+        self.judge(&failed, errors).map_err(|error| {
+            let hint = if errors.iter().any(|line| line.contains("'holdfast_")) {
+                " A view is made with the rights that its owner has on this server: create that user, give it the right to \
+                 read what the view names, or restore without owners."
+            } else {
+                ""
+            };
+            EngineError::new(error.code, format!("{said} {}{hint}", error.message))
+        })
+    }
+
+    async fn view_names(&self) -> Result<ViewNames> {
+        let sql = "SELECT @@lower_case_table_names; SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name)) FROM \
+            information_schema.views";
+        let answer = self.query(sql).await?;
+        let is_folded = answer.lines().next().is_some_and(|line| line != "0");
+        let parse = |line: &str| {
+            let (schema, name) = line.split_once(' ')?;
+            Some(folded(&unhex(schema)?, &unhex(name)?, is_folded))
+        };
+        let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server did not say what views it has.");
+        let names = answer.lines().skip(1).map(|line| parse(line).ok_or_else(unclear)).collect::<Result<_>>()?;
+        Ok(ViewNames { names, is_folded })
+    }
+}
+
+/// The part of a grant that is about reading and running, for another account.
+fn readable(grant: &[u8], account: &str) -> Option<String> {
+    let rest = grant.strip_prefix(b"GRANT ")?;
+    let on = outside_quotes(rest, |rest| rest.starts_with(b" ON "))?;
+    let (what, place) = (&rest[..on], &rest[on + b" ON ".len()..]);
+    let place = &place[..outside_quotes(place, |rest| rest.starts_with(b" TO "))?];
+    let is_of_tables = !place.ends_with(b".*") && outside_quotes(place, |rest| rest.starts_with(b" ")).is_none();
+    let mut kept = Vec::new();
+    for right in split_rights(what) {
+        match right {
+            b"ALL PRIVILEGES" if is_of_tables => kept.extend([b"SELECT".as_slice(), b"SHOW VIEW"]),
+            b"ALL PRIVILEGES" => kept.extend([b"SELECT".as_slice(), b"SHOW VIEW", b"EXECUTE"]),
+            b"SELECT" | b"SHOW VIEW" | b"EXECUTE" => kept.push(right),
+            columns if columns.starts_with(b"SELECT (") => kept.push(columns),
+            _ => {}
+        }
+    }
+    let (kept, place) = (String::from_utf8(kept.join(b", ".as_slice())).ok()?, std::str::from_utf8(place).ok()?);
+    (!kept.is_empty()).then(|| format!("GRANT {kept} ON {place} TO {account};\n"))
+}
+
+/// The rights of a grant, some of them with columns in brackets.
+fn split_rights(mut what: &[u8]) -> Vec<&[u8]> {
+    let mut rights = Vec::new();
+    loop {
+        let bracket = outside_quotes(what, |rest| rest.starts_with(b" ("));
+        let comma = outside_quotes(what, |rest| rest.starts_with(b", "));
+        let end = match (bracket, comma) {
+            (Some(open), Some(comma)) if open < comma => {
+                let close = outside_quotes(&what[open..], |rest| rest.starts_with(b")"));
+                close.map(|close| open + close + 1).filter(|end| *end < what.len())
+            }
+            (_, comma) => comma,
+        };
+        let Some(end) = end else {
+            rights.push(what);
+            return rights;
+        };
+        rights.push(&what[..end]);
+        what = what[end..].strip_prefix(b", ").unwrap_or_default();
+    }
+}
+
+/// The views of a server.
+struct ViewNames {
+    names: BTreeSet<(String, String)>,
+    /// Whether names that differ by case are the same.
+    is_folded: bool,
+}
+
+impl ViewNames {
+    fn has(&self, view: &View) -> bool {
+        self.names.contains(&folded(&view.database, &view.name, self.is_folded))
+    }
+}
+
+fn folded(schema: &str, name: &str, is_folded: bool) -> (String, String) {
+    let fold = |text: &str| if is_folded { text.to_lowercase() } else { text.to_owned() };
+    (fold(schema), fold(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_rights_to_read_and_run_are_lent() {
+        let lent = |grant: &str| readable(grant.as_bytes(), "`s`@`h`").map(|sql| sql.trim_end().to_owned());
+        let to = |what: &str| Some(format!("GRANT {what} TO `s`@`h`;"));
+        for (grant, kept) in [
+            (
+                "GRANT ALL PRIVILEGES ON *.* TO `root`@`%` IDENTIFIED BY PASSWORD '*A TO ' WITH GRANT OPTION",
+                to("SELECT, SHOW VIEW, EXECUTE ON *.*"),
+            ),
+            ("GRANT SELECT, INSERT, SUPER, EXECUTE ON `sh\\_op`.* TO `a`@`b`", to("SELECT, EXECUTE ON `sh\\_op`.*")),
+            ("GRANT ALL PRIVILEGES ON ` TO `.` ON ` TO `a`@`b`", to("SELECT, SHOW VIEW ON ` TO `.` ON `")),
+            (
+                "GRANT INSERT (`a`), SELECT (`a, b)`, `c`), UPDATE (`d`) ON `x`.`y` TO `a`",
+                to("SELECT (`a, b)`, `c`) ON `x`.`y`"),
+            ),
+            ("GRANT SELECT (`a`) ON `x`.`y` TO `a`", to("SELECT (`a`) ON `x`.`y`")),
+            ("GRANT EXECUTE, ALTER ROUTINE ON FUNCTION `x`.`f` TO `a`", to("EXECUTE ON FUNCTION `x`.`f`")),
+            ("GRANT USAGE ON *.* TO `a`@`b`", None),
+            ("GRANT PROXY ON ''@'%' TO 'root'@'localhost' WITH GRANT OPTION", None),
+            ("GRANT `role` TO `a`@`b`", None),
+            ("SET DEFAULT ROLE `r` FOR `a`@`b`", None),
+        ] {
+            assert_eq!(lent(grant), kept, "{grant}");
+        }
+    }
+}
