@@ -262,7 +262,10 @@ fn mysql_definition(definition: Definition) {
         let line = definition.line();
         assert!(line.is_ascii() && line.find('\n') == Some(line.len() - 1), "what people wrote is not in digits");
         if definition.kind == definitions::Kind::View {
-            assert!(definition.view("d".to_owned()).sql(true).is_ascii(), "what people wrote is not in digits");
+            assert!(
+                definition.view("d".to_owned()).sql_with_database().is_ascii(),
+                "what people wrote is not in digits"
+            );
         }
     }
 }

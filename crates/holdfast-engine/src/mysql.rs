@@ -117,9 +117,9 @@ impl View {
 
     /// Statements that make the view in the database that is in use, whether or not there is one. It is prepared from a value, so that it is one
     /// statement whatever is in it, and read in the character set that it was written in.
-    pub(crate) fn sql(&self, with_definer: bool) -> String {
-        let Some(ViewParts { algorithm, definer, security, rest }) = &self.parts() else { return String::new() };
-        let definer = if with_definer { [b"DEFINER=", &definer[..], b" "].concat() } else { Vec::new() };
+    pub(crate) fn sql(&self, definer: Option<&[u8]>) -> String {
+        let Some(ViewParts { algorithm, security, rest, .. }) = &self.parts() else { return String::new() };
+        let definer = definer.map(|definer| [b"DEFINER=", definer, b" "].concat()).unwrap_or_default();
         let parts = [
             b"CREATE OR REPLACE ALGORITHM=",
             &algorithm[..],
@@ -140,9 +140,10 @@ impl View {
         )
     }
 
-    /// The same in its own database.
+    /// The same in its own database, for its owner.
     pub(crate) fn sql_with_database(&self) -> String {
-        format!("USE {};\n{}", quoted(&self.database), self.sql(true))
+        let definer = self.parts().map(|parts| parts.definer);
+        format!("USE {};\n{}", quoted(&self.database), self.sql(definer.as_deref()))
     }
 }
 
@@ -306,7 +307,7 @@ mod tests {
         let evil =
             view("CREATE ALGORITHM=MERGE DEFINER=`r` SQL SECURITY INVOKER VIEW `v` AS select 1;\nDROP DATABASE x");
         assert!(evil.sql_with_database().starts_with("USE `a``b`;\n"));
-        let sql = evil.sql(false);
+        let sql = evil.sql(None);
         assert!(!sql.contains("DROP") && !sql.contains("USE"), "{sql}");
         let hex = sql.split("X'").nth(1).unwrap().split('\'').next().unwrap();
         let made = String::from_utf8(random::from_hex(hex).unwrap()).unwrap();

@@ -64,9 +64,10 @@ struct Footer {
 const PG_FOOTER: Footer = Footer { text: b"-- PostgreSQL database cluster dump complete", lines_after: 6 };
 const MYSQL_FOOTER: Footer = Footer { text: FOOTER, lines_after: 0 };
 const PG_STARTS: &[&[u8]] = &[b"--\n-- PostgreSQL database cluster dump\n"];
+/// How a dump begins in which the tool wrote rows alone.
+const OF_ROWS: &[u8] = b"/* Tables and sequences */";
 /// Newer tools of MariaDB begin with a comment that only their own client reads.
-const MYSQL_STARTS: &[&[u8]] =
-    &[b"-- MySQL dump ", b"-- MariaDB dump ", b"/*M!999999\\- ", b"/*!999999\\- ", b"/* Tables and sequences */"];
+const MYSQL_STARTS: &[&[u8]] = &[b"-- MySQL dump ", b"-- MariaDB dump ", b"/*M!999999\\- ", b"/*!999999\\- ", OF_ROWS];
 
 /// A dump of MySQL or MariaDB. What no restore of ours would load is told while there is still time.
 pub(super) fn mysql_dump(reader: &mut dyn Read) -> io::Result<Inspected> {
@@ -79,6 +80,10 @@ pub(super) fn mysql_dump(reader: &mut dyn Read) -> io::Result<Inspected> {
         // Texts that are unclear may be right; everything else is damage.
         if let Some(found) = carried(&error).filter(|found| found.code != FailureCode::HostileArchive) {
             return Err(io::Error::other(found.message));
+        }
+        // Rows are never unclear.
+        if dump.is_of_rows {
+            return Err(io::Error::other(EngineError::incomplete(format!("The dump was changed on its way. {error}"))));
         }
         io::copy(dump, &mut io::sink())?;
         Ok(Some(format!("This backup cannot be restored by itself. {error}")))
@@ -110,6 +115,7 @@ fn sql(
         tables: TableCount::default(),
         tail: Vec::new(),
         has_failed: false,
+        is_of_rows: head.starts_with(OF_ROWS),
     };
     let warning = read(&mut dump)?;
     let text = dump.tail.trim_ascii_end();
@@ -126,6 +132,7 @@ fn sql(
 /// A dump in SQL, whose tables are counted and whose end is kept while somebody reads it.
 struct Watched<'a> {
     reader: &'a mut dyn Read,
+    is_of_rows: bool,
     tables: TableCount,
     tail: Vec<u8>,
     has_failed: bool,

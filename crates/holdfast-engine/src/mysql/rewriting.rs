@@ -521,9 +521,8 @@ pub(crate) fn without_database(text: &[u8], database: &str) -> Vec<u8> {
         }
         rest = &rest[(names.iter().sum::<usize>() + names.len() - 1).min(rest.len())..];
     }
-    // Two names before a bracket would be a database and a function; three are a function of a package.
-    let is_packaged = |name: &Name<'_>| name.parts > 2 && name.after == Some(b'(');
-    renamed(text, database, b"", |name| name.is_of_database() && !is_packaged(name))
+    // A function may be called like one of the server's own.
+    renamed(text, database, b"", |name| name.is_of_database() && name.after != Some(b'('))
 }
 
 /// All names in the text of a view, whatever they are names of.

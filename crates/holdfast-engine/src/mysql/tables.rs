@@ -62,9 +62,9 @@ pub(crate) struct Later {
 type SequenceDefault = (Vec<u8>, Vec<u8>);
 
 impl Later {
-    /// The statement that gives it to the table. `names` are those of the database that was backed up and of the one that it
+    /// The statements that give it to the table. `names` are those of the database that was backed up and of the one that it
     /// is in now.
-    pub(crate) fn definition(&self, names: Option<(&str, &str)>) -> Definition {
+    pub(crate) fn definitions(&self, names: Option<(&str, &str)>) -> Vec<Definition> {
         let default = |(column, default): &SequenceDefault| {
             let default = match names {
                 Some((old, new)) => renamed_default(default, old, new),
@@ -74,9 +74,15 @@ impl Later {
         };
         let defaults = self.columns.iter().map(default);
         let keys = self.keys.iter().map(|key| [b" ADD ", key.as_slice()].concat());
-        let changes: Vec<Vec<u8>> = defaults.chain(keys).collect();
-        let statement = [format!("ALTER TABLE {}", quoted(&self.table)).into_bytes(), changes.join(&b',')].concat();
-        Definition { kind: Kind::Table, name: self.table.clone(), statement, reading: reading() }
+        let statement =
+            |change: Vec<u8>| [format!("ALTER TABLE {}", quoted(&self.table)).into_bytes(), change].concat();
+        let definition = |change: Vec<u8>| Definition {
+            kind: Kind::Table,
+            name: self.table.clone(),
+            statement: statement(change),
+            reading: reading(),
+        };
+        defaults.chain(keys).map(definition).collect()
     }
 }
 
@@ -303,6 +309,19 @@ fn is_closed(text: &[u8]) -> bool {
     length > 1 && text[..length].last() == text.first()
 }
 
+/// The character sets that a table names for itself and its columns.
+pub(crate) fn sets_of(statement: &[u8]) -> BTreeSet<String> {
+    const WORDS: [&[u8]; 2] = [b" CHARACTER SET ", b" CHARSET="];
+    let after = |rest: &[u8]| WORDS.iter().find(|word| rest.starts_with(word)).map(|word| word.len());
+    let (mut rest, mut sets) = (statement, BTreeSet::new());
+    while let Some(at) = outside_quotes(rest, |rest| after(rest).is_some()) {
+        rest = &rest[at + after(&rest[at..]).unwrap_or(1)..];
+        let length = rest.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count();
+        sets.insert(String::from_utf8_lossy(&rest[..length]).into_owned());
+    }
+    sets
+}
+
 /// Whether a column of a table has this type.
 pub(crate) fn has_type(statement: &[u8], name: &str) -> bool {
     let sign = format!(" {name}");
@@ -334,12 +353,21 @@ mod tests {
             ENGINE=InnoDB AUTO_INCREMENT=7 COMMENT=' DATA DIRECTORY=''x'''";
         assert_eq!(String::from_utf8(definition.statement.clone()).unwrap(), left);
         assert!(had_directory);
-        let moved = later.unwrap().definition(Some(("shop", "copy"))).statement;
+        let texts = |all: Vec<Definition>| -> Vec<String> {
+            all.into_iter().map(|one| String::from_utf8(one.statement).unwrap()).collect()
+        };
         assert_eq!(
-            String::from_utf8(moved).unwrap(),
-            "ALTER TABLE `t` ALTER COLUMN `a``b` SET DEFAULT (nextval(`copy`.`s)`)), ALTER COLUMN `b` SET DEFAULT \
-             ((nextval(`x`.`s`) + 1))"
+            texts(later.unwrap().definitions(Some(("shop", "copy")))),
+            [
+                "ALTER TABLE `t` ALTER COLUMN `a``b` SET DEFAULT (nextval(`copy`.`s)`))",
+                "ALTER TABLE `t` ALTER COLUMN `b` SET DEFAULT ((nextval(`x`.`s`) + 1))"
+            ]
         );
+        let sets = sets_of(
+            b"CREATE TABLE `t` (\n  `a CHARACTER SET x` char(1) CHARACTER SET cp1251 COLLATE cp1251_bin COMMENT ' CHARSET=y'\n) \
+              ENGINE=InnoDB DEFAULT CHARSET=latin1",
+        );
+        assert_eq!(sets.into_iter().collect::<Vec<_>>(), ["cp1251", "latin1"]);
         assert!(!String::from_utf8(without_counter(&definition.statement)).unwrap().contains("AUTO"));
         assert!(has_type(b"CREATE TABLE `t` (\n  `a b` float(3,1) DEFAULT 1\n)", "float"));
         assert!(!has_type(b"CREATE TABLE `t` (\n  `a float` int COMMENT ' float'\n)", "float"));
@@ -362,11 +390,13 @@ mod tests {
             "{made}"
         );
         assert!(made.contains("NOT NULL INVISIBLE DEFAULT 0,"), "{made}");
-        let later = String::from_utf8(later.unwrap().definition(None).statement).unwrap();
+        let later = later.unwrap().definitions(None).into_iter().map(|one| String::from_utf8(one.statement).unwrap());
         assert_eq!(
-            later,
-            "ALTER TABLE `t` ALTER COLUMN `a` SET DEFAULT (nextval(`x`.`s`)), ADD CONSTRAINT `lost,` FOREIGN KEY (`a`,`b)`) \
-             REFERENCES `g``one` (`id`,`x`) ON DELETE CASCADE"
+            later.collect::<Vec<_>>(),
+            [
+                "ALTER TABLE `t` ALTER COLUMN `a` SET DEFAULT (nextval(`x`.`s`))",
+                "ALTER TABLE `t` ADD CONSTRAINT `lost,` FOREIGN KEY (`a`,`b)`) REFERENCES `g``one` (`id`,`x`) ON DELETE CASCADE"
+            ]
         );
     }
 

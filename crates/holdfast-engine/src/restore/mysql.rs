@@ -401,7 +401,7 @@ fn without_views(name: &str, error: &EngineError) -> EngineError {
 /// What gives tables what they were made without, in the database that they are in now.
 pub(super) fn later_of(tables: &FoundTables, name: &str, old_name: Option<&str>) -> Vec<Definition> {
     let names = old_name.map(|old| (old, name));
-    tables.later.iter().map(|later| later.definition(names)).collect()
+    tables.later.iter().flat_map(|later| later.definitions(names)).collect()
 }
 
 /// A name for a copy of a database that stands beside it for a time. Rights to all databases whose names begin like

@@ -86,11 +86,18 @@ impl Session<'_> {
     /// How many tables, routines and events a database has; `None` when there is no such database.
     pub(super) async fn count_tables(&self, name: &str) -> Result<Option<u64>> {
         let name = mysql_text(name);
+        // The lists take names for the same that differ by case, which not all servers do.
+        let is_it =
+            |column: &str| format!("{column} = {name} AND (BINARY {column} = {name} OR @@lower_case_table_names <> 0)");
         let sql = format!(
-            "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = {name}; \
-             SELECT (SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = {name}) + \
-             (SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = {name}) + \
-             (SELECT COUNT(*) FROM information_schema.events WHERE event_schema = {name})"
+            "SELECT COUNT(*) FROM information_schema.schemata WHERE {}; \
+             SELECT (SELECT COUNT(*) FROM information_schema.tables WHERE {}) + \
+             (SELECT COUNT(*) FROM information_schema.routines WHERE {}) + \
+             (SELECT COUNT(*) FROM information_schema.events WHERE {})",
+            is_it("schema_name"),
+            is_it("table_schema"),
+            is_it("routine_schema"),
+            is_it("event_schema")
         );
         let answer = self.query(&sql).await?;
         let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server did not say what the database holds.");

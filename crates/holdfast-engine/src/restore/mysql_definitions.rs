@@ -94,7 +94,8 @@ impl Session<'_> {
                 Some((index, broken)) if is_broken(broken, &error) => {
                     if !is_copy(name) {
                         let name = name_text(name.as_bytes());
-                        self.context.log.warn(format!("{name}: {} It was left out.", error.message));
+                        let what = if broken.kind == Kind::Table { "A default or key" } else { "It" };
+                        self.context.log.warn(format!("{name}: {} {what} was left out.", error.message));
                     }
                     rest = &rest[index + 1..];
                 }
@@ -133,7 +134,8 @@ impl Session<'_> {
                 answer.stderr.iter().find_map(|line| line.split_once(" at line ")?.1.split(':').next()?.parse().ok());
             let index = line.and_then(|line: usize| line.checked_sub(1)).filter(|_| is_prepared);
             let Some(failed) = index.and_then(|index| definitions.get(index)) else { return (None, error) };
-            let message = format!("The {} could not be made. {}", shown(failed), error.message);
+            let verb = if failed.kind == Kind::Table { "altered" } else { "made" };
+            let message = format!("The {} could not be {verb}. {}", shown(failed), error.message);
             (index, EngineError::new(error.code, message))
         })
     }

@@ -91,7 +91,8 @@ impl Session<'_> {
 
     pub(super) async fn tables_of(&self, name: &str) -> Result<Vec<String>> {
         let sql = format!(
-            "SELECT HEX(table_name) FROM information_schema.tables WHERE table_schema = {} AND table_type NOT LIKE '%VIEW'",
+            "SELECT HEX(table_name) FROM information_schema.tables WHERE table_schema = {0} AND (BINARY table_schema = {0} OR \
+             @@lower_case_table_names <> 0) AND table_type NOT LIKE '%VIEW'",
             mysql_text(name)
         );
         self.names(&sql).await

@@ -1,7 +1,7 @@
 //! Views back into databases of MySQL and MariaDB. To make one, a server opens everything that it reads from, and may run
 //! functions that are called there, whoever wrote them. So each view is made with no more rights than its owner has.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::Secret;
 use holdfast_core::backup::name_text;
@@ -33,6 +33,9 @@ const BROKEN: [&str; 8] = [
     "ERROR 1271 ",
 ];
 
+/// How the client begins to say that an account may not make others, or not give them the right to name owners.
+const MAY_NOT: [&str; 3] = ["ERROR 1227 ", "ERROR 1044 ", "ERROR 1045 "];
+
 /// Somebody who makes views in place of their owner. Functions that run with the rights of whoever calls them find no more
 /// than what the owner may read and run, and nothing that they may change but sequences of their own database.
 struct StandIn {
@@ -42,8 +45,10 @@ struct StandIn {
 
 /// Who makes the views of an owner in a database: somebody else, where that is possible and of use.
 struct Maker {
-    owner: Option<Vec<u8>>,
+    owner: Vec<u8>,
     database: String,
+    /// Why nobody can make them.
+    failure: Option<String>,
     stand_in: Option<StandIn>,
 }
 
@@ -77,17 +82,19 @@ impl Session<'_> {
             return Ok(());
         }
         let names: BTreeSet<&str> = views.iter().map(|view| view.name.as_str()).collect();
-        let with_function = routines.iter().any(|routine| routine.kind == Kind::Function);
-        let mut owners = BTreeSet::new();
+        let has_function = routines.iter().any(|routine| routine.kind == Kind::Function);
+        let mut owners: BTreeMap<String, bool> = BTreeMap::new();
         for view in views {
             let Some(parts) = view.parts() else { continue };
             let is_other = |name: &String| *name != view.name && names.contains(name.as_str());
-            if calls_functions(&parts.rest) || names_in(&parts.rest).iter().any(is_other) {
-                owners.insert(String::from_utf8_lossy(&parts.definer).into_owned());
+            let is_calling = has_function && calls_functions(&parts.rest);
+            if is_calling || names_in(&parts.rest).iter().any(is_other) {
+                let owner = String::from_utf8_lossy(&parts.definer).into_owned();
+                *owners.entry(owner).or_default() |= is_calling;
             }
         }
-        for owner in owners {
-            self.try_views(database, &owner, with_function).await.map_err(|error| {
+        for (owner, is_calling) in owners {
+            self.try_views(database, &owner, is_calling).await.map_err(|error| {
                 if !error.message.contains("ERROR ") {
                     return error;
                 }
@@ -145,18 +152,23 @@ impl Session<'_> {
 
     async fn find_makers(&self, views: &[&View], makers: &mut Vec<Maker>) -> Result<()> {
         let own = self.own_account().await?;
-        let places: BTreeSet<(Option<Vec<u8>>, &str)> =
+        let places: BTreeSet<(Vec<u8>, &str)> =
             views.iter().map(|view| (self.owner_of(view, &own), view.database.as_str())).collect();
         let mut is_able = takes_prepared(&self.query("SELECT VERSION()").await?);
         for (owner, database) in places {
-            let mut maker = Maker { owner, database: database.to_owned(), stand_in: None };
-            if let Some(owner) = maker.owner.as_ref().filter(|_| is_able) {
-                maker.stand_in = self.stand_in(owner, database).await?;
-                is_able = maker.stand_in.is_some();
-                if !is_able {
-                    self.context.log.line(
-                        "The database user of this restore may make no other, so views are made with its own rights.",
-                    );
+            let mut maker = Maker { owner, database: database.to_owned(), failure: None, stand_in: None };
+            if is_able {
+                match self.stand_in(&maker.owner, database).await {
+                    Ok(Some(stand_in)) => maker.stand_in = Some(stand_in),
+                    Ok(None) => {
+                        is_able = false;
+                        self.context.log.line(
+                            "The database user of this restore may make no other, so views are made with its own rights.",
+                        );
+                    }
+                    Err(error) if error.code == FailureCode::Cancelled => return Err(error),
+                    // Whatever the reason: nobody else makes them with more rights.
+                    Err(error) => maker.failure = Some(format!("ERROR {}", error.message)),
                 }
             }
             makers.push(maker);
@@ -171,15 +183,14 @@ impl Session<'_> {
         Ok(format!("{}@{}", quoted(user), quoted(host)).into_bytes())
     }
 
-    /// Whom a view is made for; nobody else when it belongs to whoever makes it.
-    fn owner_of(&self, view: &View, own: &[u8]) -> Option<Vec<u8>> {
-        let definer = view.parts()?.definer;
-        (!self.plan.options.no_owner && definer != own).then_some(definer)
+    /// Whom a view belongs to in the end.
+    fn owner_of(&self, view: &View, own: &[u8]) -> Vec<u8> {
+        let definer = view.parts().filter(|_| !self.plan.options.no_owner).map(|parts| parts.definer);
+        definer.unwrap_or_else(|| own.to_vec())
     }
 
     /// Makes an account for a while; `None` when this one may not.
     async fn stand_in(&self, owner: &[u8], database: &str) -> Result<Option<StandIn>> {
-        const IN_ITS_DATABASE: &str = "SELECT, SHOW VIEW, CREATE VIEW, DROP, EXECUTE";
         let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server did not say where we come from.");
         let host = self.query("SELECT HEX(SUBSTRING_INDEX(USER(), '@', -1))").await?;
         let host = unhex(&host).ok_or_else(unclear)?;
@@ -187,36 +198,52 @@ impl Session<'_> {
         // Letters of both kinds, a digit and a sign: some servers refuse others.
         let password = format!("Hf1!{}", random::hex(&random::bytes::<16>()));
         let account = format!("{}@{}", quoted(&user), quoted(&host));
+        // Neither depends on anything that others can change.
+        let made = format!("CREATE USER {account} IDENTIFIED BY '{password}';\nGRANT SET USER ON *.* TO {account};\n");
+        let stand_in =
+            StandIn { login: Login { username: Some(user), password: Some(Secret::new(password)) }, account };
+        let answer = self.run(None, made.as_bytes(), false).await?;
+        if answer.stderr.iter().any(|line| says(line, &MAY_NOT)) {
+            let is_made = !answer.stderr.iter().any(|line| line.contains(" at line 1:"));
+            self.dismiss(if is_made { std::slice::from_ref(&stand_in) } else { &[] }).await;
+            return Ok(None);
+        }
+        let given = async {
+            self.judge(&answer.exit, &answer.stderr)?;
+            self.give_rights(owner, database, &stand_in.account).await
+        };
+        match given.await {
+            Ok(()) => Ok(Some(stand_in)),
+            Err(error) => {
+                self.dismiss(&[stand_in]).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives an account what it takes to make views in a database, and what their owner may read and run.
+    async fn give_rights(&self, owner: &[u8], database: &str, account: &str) -> Result<()> {
+        const IN_ITS_DATABASE: &str = "SELECT, SHOW VIEW, CREATE VIEW, DROP, EXECUTE";
         let pattern = database.replace('\\', "\\\\").replace('_', "\\_").replace('%', "\\%");
+        let sql = format!("GRANT {IN_ITS_DATABASE} ON {}.* TO {account};\n", quoted(&pattern));
+        let answer = self.run(None, sql.as_bytes(), false).await?;
+        self.judge(&answer.exit, &answer.stderr)?;
         // To make a view that asks a sequence takes the right to change it.
         let sequences = format!(
             "SELECT HEX(table_name) FROM information_schema.tables WHERE table_schema = {} AND table_type = 'SEQUENCE'",
             mysql_text(database)
         );
         let sequences = self.names(&sequences).await?;
-        let sequences = sequences
-            .iter()
-            .map(|sequence| format!("GRANT INSERT ON {}.{} TO {account};\n", quoted(database), quoted(sequence)));
-        let sql = format!(
-            "CREATE USER {account} IDENTIFIED BY '{password}';\nGRANT SET USER ON *.* TO {account};\n\
-             GRANT {IN_ITS_DATABASE} ON {}.* TO {account};\n{}",
-            quoted(&pattern),
-            sequences.collect::<String>()
-        );
-        let stand_in =
-            StandIn { login: Login { username: Some(user), password: Some(Secret::new(password)) }, account };
-        if !self.run(None, sql.as_bytes(), false).await?.exit.success() {
-            self.dismiss(&[stand_in]).await;
-            return Ok(None);
-        }
+        let insert = |name: &String| format!("GRANT INSERT ON {}.{} TO {account};\n", quoted(database), quoted(name));
+        let mut sql: String = sequences.iter().map(insert).collect();
         let owner = String::from_utf8_lossy(owner);
         // Whoever is not here has no rights.
         if let Ok(grants) = self.query(&format!("SHOW GRANTS FOR {owner}")).await {
             let lines = grants.lines().map(|line| unescaped(line.as_bytes()));
-            let grants: String = lines.filter_map(|line| readable(&line, &stand_in.account)).collect();
-            self.run(None, grants.as_bytes(), true).await?;
+            sql.extend(lines.filter_map(|line| readable(&line, account)));
         }
-        Ok(Some(stand_in))
+        // Somebody may have dropped a table meanwhile; then there is nothing to read.
+        self.run(None, sql.as_bytes(), true).await.map(drop)
     }
 
     /// Takes the accounts away again, also when somebody stopped the run.
@@ -250,11 +277,16 @@ impl Session<'_> {
         let at_once = format!("SET SESSION sql_quote_show_create=1 /*M!100101 , max_statement_time={seconds} */;\n");
         while !views.is_empty() {
             errors.clear();
-            for Maker { owner, database, stand_in } in makers {
+            for Maker { owner, database, failure, stand_in } in makers {
                 let is_theirs = |view: &&&View| view.database == *database && self.owner_of(view, &own) == *owner;
-                let sql: String =
-                    views.iter().filter(is_theirs).map(|view| view.sql(!self.plan.options.no_owner)).collect();
+                // Whoever makes a view for somebody else says for whom.
+                let definer = (stand_in.is_some() || !self.plan.options.no_owner).then_some(owner.as_slice());
+                let sql: String = views.iter().filter(is_theirs).map(|view| view.sql(definer)).collect();
                 if sql.is_empty() {
+                    continue;
+                }
+                if let Some(failure) = failure {
+                    errors.push(failure.clone());
                     continue;
                 }
                 let login = stand_in.as_ref().map_or(self.login, |stand_in| &stand_in.login);
@@ -291,7 +323,6 @@ impl Session<'_> {
         let count = if let [_] = views[..] { "1 view".to_owned() } else { format!("{} views", views.len()) };
         let said = format!("{count} could not be made: {}.", names.join(", "));
         let is_as_before = has_rights || self.plan.options.no_owner;
-        let says = |line: &str, codes: &[&str]| codes.iter().any(|code| line.starts_with(code));
         let is_broken = |line: &String| says(line, &BROKEN) || is_as_before && says(line, &LACKS_RIGHTS);
         if !errors.is_empty() && errors.iter().all(is_broken) {
             errors.iter().for_each(|line| self.context.log.line(line));
@@ -325,6 +356,10 @@ impl Session<'_> {
         let names = answer.lines().skip(1).map(|line| parse(line).ok_or_else(unclear)).collect::<Result<_>>()?;
         Ok(ViewNames { names, is_folded })
     }
+}
+
+fn says(line: &str, codes: &[&str]) -> bool {
+    codes.iter().any(|code| line.starts_with(code))
 }
 
 /// The part of a grant that is about reading and running, for another account.

@@ -8,6 +8,7 @@ use holdfast_core::task::DatabaseEngine;
 
 use super::Outlet;
 use super::mysql_definitions::Asking;
+use super::mysql_tables::Found;
 use crate::archive::MysqlFacts;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
@@ -300,7 +301,7 @@ pub(crate) async fn pump(
                 let found = asking.read(&spelled).await?;
                 outlet.send(tables::section(found.before.clone())?.into()).await?;
                 input.push_str(&table_words(&found.tables));
-                let dump = mysql_tables_dump(name, found.tables.is_empty());
+                let dump = mysql_tables_dump(name, &found);
                 asked = Some((spelled, found));
                 ("mysqldump", dump)
             } else {
@@ -369,13 +370,15 @@ pub(super) fn mysql_dump(name: &str) -> Script {
 }
 
 /// Tables of one database as SQL. Their names follow on standard input, as [`table_words`] writes them.
-pub(super) fn mysql_tables_dump(name: &str, are_none: bool) -> Script {
+pub(super) fn mysql_tables_dump(name: &str, found: &Found) -> Script {
     // Without names, the tool would look at whatever it finds, and to look at a view may run functions.
-    let (options, words) =
-        if are_none { ("--no-data", &["information_schema", "COLLATIONS"][..]) } else { ("$h", &[name][..]) };
+    let (options, words) = if found.tables.is_empty() {
+        ("--no-data", &["information_schema", "COLLATIONS"][..])
+    } else {
+        ("$h", &[name][..])
+    };
     let options = format!("{options} --skip-triggers --no-create-info");
-    // As they are: character sets have bytes that are no characters, and characters that come back as others.
-    let line = format!("{MYSQL_DUMP_OPTIONS} --default-character-set=binary {options} -- \"$@\"");
+    let line = format!("{MYSQL_DUMP_OPTIONS} --default-character-set={} {options} -- \"$@\"", found.set_of_rows);
     mysql_prepared(MYSQL_DUMP, &format!("{MORE_WORDS}{MYSQL_DUMP_KNOWN}"), &line, "", words)
 }
 

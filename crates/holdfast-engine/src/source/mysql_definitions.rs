@@ -195,6 +195,13 @@ impl Asking<'_> {
             mysql_text(name)
         );
         let found: Vec<String> = self.lines(&sql).await?.iter().filter_map(|line| unhex(line)).collect();
+        if found.is_empty() {
+            let message = format!(
+                "Unknown database: {} does not exist, or the database user may not see it.",
+                name_text(name.as_bytes())
+            );
+            return Err(EngineError::new(FailureCode::DatabaseMissing, message));
+        }
         Ok(if let [one] = &found[..] { one.clone() } else { name.to_owned() })
     }
 
@@ -416,7 +423,7 @@ impl Asking<'_> {
     }
 
     /// The views among these, as the server shows them where that can be risked: the lists do not say which character set a
-    /// literal has, which matters for those that are not ASCII. A view that neither calls functions nor reads from one that
+    /// literal has. A view that neither calls functions nor reads from one that
     /// does, nor from another database, runs nothing when it is opened.
     pub(super) async fn show_plain_views(&self, listed: &mut [Listed]) -> Result<()> {
         listed.iter_mut().for_each(|listed| listed.is_from_lists = listed.kind == Kind::View);
@@ -444,7 +451,7 @@ impl Asking<'_> {
             }
         }
         for view in listed.iter_mut().filter(|listed| listed.is_from_lists) {
-            view.is_from_lists = texts.get(&view.name).is_none_or(|text| text.is_ascii || !text.is_plain);
+            view.is_from_lists = texts.get(&view.name).is_none_or(|text| !text.is_plain);
         }
         Ok(())
     }
@@ -462,7 +469,6 @@ impl Asking<'_> {
 
 /// What the text of a view says.
 struct ViewText {
-    is_ascii: bool,
     is_plain: bool,
     /// All names in it, whatever they are names of.
     names: BTreeSet<String>,
@@ -474,7 +480,7 @@ impl ViewText {
         let names = names_in(&text);
         let others: BTreeSet<&String> = databases.filter(|name| *name != schema).collect();
         let is_plain = !text.is_empty() && !calls_functions(&text) && !names.iter().any(|name| others.contains(name));
-        Self { is_ascii: text.is_ascii(), is_plain, names }
+        Self { is_plain, names }
     }
 }
 

@@ -119,7 +119,7 @@ pub(crate) async fn pump(
         } else if has_definitions {
             let found = asked.insert(asking.read(name).await?);
             before = tables::section(found.before.clone())?;
-            (mysql_tables_dump(name, found.tables.is_empty()), format!("{login}{}", table_words(&found.tables)))
+            (mysql_tables_dump(name, found), format!("{login}{}", table_words(&found.tables)))
         } else {
             let here: Vec<Table> = excluded.iter().filter(|table| table.schema == name).cloned().collect();
             (mysql_dump(name), format!("{login}{}", ignored_lines(&here)))

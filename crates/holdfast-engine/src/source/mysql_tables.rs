@@ -11,7 +11,7 @@ use crate::error::{EngineError, Result};
 use crate::mysql::definitions::{Definition, Kind};
 use crate::mysql::quoted;
 use crate::mysql::statements::has_command;
-use crate::mysql::tables::{self, has_type, without_counter};
+use crate::mysql::tables::{self, has_type, sets_of, without_counter};
 
 /// Tables that are named one by one.
 const NAMED: usize = 20;
@@ -23,19 +23,27 @@ pub(super) struct Found {
     /// Tables and sequences.
     pub before: Vec<Definition>,
     pub definitions: Vec<Definition>,
+    /// The character set that rows are read in.
+    pub set_of_rows: &'static str,
     /// `None` when the database user may not see them.
     ids: Option<TableIds>,
 }
 
-/// The number under which InnoDB knows a table, or a partition of one, and the name of the table. A table keeps it under
-/// another name.
-type TableIds = BTreeMap<u64, String>;
+/// The numbers under which InnoDB knows the tables of a server, and partitions of them, and the databases and names of the
+/// tables. A table keeps it under another name.
+type TableIds = BTreeMap<u64, Table>;
 
 impl Asking<'_> {
     /// What a database holds: the tables that the dump tool is to read, and everything else.
     pub(super) async fn read(&self, name: &str) -> Result<Found> {
         let excluded = &self.source.excluded_tables;
-        let ids = self.table_ids(name).await?;
+        let ids = self.table_ids().await?;
+        if ids.is_none() {
+            self.context.log.line(
+                "The database user may not see the numbers of tables (PROCESS): tables that change places during the backup \
+                 are not noticed.",
+            );
+        }
         let mut listed = self.tables(name).await?;
         listed.retain(|listed| !excluded.iter().any(|text| listed.table().is(text)));
         let mut before = self.definitions(&listed).await?.remove(name).unwrap_or_default();
@@ -46,13 +54,14 @@ impl Asking<'_> {
             tables.map(|found| Table { schema: name.to_owned(), name: found.name.clone() }).collect();
         self.may_read(name, &tables).await?;
         self.warn_of_floats(name, &before);
+        let set_of_rows = self.set_of_rows(name, &before);
         let mut listed = self.list(&[name], &Kind::ALL).await?;
         // A trigger of a table that has come meanwhile.
         let is_of_other = |listed: &Listed| listed.kind == Kind::Trigger && !tables.contains(&listed.table());
         listed.retain(|listed| !listed.is_excluded(excluded) && !is_of_other(listed));
         self.show_plain_views(&mut listed).await?;
         let definitions = self.definitions(&listed).await?.remove(name).unwrap_or_default();
-        Ok(Found { tables, before, definitions, ids })
+        Ok(Found { tables, before, definitions, set_of_rows, ids })
     }
 
     async fn tables(&self, name: &str) -> Result<Vec<Listed>> {
@@ -158,6 +167,31 @@ impl Asking<'_> {
         Ok(counts.iter().any(|count| count != "0") || grants.iter().any(is_granted))
     }
 
+    /// Without any conversion where a character set has bytes that are no characters, or characters that come back as others.
+    /// Some types take texts that are binary for something else.
+    fn set_of_rows(&self, schema: &str, before: &[Definition]) -> &'static str {
+        const PLAIN: [&str; 11] = [
+            "utf8mb4", "utf8mb3", "utf8", "latin1", "ascii", "binary", "ucs2", "utf16", "utf16le", "utf32", "filename",
+        ];
+        const TEXT_ONLY: [&str; 3] = ["uuid", "inet6", "inet4"];
+        let odd: Vec<&Definition> = before
+            .iter()
+            .filter(|found| sets_of(&found.statement).iter().any(|set| !PLAIN.contains(&set.as_str())))
+            .collect();
+        let is_text_only = |found: &Definition| TEXT_ONLY.iter().any(|of| has_type(&found.statement, of));
+        if odd.is_empty() || !before.iter().any(is_text_only) {
+            return if odd.is_empty() { "utf8mb4" } else { "binary" };
+        }
+        let names: Vec<String> =
+            odd.iter().take(NAMED).map(|found| name_text(format!("{schema}.{}", found.name).as_bytes())).collect();
+        self.context.log.warn(format!(
+            "Texts of these tables are converted to UTF-8, since the database has columns of the types UUID or INET: bytes that \
+             are no characters of their character set come back as question marks: {}",
+            names.join(", ")
+        ));
+        "utf8mb4"
+    }
+
     fn warn_of_floats(&self, schema: &str, before: &[Definition]) {
         let tables = before.iter().filter(|found| found.kind == Kind::Table && has_type(&found.statement, "float"));
         let names: Vec<String> = tables.map(|found| format!("{schema}.{}", found.name)).take(NAMED).collect();
@@ -178,7 +212,7 @@ impl Asking<'_> {
                     quoted(sequence)
                 )
             };
-            let lines = self.lines(&some.iter().map(select).collect::<String>()).await?;
+            let lines = self.lines(&format!("{SET_UP}{}", some.iter().map(select).collect::<String>())).await?;
             let found = some.iter().zip(&lines).map(|(sequence, line)| value_of(sequence, line).ok_or_else(unclear));
             values.extend(found.collect::<Result<Vec<_>>>()?);
             if lines.len() != some.len() {
@@ -197,15 +231,12 @@ impl Asking<'_> {
             let message = format!("The table {table} was {how} while it was backed up; run the backup again.");
             Err(EngineError::new(FailureCode::RemoteFailed, message))
         };
-        let is_backed_up = |table: &String| found.tables.iter().any(|listed| listed.name == *table);
-        let ids = self.table_ids(name).await?;
+        let now = self.table_ids().await?.unwrap_or_default();
         for (id, then) in found.ids.iter().flatten() {
-            let now = ids.as_ref().and_then(|ids| ids.get(id));
             // What the server itself is about to drop has such a name.
-            if let Some(now) = now.filter(|now| *now != then && !now.starts_with("#sql"))
-                && (is_backed_up(then) || is_backed_up(now))
-            {
-                return changed(then, "renamed");
+            let now = now.get(id).filter(|now| *now != then && !now.name.starts_with("#sql"));
+            if now.is_some_and(|now| found.tables.contains(then) || found.tables.contains(now)) {
+                return changed(&then.name, "renamed");
             }
         }
         let mut listed = self.tables(name).await?;
@@ -213,7 +244,7 @@ impl Asking<'_> {
         let views = self.list(&[name], &[Kind::View]).await?;
         for table in &found.tables {
             // One that was dropped after it was read is in the backup; before, the tool says that it is not there.
-            let is_known = found.ids.iter().flatten().any(|(_, then)| *then == table.name);
+            let is_known = found.ids.iter().flatten().any(|(_, then)| then == table);
             let is_gone = listed.iter().all(|listed| listed.name != table.name);
             if is_gone && (!is_known || views.iter().any(|view| view.name == table.name)) {
                 return changed(&table.name, "dropped or renamed");
@@ -230,16 +261,18 @@ impl Asking<'_> {
         Ok(())
     }
 
-    async fn table_ids(&self, name: &str) -> Result<Option<TableIds>> {
+    async fn table_ids(&self) -> Result<Option<TableIds>> {
+        let part = |text: &str| format!("HEX(CONVERT(CONVERT(BINARY {text} USING filename) USING utf8mb4))");
         let sql = format!(
-            "SELECT CONCAT(table_id, ' ', HEX(CONVERT(CONVERT(BINARY SUBSTRING_INDEX(SUBSTRING_INDEX(name, '/', -1), '#P#', \
-             1) USING filename) USING utf8mb4))) FROM information_schema.innodb_sys_tables WHERE BINARY \
-             SUBSTRING_INDEX(name, '/', 1) = BINARY CONVERT({} USING filename)",
-            mysql_text(name)
+            "SELECT CONCAT(table_id, ' ', {}, ' ', {}) FROM information_schema.innodb_sys_tables WHERE name LIKE '%/%'",
+            part("SUBSTRING_INDEX(name, '/', 1)"),
+            part("SUBSTRING_INDEX(SUBSTRING_INDEX(name, '/', -1), '#P#', 1)")
         );
         let parse = |line: &String| {
-            let (id, name) = line.split_once(' ')?;
-            Some((id.parse().ok()?, unhex(name)?))
+            let mut words = line.split(' ');
+            let mut word = || words.next();
+            let (id, schema, name) = (word()?.parse().ok()?, unhex(word()?)?, unhex(word()?)?);
+            Some((id, Table { schema, name }))
         };
         match self.lines(&sql).await {
             Ok(lines) => lines.iter().map(|line| parse(line).ok_or_else(unclear)).collect::<Result<_>>().map(Some),

@@ -342,10 +342,11 @@ async fn tables_that_get_another_name_meanwhile_fail_the_backup() {
         };
         let real = "case $2 in --help) exec /usr/bin/mariadb-dump \"$@\";; esac";
         let (before, after) = (sql(before), sql(after));
-        shim(&shims, "mariadb-dump", &format!("{real}\n{before}\n/usr/bin/mariadb-dump \"$@\" || exit\n{after}"));
+        shim(&shims, "mariadb-dump", &format!("{real}\n{before}\n/usr/bin/mariadb-dump \"$@\" || exit\n{after} || :"));
     };
     let fill = || {
         mariadb.sql("", "DROP DATABASE IF EXISTS shop; CREATE DATABASE shop; CREATE TABLE shop.aaa (a INT)");
+        mariadb.sql("", "DROP DATABASE IF EXISTS zaside; CREATE DATABASE zaside; CREATE TABLE zaside.stage (a INT)");
         mariadb.sql("shop", "CREATE TABLE yy (a INT); CREATE TABLE zz (a INT); CREATE TABLE log (a INT) ENGINE=MyISAM");
         mariadb.sql("shop", "INSERT INTO yy VALUES (1); INSERT INTO zz VALUES (2); INSERT INTO log VALUES (3)");
     };
@@ -357,6 +358,7 @@ async fn tables_that_get_another_name_meanwhile_fail_the_backup() {
             ("RENAME TABLE shop.yy TO shop.yy_old, shop.zz TO shop.yy", true),
             // Only the server's own numbers tell.
             ("RENAME TABLE shop.yy TO shop.x, shop.zz TO shop.yy, shop.x TO shop.zz", user == "ada"),
+            ("RENAME TABLE shop.yy TO zaside.old, zaside.stage TO shop.yy", user == "ada"),
             ("TRUNCATE TABLE shop.log; CREATE TABLE IF NOT EXISTS shop.more (a INT)", false),
         ] {
             for task in [one, all] {
@@ -370,6 +372,8 @@ async fn tables_that_get_another_name_meanwhile_fail_the_backup() {
         }
     }
     fill();
+    let gone = task(&bench, json!({"database_name": "never", "database_engine": "mysql"})).await;
+    assert_failed(&bench.run(gone).await, "database_missing");
     // What is dropped after it was read is in the backup.
     login(&bench, "ada", Some("secret")).await;
     with_sql("", "DROP TABLE shop.zz");
@@ -429,6 +433,29 @@ async fn texts_come_back_byte_by_byte() {
         assert_successful(&bench.restore(backup, body).await);
         assert_eq!(rows(name), before);
     }
+    // Types that take a text for what it says, and binary text for the value itself.
+    mariadb.sql(
+        "",
+        "CREATE DATABASE ids; CREATE TABLE ids.t (u UUID PRIMARY KEY, i INET6, f INET4 NOT NULL, b BINARY(16))",
+    );
+    mariadb.sql(
+        "ids",
+        "INSERT INTO t VALUES (UUID(), '2001:db8::5', '10.0.0.1', X'00FF'), (UUID(), NULL, '1.2.3.4', NULL)",
+    );
+    mariadb.sql("ids", "CREATE TABLE l (a VARCHAR(9) CHARACTER SET latin1); INSERT INTO l VALUES (X'80818D9FFF5C27')");
+    let state = "SELECT u, i, f, HEX(b) FROM t ORDER BY u; SELECT HEX(a) FROM l";
+    let before = mariadb.sql("ids", state);
+    let ids = task(&bench, json!({"database_name": "ids", "database_engine": "mysql"})).await;
+    let backup = bench.back_up(ids).await;
+    assert_successful(&bench.restore(&backup, json!({"database_name": "ids", "overwrite": true})).await);
+    assert_eq!(mariadb.sql("ids", state), before);
+    // Both in one database: the log says what that costs.
+    mariadb.sql("ids", "CREATE TABLE old (a VARCHAR(9) CHARACTER SET cp1251); INSERT INTO old VALUES ('Ж')");
+    let backup = bench.back_up(ids).await;
+    assert!(output(&bench.latest_log(ids).await).contains("come back as question marks: ids.old"));
+    assert_successful(&bench.restore(&backup, json!({"database_name": "ids", "overwrite": true})).await);
+    assert_eq!(mariadb.sql("ids", state), before);
+    assert_eq!(mariadb.sql("ids", "SELECT a FROM old").trim(), "Ж");
 }
 
 /// Views of a sequence that is gone, of a function whose owner is gone, and of a role.
@@ -461,6 +488,27 @@ async fn views_that_lost_something_keep_no_database_away() {
         if name == "shop" {
             assert_eq!(mariadb.sql(name, "SELECT a FROM of_role").trim(), "1");
         }
+    }
+    // A function that is called like one of the server's own, and texts with character sets of their own.
+    mariadb.sql("", "CREATE DATABASE named; CREATE FUNCTION named.md5(a TEXT) RETURNS TEXT RETURN 'mine'");
+    mariadb.sql(
+        "named",
+        "CREATE VIEW m AS SELECT named.md5('a') AS a; CREATE VIEW b AS SELECT _binary'abc' LIKE 'A%' AS a",
+    );
+    mariadb.sql(
+        "named",
+        "CREATE VIEW c AS SELECT _latin1'a' COLLATE latin1_bin AS a; CREATE SEQUENCE s1; CREATE SEQUENCE s2",
+    );
+    mariadb.sql("named", "CREATE TABLE d (a INT DEFAULT nextval(s1), b INT DEFAULT nextval(s2)); DROP SEQUENCE s2");
+    let shown = "SELECT a FROM m; SELECT a FROM b; SELECT a FROM c";
+    let before = mariadb.sql("named", shown);
+    let named = bench.back_up(task(&bench, json!({"database_name": "named", "database_engine": "mysql"})).await).await;
+    for name in ["named", "named_2"] {
+        let run = bench.restore(&named, json!({"database_name": name, "overwrite": true})).await;
+        assert_successful(&run);
+        assert!(output(&run).contains("A default or key was left out."), "{}", output(&run));
+        assert_eq!(mariadb.sql(name, shown), before);
+        assert!(mariadb.sql(name, "SHOW CREATE TABLE d").contains("`a` int(11) DEFAULT nextval("));
     }
     // A key to a table whose name differs by case belongs to the database, too.
     mariadb.sql("", "CREATE DATABASE cased; CREATE TABLE cased.Par (id INT PRIMARY KEY)");
