@@ -1,6 +1,6 @@
 //! A real Chromium, driven through its own driver over the WebDriver protocol.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -24,14 +24,7 @@ pub struct Chromium {
 
 impl Chromium {
     pub async fn start() -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder").keep();
-        let (port, log) = (free_port(), folder.join("log"));
-        let argument = format!("--port={port}");
-        // The browser's processes inherit the mark, by which those that outlive their driver are found.
-        let mark = format!("{MARK}={}", folder.display());
-        let command = ["env", &mark, "chromedriver", &argument, "--allowed-ips=127.0.0.1"];
-        let mut driver = Service::start_ended_by(Ending::Terminate, &folder, None, &command);
-        driver.wait_for_port(port, &log);
+        let (driver, folder, port) = Self::start_driver();
         let http = reqwest::Client::new();
         let profile = format!("--user-data-dir={}", folder.join("profile").display());
         // As root it has no sandbox, and small machines little shared memory. Nothing but loopback is asked for anything.
@@ -58,6 +51,27 @@ impl Chromium {
             http.post(&url).json(&wanted).send().await.expect("the driver answers").json().await.expect("JSON");
         let id = answer["value"]["sessionId"].as_str().unwrap_or_else(|| panic!("no browser: {answer}"));
         Self { http, session: format!("{url}/{id}"), _driver: driver }
+    }
+
+    /// The driver wants its port on IPv6, too, where somebody may have it, and cannot choose one itself.
+    fn start_driver() -> (Service, PathBuf, u16) {
+        const TRIES: usize = 5;
+        for is_last in (0..TRIES).map(|number| number + 1 == TRIES) {
+            let folder = tempfile::tempdir().expect("a temporary folder").keep();
+            let port = free_port();
+            let argument = format!("--port={port}");
+            // The browser's processes inherit the mark, by which those that outlive their driver are found.
+            let mark = format!("{MARK}={}", folder.display());
+            let command = ["env", &mark, "chromedriver", &argument, "--allowed-ips=127.0.0.1"];
+            let mut driver = Service::start_ended_by(Ending::Terminate, &folder, None, &command);
+            if is_last {
+                driver.wait_for_port(port, &folder.join("log"));
+            }
+            if driver.listens(port) {
+                return (driver, folder, port);
+            }
+        }
+        unreachable!("the last try fails or returns")
     }
 
     async fn post(&self, path: &str, body: Value) -> Result<Value, Value> {

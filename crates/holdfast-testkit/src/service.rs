@@ -89,12 +89,20 @@ impl Service {
 
     /// Waits until something listens on a loopback port.
     pub fn wait_for_port(&mut self, port: u16, log: &Path) {
+        let shown = || std::fs::read_to_string(log).unwrap_or_default();
+        assert!(self.listens(port), "the server did not start:\n{}", shown());
+    }
+
+    /// The same; false when the server ended before, or takes too long.
+    pub fn listens(&mut self, port: u16) -> bool {
         let deadline = Instant::now() + START_LIMIT;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            let shown = || std::fs::read_to_string(log).unwrap_or_default();
-            assert!(self.is_running() && Instant::now() < deadline, "the server did not start:\n{}", shown());
+            if !self.is_running() || Instant::now() >= deadline {
+                return false;
+            }
             std::thread::sleep(Duration::from_millis(20));
         }
+        true
     }
 
     /// Waits until the log, from byte `from` on, has the given text; false when the server ended before.
