@@ -163,6 +163,13 @@ impl Asking<'_> {
         lines.into_iter().map(|line| String::from_utf8(line).map_err(|_| unclear())).collect()
     }
 
+    /// The same for an answer about all tables of a server.
+    pub(super) async fn many_lines(&self, sql: &str) -> Result<Vec<String>> {
+        let settings = RemoteSettings { answer_bytes: LONGEST_ANSWER, ..self.settings.clone() };
+        let asking = Asking { settings: &settings, ..*self };
+        asking.lines(sql).await
+    }
+
     /// The same in whichever character set they are.
     async fn raw_lines(&self, sql: &str) -> Result<Vec<Vec<u8>>> {
         let answer = self.answer(sql, self.settings).await?;

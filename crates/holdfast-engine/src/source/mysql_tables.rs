@@ -231,10 +231,12 @@ impl Asking<'_> {
             let message = format!("The table {table} was {how} while it was backed up; run the backup again.");
             Err(EngineError::new(FailureCode::RemoteFailed, message))
         };
-        let now = self.table_ids().await?.unwrap_or_default();
+        let now = match &found.ids {
+            Some(_) => self.table_ids().await?.ok_or_else(unclear)?,
+            None => TableIds::new(),
+        };
         for (id, then) in found.ids.iter().flatten() {
-            // What the server itself is about to drop has such a name.
-            let now = now.get(id).filter(|now| *now != then && !now.name.starts_with("#sql"));
+            let now = now.get(id).filter(|now| *now != then);
             if now.is_some_and(|now| found.tables.contains(then) || found.tables.contains(now)) {
                 return changed(&then.name, "renamed");
             }
@@ -261,10 +263,12 @@ impl Asking<'_> {
         Ok(())
     }
 
+    /// Tables that the server itself is about to drop have names of their own and are left out.
     async fn table_ids(&self) -> Result<Option<TableIds>> {
         let part = |text: &str| format!("HEX(CONVERT(CONVERT(BINARY {text} USING filename) USING utf8mb4))");
         let sql = format!(
-            "SELECT CONCAT(table_id, ' ', {}, ' ', {}) FROM information_schema.innodb_sys_tables WHERE name LIKE '%/%'",
+            "SELECT CONCAT(table_id, ' ', {}, ' ', {}) FROM information_schema.innodb_sys_tables WHERE name LIKE '%/%' AND \
+             name NOT LIKE '%/#sql%'",
             part("SUBSTRING_INDEX(name, '/', 1)"),
             part("SUBSTRING_INDEX(SUBSTRING_INDEX(name, '/', -1), '#P#', 1)")
         );
@@ -274,7 +278,7 @@ impl Asking<'_> {
             let (id, schema, name) = (word()?.parse().ok()?, unhex(word()?)?, unhex(word()?)?);
             Some((id, Table { schema, name }))
         };
-        match self.lines(&sql).await {
+        match self.many_lines(&sql).await {
             Ok(lines) => lines.iter().map(|line| parse(line).ok_or_else(unclear)).collect::<Result<_>>().map(Some),
             // Rights to see it, or a server without InnoDB.
             Err(error) if error.message.contains("ERROR 1227 ") || error.message.contains("ERROR 1109 ") => Ok(None),
