@@ -27,7 +27,7 @@ pub use reader::Archive;
 pub(crate) use reader::{Bounded, plain};
 pub(crate) use sealed::{KeyTurn, Written};
 pub use selection::Counted;
-pub(crate) use selection::{Choice, Existing, Left, Longest, Occupant, Options, Selection, ancestors};
+pub(crate) use selection::{Choice, Existing, Left, Longest, Occupant, Options, Selection, ancestors, is_too_deep};
 pub(crate) use unpack::{Content, Facts, Target, shown, shown_short, unpack};
 pub(crate) use writer::{Out, Packed, Packing, Received, pack};
 

@@ -236,7 +236,8 @@ impl Dump<'_> {
         }
         self.int_bytes = usize::from(self.byte()?);
         self.offset_bytes = usize::from(self.byte()?);
-        if !(1..=8).contains(&self.int_bytes) || !(1..=16).contains(&self.offset_bytes) {
+        // Restoring programs read four bytes, whatever is said here.
+        if self.int_bytes != 4 || !(1..=16).contains(&self.offset_bytes) {
             return Err(bad("the dump's head makes no sense"));
         }
         if self.byte()? != CUSTOM_FORMAT {

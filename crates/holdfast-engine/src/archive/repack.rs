@@ -14,8 +14,10 @@ use super::selection::{Longest, relative};
 use super::tar::{Kind, Member, Place, Reader, Writer};
 use super::unpack::shown_short;
 
-/// Files to read again; more than this and the list itself would be a burden.
+/// Files to read again, and further names of them; more than this and the list itself would be a burden.
 const MAX_AGAIN: usize = 1_000_000;
+/// Their names and attributes.
+const MAX_AGAIN_BYTES: usize = 128 * 1024 * 1024;
 
 /// Members that are named in warnings; of others there is a count.
 const NAMED: u64 = 20;
@@ -95,6 +97,9 @@ impl<W: Write> Repacking<'_, W> {
         // No tar that reads a folder writes such names; what cannot be restored must not count as backed up.
         let leads_out = || io::Error::other(format!("{} leads out of the source", name_text(&member.path)));
         let path = relative(&member.path).ok_or_else(leads_out)?;
+        if path.is_empty() && member.kind != Kind::Directory {
+            return Err(io::Error::other("the source itself is said to be no folder"));
+        }
         if member.kind == Kind::Hardlink {
             let target = relative(&member.link).ok_or_else(leads_out)?;
             if !self.seen.has(&target) {
@@ -141,20 +146,24 @@ pub(super) fn repack<W: Write>(
     let writer = Writer::new(Counted { out, bytes: 0 });
     let mut repacking =
         Repacking { writer, inspected: Inspected::default(), long_names: 0, seen: Seen::default(), on_entry };
-    let (mut again, mut links, mut names) = (Vec::new(), Vec::new(), HashSet::new());
+    let (mut again, mut links, mut names, mut held) = (Vec::new(), Vec::new(), HashSet::new(), 0);
     let mut reader = Reader::new(&mut *source);
     while let Some((member, _)) = reader.next()? {
-        if is_all_hole(&member) {
-            names.insert(member.path.clone());
-            again.push(member);
-            if again.len() > MAX_AGAIN {
+        let is_link = member.kind == Kind::Hardlink && names.contains(&member.link);
+        if is_link || is_all_hole(&member) {
+            held += held_bytes(&member);
+            if again.len() + links.len() >= MAX_AGAIN || held > MAX_AGAIN_BYTES {
                 return Err(io::Error::other("too many files that seem to be nothing but holes"));
             }
-        } else if member.kind == Kind::Hardlink && names.contains(&member.link) {
+        }
+        if is_link {
             links.push(member);
+        } else if is_all_hole(&member) {
+            names.insert(member.path.clone());
+            again.push(member);
         } else {
             repacking.add(&member, &mut reader)?;
-            if member.kind == Kind::File && member.size > 0 {
+            if matches!(member.kind, Kind::File | Kind::Directory | Kind::Symlink) {
                 reader.get_mut().passed(&member);
             }
         }
@@ -187,6 +196,13 @@ pub(super) fn repack<W: Write>(
     }
     repacking.writer.finish()?;
     Ok(repacking.inspected)
+}
+
+fn held_bytes(member: &Member) -> usize {
+    let attributes = member.attributes.iter().map(|(name, value)| name.len() + value.len());
+    let parts = member.parts.as_ref().map_or(0, |parts| size_of_val(parts.as_slice()));
+    [&member.path, &member.link, &member.user, &member.group].map(Vec::len).into_iter().chain(attributes).sum::<usize>()
+        + parts
 }
 
 fn is_all_hole(member: &Member) -> bool {

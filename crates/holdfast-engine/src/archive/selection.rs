@@ -2,7 +2,7 @@
 //! target, so that a dry run and a restore say the same.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 
 use holdfast_core::backup::name_text;
@@ -75,31 +75,63 @@ pub(crate) enum Occupant {
     File,
 }
 
-/// What a target holds at the paths that a restore will touch. Only a keyed hash of each path is kept: a tree of a
-/// million files takes 16 MB, and nobody can make two paths meet on purpose.
+/// Keyed hashes in place of paths: those of a million files take 16 MB, however long they are, and nobody can make two of
+/// them meet on purpose.
+#[derive(Debug, Default)]
+pub(crate) struct PathKeys(RandomState);
+
+impl PathKeys {
+    pub(crate) fn key(&self, path: &str) -> u64 {
+        self.with_ancestors(path).last().unwrap_or_default()
+    }
+
+    /// The keys of the folders above a path, the highest first, and its own at the end. Each byte is read once.
+    fn with_ancestors<'a>(&self, path: &'a str) -> impl Iterator<Item = u64> + 'a {
+        let mut hasher = self.0.build_hasher();
+        path.split('/').map(move |name| {
+            hasher.write(name.as_bytes());
+            hasher.write_u8(b'/');
+            hasher.finish()
+        })
+    }
+
+    /// The same without its own.
+    fn of_ancestors<'a>(&self, path: &'a str) -> impl Iterator<Item = u64> + 'a {
+        self.with_ancestors(path).take(path.bytes().filter(|byte| *byte == b'/').count())
+    }
+}
+
+/// What a target holds at the paths that a restore will touch.
 #[derive(Debug, Default)]
 pub(crate) struct Existing {
-    hasher: RandomState,
+    keys: PathKeys,
     occupants: HashMap<u64, Occupant>,
 }
 
 impl Existing {
     pub(crate) fn key(&self, path: &str) -> u64 {
-        self.hasher.hash_one(path)
+        self.keys.key(path)
     }
 
     pub(crate) fn set(&mut self, key: u64, occupant: Occupant) {
         self.occupants.insert(key, occupant);
     }
 
-    fn at(&self, path: &str) -> Option<Occupant> {
-        self.occupants.get(&self.key(path)).copied()
+    fn at(&self, key: u64) -> Option<Occupant> {
+        self.occupants.get(&key).copied()
     }
 }
 
 /// The folders above a path, the highest first.
 pub(crate) fn ancestors(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| &path[..at])
+}
+
+/// Whether a path has so many folders that to name each of them would take far more bytes than the path itself. Nobody
+/// has such paths; a hostile archive could keep a restore busy with them.
+pub(crate) fn is_too_deep(path: &str) -> bool {
+    const MOST_BYTES: usize = 4 * 1024 * 1024;
+    path.len() * path.bytes().filter(|byte| *byte == b'/').count() / 2 > MOST_BYTES
 }
 
 /// The longest path below a target, and the longest name in it, in bytes.
@@ -234,9 +266,10 @@ pub(crate) struct Selection {
     existing: Option<Existing>,
     links: HashMap<String, Links>,
     promoted: HashSet<String>,
-    symlinks: HashSet<String>,
+    keys: PathKeys,
+    symlinks: HashSet<u64>,
     /// What is not restored, whatever the target holds; nor are its further names.
-    left: HashMap<String, Left>,
+    left: HashMap<u64, Left>,
     counted: Counted,
     on_left: OnLeft,
 }
@@ -254,6 +287,7 @@ impl Selection {
             existing,
             links: HashMap::new(),
             promoted: HashSet::new(),
+            keys: PathKeys::default(),
             symlinks: HashSet::new(),
             left: HashMap::new(),
             counted: Counted::default(),
@@ -388,7 +422,7 @@ impl Selection {
             return Err(hostile("a link to a file that is not in it", path).into());
         };
         self.check_links(&written, true)?;
-        if self.symlinks.contains(&written) {
+        if self.symlinks.contains(&self.keys.key(&written)) {
             self.remember_symlink(path)?;
         }
         let mut linked = self.named(member, plain);
@@ -398,7 +432,7 @@ impl Selection {
 
     /// Every path at which the archive brings a symbolic link, also as a further name of one.
     fn remember_symlink(&mut self, path: &str) -> io::Result<()> {
-        if self.symlinks.insert(path.to_owned()) && self.symlinks.len() > MAX_LINKS {
+        if self.symlinks.insert(self.keys.key(path)) && self.symlinks.len() > MAX_LINKS {
             return Err(hostile("too many links", path).into());
         }
         Ok(())
@@ -416,7 +450,9 @@ impl Selection {
     fn is_too_long(&self, path: &str) -> bool {
         // A text is never shorter than what it stands for.
         let longest = self.options.longest;
-        longest.is_exceeded(path.as_bytes()) && longest.is_exceeded(&holdfast_core::backup::name_bytes(path))
+        let is_exceeded =
+            || longest.is_exceeded(path.as_bytes()) && longest.is_exceeded(&holdfast_core::backup::name_bytes(path));
+        is_too_deep(path) || is_exceeded()
     }
 
     /// More of them than there may be links are forgotten; their further names are then links to nothing.
@@ -425,13 +461,15 @@ impl Selection {
         let is_too_long = || self.is_too_long(path) && !self.links.contains_key(path);
         let left = self.left_special(nature).or_else(|| is_too_long().then_some(Left::TooLong));
         if let Some(left) = left.filter(|_| self.left.len() < MAX_LINKS) {
-            self.left.insert(path.to_owned(), left);
+            self.left.insert(self.keys.key(path), left);
         }
     }
 
     /// A further name of what is not restored is not restored either.
     fn verdict_of_link(&self, target: Option<&str>) -> Verdict {
-        target.and_then(|target| self.left.get(target)).map_or(Verdict::Write, |left| Verdict::Leave(*left))
+        target
+            .and_then(|target| self.left.get(&self.keys.key(target)))
+            .map_or(Verdict::Write, |left| Verdict::Leave(*left))
     }
 
     /// A link that the archive itself brought is never written through.
@@ -439,8 +477,8 @@ impl Selection {
         if self.symlinks.is_empty() {
             return Ok(());
         }
-        let is_link = |path: &str| self.symlinks.contains(path);
-        if ancestors(path).any(is_link) || (!may_be_link && is_link(path)) {
+        let is_link = |key: u64| self.symlinks.contains(&key);
+        if self.keys.of_ancestors(path).any(is_link) || (!may_be_link && is_link(self.keys.key(path))) {
             return Err(hostile("a name that leads through a link", path).into());
         }
         Ok(())
@@ -467,7 +505,7 @@ impl Selection {
             return Verdict::Leave(Left::TooLong);
         }
         let Some(existing) = &self.existing else { return Verdict::Write };
-        let blocked = ancestors(path).find_map(|above| match existing.at(above)? {
+        let blocked = existing.keys.of_ancestors(path).find_map(|above| match existing.at(above)? {
             Occupant::Symlink => Some(Left::ThroughLink),
             Occupant::File => Some(Left::BelowFile),
             Occupant::Directory | Occupant::Nothing => None,
@@ -475,7 +513,7 @@ impl Selection {
         if let Some(left) = blocked {
             return Verdict::Leave(left);
         }
-        match (existing.at(path), is_dir) {
+        match (existing.at(existing.key(path)), is_dir) {
             (Some(Occupant::Nothing), _) => Verdict::Write,
             // A folder that is only on the way to what was chosen stays as it is.
             (Some(Occupant::Directory), true) if chosen == Chosen::Above => Verdict::Unchosen,

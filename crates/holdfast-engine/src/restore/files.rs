@@ -18,7 +18,7 @@ use crate::Engine;
 use crate::archive::tar::Member;
 use crate::archive::{
     Choice, Counted, Entry, EntryKind, Existing, Left, Longest, Occupant, Options, Selection, ancestors, forward,
-    rehearse, shown_short, unpack,
+    is_too_deep, rehearse, shown_short, unpack,
 };
 use crate::context::Context;
 use crate::error::{EngineError, Result};
@@ -534,7 +534,7 @@ impl Surveying {
             }
             self.links.push(entry.clone());
         }
-        if self.existing.is_some() {
+        if self.existing.is_some() && !is_too_deep(&entry.path) {
             if !self.is_of_files {
                 ancestors(&entry.path).for_each(|above| self.ask(above));
             }

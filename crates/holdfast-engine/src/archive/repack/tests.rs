@@ -86,3 +86,21 @@ fn a_name_that_came_is_always_known_and_hardly_any_other() {
     let mistaken = (200_000..300_000).filter(|number| seen.has(&name(*number))).count();
     assert!(mistaken < 50, "{mistaken} of 100,000");
 }
+
+#[test]
+fn what_waits_for_a_second_reading_is_bounded() {
+    let hole = Member { size: 1 << 20, parts: Some(Vec::new()), ..member(Kind::File, "./h", "") };
+    let mut link = member(Kind::Hardlink, "./l", "./h");
+    link.attributes = vec![(b"SCHILY.xattr.user.a".to_vec(), vec![b'x'; 3_000_000])];
+    let of = |links: usize| [vec![hole.clone()], vec![link.clone(); links]].concat();
+    assert!(repacked(&of(10)).is_ok());
+    let refused = repacked(&of(50)).unwrap_err();
+    assert!(refused.to_string().contains("too many files that seem to be nothing but holes"), "{refused}");
+}
+
+#[test]
+fn the_source_itself_is_a_folder() {
+    let refused = repacked(&[member(Kind::Symlink, ".", "/etc")]).unwrap_err();
+    assert!(refused.to_string().contains("no folder"), "{refused}");
+    assert!(repacked(&[member(Kind::Directory, ".", "")]).is_ok());
+}

@@ -294,3 +294,19 @@ fn without_owners_no_file_runs_as_somebody_else() {
         assert_eq!(modes, [0o6755, mode]);
     }
 }
+
+#[test]
+fn a_path_with_thousands_of_folders_is_left_out_and_takes_no_time() {
+    let (mut selection, left) = select(&[], Options::default(), Some(&[("link", Occupant::Nothing)]));
+    let link = Member { link: b"elsewhere".to_vec(), ..Member::new(b"./link", Kind::Symlink) };
+    selection.decide(&link).unwrap();
+    let deep = "a/".repeat(30_000);
+    for number in 0..30 {
+        let member = Member::new(format!("./{deep}{number}").as_bytes(), Kind::File);
+        assert_eq!(selection.decide(&member).unwrap(), None);
+    }
+    assert_eq!(left.lock().unwrap().len(), 30);
+    // Still nothing goes through a link.
+    let below = Member::new(b"./link/a/b", Kind::File);
+    assert!(selection.decide(&below).is_err());
+}
