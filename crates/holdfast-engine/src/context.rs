@@ -89,8 +89,8 @@ impl Context {
         self.with_contact(|contact| contact.databases.push(name.to_owned()));
     }
 
-    pub(crate) fn with_contact(&self, change: impl FnOnce(&mut Contact)) {
-        change(&mut self.contact.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    pub(crate) fn with_contact<T>(&self, change: impl FnOnce(&mut Contact) -> T) -> T {
+        change(&mut self.contact.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
     }
 }
 

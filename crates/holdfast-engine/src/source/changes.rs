@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use crate::archive::shown;
-use crate::archive::tar::Member;
+use crate::archive::tar::{Kind, Member};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::remote::{Pace, RemoteSettings, Script, end_of};
@@ -17,7 +17,8 @@ use crate::ssh::{Connection, Process};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Passed {
     pub path: Vec<u8>,
-    pub size: u64,
+    /// `None` for what is no file, or an empty one: nothing of those is half read.
+    pub size: Option<u64>,
     pub seconds: i64,
     /// User and group.
     pub owner: (u64, u64),
@@ -25,8 +26,8 @@ pub(crate) struct Passed {
 
 impl Passed {
     pub(crate) fn of(member: &Member) -> Self {
-        let (size, seconds) = (member.size, member.modified.seconds);
-        Self { path: member.path.clone(), size, seconds, owner: (member.uid, member.gid) }
+        let size = Some(member.size).filter(|size| member.kind == Kind::File && *size > 0);
+        Self { path: member.path.clone(), size, seconds: member.modified.seconds, owner: (member.uid, member.gid) }
     }
 }
 
@@ -77,7 +78,7 @@ impl Changes {
         for ((count, first), what) in [(&self.misowned, "owners"), (&self.misdated, "times before 1970")] {
             if *count > 0 {
                 context.log.warn(format!(
-                    "This server's tar cannot write all {what}: {count} files have other ones in this backup, {first} among \
+                    "This server's tar cannot write all {what}: {count} entries have other ones in this backup, {first} among \
                      them."
                 ));
             }
@@ -143,7 +144,7 @@ impl Comparing {
             let ended = [&file.path, &b"\n"[..]].concat();
             if name.starts_with(&ended) {
                 let length = answer.len() - name.len() + ended.len();
-                if size != file.size || !is_same_time(file.seconds, seconds) {
+                if file.size.is_some_and(|then| then != size || !is_same_time(file.seconds, seconds)) {
                     self.changes.note(file, size);
                 } else if seconds < 0 && file.seconds >= 0 {
                     note(&mut self.changes.misdated, file);
@@ -172,7 +173,7 @@ impl Changes {
     fn note(&mut self, file: &Passed, size: u64) {
         self.count += 1;
         if self.shrunk.len() + self.changed.len() < NAMED {
-            let names = if size < file.size { &mut self.shrunk } else { &mut self.changed };
+            let names = if file.size.is_some_and(|then| size < then) { &mut self.shrunk } else { &mut self.changed };
             names.push(shown(&file.path));
         }
     }
@@ -282,7 +283,8 @@ mod tests {
     fn compared(files: &[(&str, u64, i64)], answer: &[u8], piece: usize) -> Changes {
         let mut comparing = Comparing::default();
         for (path, size, seconds) in files {
-            comparing.ask(Passed { path: path.as_bytes().to_vec(), size: *size, seconds: *seconds, owner: (0, 0) });
+            let (path, size) = (path.as_bytes().to_vec(), Some(*size));
+            comparing.ask(Passed { path, size, seconds: *seconds, owner: (0, 0) });
         }
         answer.chunks(piece).for_each(|piece| comparing.feed(piece));
         comparing.finish()

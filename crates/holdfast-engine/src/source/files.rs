@@ -63,16 +63,20 @@ g="--create --file=- --format=posix --pax-option=delete=atime,delete=ctime --blo
 const READ: &str = r#"
 o=$2; n=$3; k=$4; shift 4
 echo "holdfast: folder $(printf %s "$(pwd -P)" | tr '\n\r' '??')" >&2
-if [ -n "$o" ] && [ -r /proc/self/mountinfo ]; then
+if [ "$m" = . ] && [ -r /proc/self/mountinfo ]; then
   r=$(pwd -P); r=${r%/}
   q=$(stat -c %d . 2>/dev/null)
-  while read -r _ _ _ _ d _; do
+  while read -r _ _ _ _ d t; do
     # Blanks and line breaks are octal numbers there.
     case $d in *\\*) d=$(printf '%b_' "$(printf %s "$d" | sed 's/\\\([0-7]\{3\}\)/\\0\1/g')"); d=${d%_} ;; esac
     case $d in "$r"/?*) ;; *) continue ;; esac
     # Another mount of the same file system is not left out, and neither is a single file.
-    [ -d "$d" ] && [ "$(stat -c %d -- "$d" 2>/dev/null)" != "$q" ] || continue
-    echo "holdfast: mount $(printf %s "$d" | tr '\n\r' '??')" >&2
+    if [ -n "$o" ] && [ -d "$d" ] && [ "$(stat -c %d -- "$d" 2>/dev/null)" != "$q" ]; then w="mount "
+    else case ${t#* - } in
+      proc\ *|sysfs\ *|cgroup*|debugfs\ *|tracefs\ *|securityfs\ *|configfs\ *|bpf\ *|binfmt_misc\ *) w="no sizes " ;;
+      *) continue ;;
+    esac; fi
+    echo "holdfast: $w$(printf %s "$d" | tr '\n\r' '??')" >&2
   done </proc/self/mountinfo
 fi
 case $v in
@@ -174,7 +178,7 @@ pub(crate) async fn pump(
     if let Some(place) = lines.iter().position(|line| line.starts_with(FOLDER)) {
         context.note_folder(lines.remove(place).trim_start_matches(FOLDER));
     }
-    tell_mounts(&mut lines, context);
+    tell_mounts(&mut lines, source, context);
     warn_of_missing_attributes(&mut lines, flavour, context);
     judge(source, &exit, &lines, flavour == Some(Flavour::Gnu), context)?;
     if is_silent(flavour) {
@@ -216,10 +220,24 @@ async fn pump_over_sftp(
 }
 
 /// What a task that stays on one file system leaves out.
-fn tell_mounts(lines: &mut Vec<String>, context: &Context) {
+fn tell_mounts(lines: &mut Vec<String>, source: &FilesSource, context: &Context) {
     const MOUNT: &str = "holdfast: mount ";
+    const NO_SIZES: &str = "holdfast: no sizes ";
     for line in lines.extract_if(.., |line| line.starts_with(MOUNT)) {
         context.log.line(format!("{} is another file system and was left out.", &line[MOUNT.len()..]));
+    }
+    let folder = context.with_contact(|contact| contact.folder.clone()).unwrap_or_default();
+    let patterns = patterns(source);
+    for line in lines.extract_if(.., |line| line.starts_with(NO_SIZES)) {
+        let mount = &line[NO_SIZES.len()..];
+        let below = mount.strip_prefix(folder.trim_end_matches('/')).unwrap_or(mount).trim_matches('/');
+        let mut ends = below.match_indices('/').map(|(at, _)| at).chain([below.len()]);
+        if !ends.any(|end| sftp::is_excluded(&patterns, &below.as_bytes()[..end])) {
+            context.log.warn(format!(
+                "{mount} belongs to the kernel (proc, sys and the like). What is there does not say its size, so it is empty \
+                 in this backup; exclude it."
+            ));
+        }
     }
 }
 
@@ -383,18 +401,20 @@ const VIRTUAL: &[&str] = &["proc", "sys", "dev", "run"];
 
 /// A pattern without a slash is a name anywhere; one with a slash is a path, below the source or absolute.
 pub(crate) fn patterns(source: &FilesSource) -> Vec<Pattern> {
-    let root = source.path.trim_end_matches('/');
+    // Each tar has its own way with slashes and dots that say nothing.
+    let elements = |text: &str| -> Vec<String> {
+        text.split('/').filter(|element| !matches!(*element, "" | ".")).map(str::to_owned).collect()
+    };
+    let root = elements(&source.path);
     let mut patterns: Vec<Pattern> = source
         .excluded
         .iter()
         .flat_map(|text| {
-            let text = text.trim_end_matches('/');
-            let below =
-                text.strip_prefix(root).filter(|_| text.starts_with('/')).and_then(|rest| rest.strip_prefix('/'));
-            match below.or_else(|| text.strip_prefix("./")).or_else(|| text.strip_prefix('/')) {
-                Some(path) => vec![Pattern::Path(path.to_owned())],
-                None if text.contains('/') => vec![Pattern::Path(text.to_owned())],
-                None => without_source(text).into_iter().map(Pattern::Name).collect(),
+            let all = elements(text);
+            let below = all.strip_prefix(root.as_slice()).filter(|rest| text.starts_with('/') && !rest.is_empty());
+            match text.trim_end_matches('/') {
+                name if !name.contains('/') => without_source(name).into_iter().map(Pattern::Name).collect(),
+                _ => vec![Pattern::Path(below.unwrap_or(&all).join("/"))],
             }
         })
         .collect();
@@ -493,12 +513,14 @@ fn gnu_excludes(source: &FilesSource) -> Vec<String> {
 /// more than was meant is not for it: `None`.
 fn bsd_excludes(source: &FilesSource) -> Option<Vec<String>> {
     let has_wildcard = |text: &str| text.contains(['*', '?', '[', '\\']);
+    // At the ends of its patterns these say where a match begins and ends.
+    let escaped = |text: &str| text.replace('^', "\\^").replace('$', "\\$");
     let words = patterns(source).into_iter().map(|pattern| match pattern {
-        Pattern::Path(path) => (!has_wildcard(&path)).then(|| format!("--exclude=^./{path}")),
+        Pattern::Path(path) => (!has_wildcard(&path)).then(|| format!("--exclude=^./{}", escaped(&path))),
         Pattern::Name(name) => {
             // A star at one of its ends matches no more with slashes than without.
             let inner = name.strip_prefix('*').or_else(|| name.strip_suffix('*')).unwrap_or(&name);
-            (!has_wildcard(inner)).then(|| format!("--exclude={name}"))
+            (!has_wildcard(inner)).then(|| format!("--exclude={}", escaped(&name)))
         }
     });
     words.collect()
@@ -722,10 +744,21 @@ mod tests {
         };
         let name = |text: &str| Pattern::Name(text.to_owned());
         let path = |text: &str| Pattern::Path(text.to_owned());
-        let found = patterns(&source("/var/www/", &["*.log", "cache/", "/var/www/tmp", "a/b", "/x", "./y", "/"]));
+        let found = patterns(&source("/var/www/", &["*.log", "cache/", "/var/www/tmp", "a//./b", "//x", "./y", "/"]));
         assert_eq!(found, [name("*.log"), name("cache"), path("tmp"), path("a/b"), path("x"), path("y")]);
         assert_eq!(patterns(&source("/a", &["[cache]"])), [name("[cache]"), name(r"\[cache\]")]);
         assert_eq!(patterns(&source("/", &[])), [path("proc"), path("sys"), path("dev"), path("run")]);
+    }
+
+    #[test]
+    fn signs_that_anchor_are_characters_of_names() {
+        let source = FilesSource {
+            path: "/a".into(),
+            excluded: ["price$", "^keep", "*$", "./p/q$"].map(str::to_owned).to_vec(),
+            one_file_system: false,
+        };
+        let words = [r"--exclude=price\$", r"--exclude=\^keep", r"--exclude=*\$", r"--exclude=^./p/q\$"];
+        assert_eq!(bsd_excludes(&source).unwrap(), words);
     }
 
     #[test]

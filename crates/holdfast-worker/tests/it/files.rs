@@ -267,12 +267,17 @@ async fn owners_and_times_that_busybox_cannot_write_are_named() {
         eprintln!("skipped: only root can give files away");
         return;
     }
+    // What is no file has an owner, too.
+    std::fs::create_dir(bench.source().join("folder")).unwrap();
+    std::os::unix::fs::symlink("plain", bench.source().join("link")).unwrap();
+    std::os::unix::fs::chown(bench.source().join("folder"), None, Some(1_000_680_000)).unwrap();
+    std::os::unix::fs::lchown(bench.source().join("link"), Some(1_000_680_000), None).unwrap();
     let before = std::time::UNIX_EPOCH - std::time::Duration::from_secs(1000);
     let old = std::fs::File::options().write(true).open(bench.source().join("old")).unwrap();
     old.set_modified(before).unwrap();
     let log = bench.run(bench.task(json!({})).await).await;
     assert_eq!(log["status"], "successful", "{log}");
-    for what in ["owners: 1 files have other ones in this backup, ./owned", "times before 1970: 1 files"] {
+    for what in ["owners: 3 entries have other ones in this backup, ./", "times before 1970: 1 entries"] {
         assert!(log["output"].as_str().unwrap().contains(what), "{what}: {log}");
     }
 }
@@ -355,13 +360,33 @@ async fn a_file_that_changes_while_busybox_reads_it_is_named() {
 async fn the_tar_of_bsd_leaves_out_no_more_than_was_meant() {
     let shims = tempfile::tempdir().unwrap();
     let bench = bench(with_tar(shims.path(), r#"exec bsdtar "$@""#)).await;
-    let files = ["cache/1", "sub/cache/2", "logs/y.gz", "logs/keep/z.gz", "sub/logs/x.gz", "a.tmp", "sub/b.tmp"];
+    let files = [
+        "cache/1",
+        "sub/cache/2",
+        "logs/y.gz",
+        "logs/keep/z.gz",
+        "sub/logs/x.gz",
+        "a.tmp",
+        "sub/b.tmp",
+        "price",
+        "price$",
+        "^keep",
+        "keep",
+        "p/q/1",
+        "p/q$/2",
+    ];
     for path in files {
         std::fs::create_dir_all(bench.source().join(path).parent().unwrap()).unwrap();
         std::fs::write(bench.source().join(path), path).unwrap();
     }
     let logs = bench.source().join("logs/*.gz");
-    for (excluded, gone) in [(json!(["./cache", "*.tmp"]), &[0, 5, 6][..]), (json!(["./cache", logs]), &[0, 2][..])] {
+    for (excluded, gone) in [
+        (json!(["./cache", "*.tmp"]), &[0, 5, 6][..]),
+        (json!(["./cache", logs]), &[0, 2][..]),
+        (json!(["price$", "^keep", "p/q$"]), &[8, 9, 12][..]),
+        (json!(["*$", ".//cache/./1"]), &[0, 8, 12][..]),
+        (json!(["^*"]), &[9][..]),
+    ] {
         let backup = bench.back_up(bench.task(json!({"excluded_paths": excluded})).await).await;
         let target = bench.folder.path().join(format!("back-{}", backup["id"]));
         let run = bench.restore(&backup, json!({"path": target})).await;
