@@ -2,6 +2,7 @@
 //! here talks to a server.
 
 pub(crate) mod definitions;
+pub(crate) mod grants;
 mod heads;
 pub(crate) mod rewriting;
 pub(crate) mod statements;

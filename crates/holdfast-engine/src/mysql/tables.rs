@@ -334,6 +334,12 @@ pub(crate) fn has_type(statement: &[u8], name: &str) -> bool {
     statement.split(|byte| *byte == b'\n').any(is_type)
 }
 
+/// Whether a table keeps its history by numbers of transactions, and not by time.
+pub(crate) fn is_versioned_by_transactions(statement: &[u8]) -> bool {
+    const NUMBERED: &[u8] = b" bigint(20) unsigned GENERATED ALWAYS AS ROW START";
+    outside_quotes(statement, |rest| rest.starts_with(NUMBERED)).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -242,6 +242,7 @@ impl Session<'_> {
         let mut is_changed = false;
         let mut is_moved = false;
         let replaced = async {
+            self.context.log.line(format!("{beside} is complete. {name} is being replaced by its tables."));
             self.put_in_place(name, held, beside, facts, &mut is_changed).await?;
             is_moved = true;
             self.make(name, &later_of(&tables, name, old_name.as_deref())).await?;

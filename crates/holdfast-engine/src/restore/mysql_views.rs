@@ -2,6 +2,7 @@
 //! functions that are called there, whoever wrote them. So each view is made with no more rights than its owner has.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use holdfast_core::Secret;
 use holdfast_core::backup::name_text;
@@ -14,9 +15,10 @@ use super::mysql_warnings::NAMED;
 use super::postgres::CLEANING_UP;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::mysql::definitions::{Definition, Kind, outside_quotes, takes_prepared};
+use crate::mysql::definitions::{Definition, Kind, takes_prepared};
+use crate::mysql::grants::Grant;
 use crate::mysql::rewriting::{calls_functions, names_in};
-use crate::mysql::{View, quoted, unescaped};
+use crate::mysql::{View, quoted};
 use crate::source::database::{Login, mysql_text, unhex};
 use crate::ssh::Exit;
 
@@ -32,6 +34,10 @@ const BROKEN: [&str; 8] = [
     "ERROR 1267 ",
     "ERROR 1271 ",
 ];
+
+/// How long the views of an owner in a database may take beside the time that a server may be silent, for each of them. To
+/// make one takes milliseconds, unless somebody wrote a function for it that waits.
+const FOR_EACH_VIEW: Duration = Duration::from_millis(100);
 
 /// How the client begins to say that an account may not make others, or not give them the right to name owners.
 const MAY_NOT: [&str; 3] = ["ERROR 1227 ", "ERROR 1044 ", "ERROR 1045 "];
@@ -236,11 +242,14 @@ impl Session<'_> {
         let sequences = self.names(&sequences).await?;
         let insert = |name: &String| format!("GRANT INSERT ON {}.{} TO {account};\n", quoted(database), quoted(name));
         let mut sql: String = sequences.iter().map(insert).collect();
-        let owner = String::from_utf8_lossy(owner);
-        // Whoever is not here has no rights.
-        if let Ok(grants) = self.query(&format!("SHOW GRANTS FOR {owner}")).await {
-            let lines = grants.lines().map(|line| unescaped(line.as_bytes()));
-            sql.extend(lines.filter_map(|line| readable(&line, account)));
+        // Without owners, all views are the restorer's. Nobody knows who wrote the functions that they call, so those find
+        // no more than the database itself.
+        if !self.plan.options.no_owner {
+            let owner = String::from_utf8_lossy(owner);
+            // Whoever is not here has no rights.
+            let grants = self.query(&format!("SHOW GRANTS FOR {owner}")).await.unwrap_or_default();
+            let grants = grants.lines().filter_map(|line| Grant::parse(line.as_bytes()));
+            sql.extend(grants.filter_map(|grant| readable(&grant, account)));
         }
         // Somebody may have dropped a table meanwhile; then there is nothing to read.
         self.run(None, sql.as_bytes(), true).await.map(drop)
@@ -275,9 +284,11 @@ impl Session<'_> {
         // To make a view takes no time, unless it calls a function that does.
         let seconds = self.engine.settings.remote.answer.as_secs().max(1);
         let at_once = format!("SET SESSION sql_quote_show_create=1 /*M!100101 , max_statement_time={seconds} */;\n");
+        let in_all = self.engine.settings.remote.stall + FOR_EACH_VIEW * u32::try_from(views.len()).unwrap_or(u32::MAX);
+        let mut left = vec![in_all; makers.len()];
         while !views.is_empty() {
             errors.clear();
-            for Maker { owner, database, failure, stand_in } in makers {
+            for (Maker { owner, database, failure, stand_in }, left) in makers.iter().zip(&mut left) {
                 let is_theirs = |view: &&&View| view.database == *database && self.owner_of(view, &own) == *owner;
                 // Whoever makes a view for somebody else says for whom.
                 let definer = (stand_in.is_some() || !self.plan.options.no_owner).then_some(owner.as_slice());
@@ -291,11 +302,12 @@ impl Session<'_> {
                 }
                 let login = stand_in.as_ref().map_or(self.login, |stand_in| &stand_in.login);
                 let session = Session { login, ..*self };
-                let (sql, limit) = (format!("{at_once}{sql}"), self.engine.settings.remote.stall);
-                match session.run_within(Some(database), sql.as_bytes(), true, limit).await {
+                let (sql, begun) = (format!("{at_once}{sql}"), Instant::now());
+                match session.run_within(Some(database), sql.as_bytes(), true, *left).await {
                     Err(error) if error.code == FailureCode::Timeout => errors.push(format!("ERROR {}", error.message)),
                     answer => errors.extend(answer?.stderr),
                 }
+                *left = left.saturating_sub(begun.elapsed());
             }
             let there = self.view_names().await?;
             let before = views.len();
@@ -326,9 +338,13 @@ impl Session<'_> {
         let is_broken = |line: &String| says(line, &BROKEN) || is_as_before && says(line, &LACKS_RIGHTS);
         if !errors.is_empty() && errors.iter().all(is_broken) {
             errors.iter().for_each(|line| self.context.log.line(line));
-            self.context.log.warn(format!(
-                "{said} Something that they read from or call is not there, or not for everybody. They are in the backup."
-            ));
+            let why = if self.plan.options.no_owner {
+                "Something that they read from or call is not there, or in another database: without owners, views are made \
+                 with rights to their own database alone."
+            } else {
+                "Something that they read from or call is not there, or not for everybody."
+            };
+            self.context.log.warn(format!("{said} {why} They are in the backup."));
             return Ok(());
         }
         let failed = Exit { status: Some(1), signal: None };
@@ -363,46 +379,20 @@ fn says(line: &str, codes: &[&str]) -> bool {
 }
 
 /// The part of a grant that is about reading and running, for another account.
-fn readable(grant: &[u8], account: &str) -> Option<String> {
-    let rest = grant.strip_prefix(b"GRANT ")?;
-    let on = outside_quotes(rest, |rest| rest.starts_with(b" ON "))?;
-    let (what, place) = (&rest[..on], &rest[on + b" ON ".len()..]);
-    let place = &place[..outside_quotes(place, |rest| rest.starts_with(b" TO "))?];
-    let is_of_tables = !place.ends_with(b".*") && outside_quotes(place, |rest| rest.starts_with(b" ")).is_none();
+fn readable(grant: &Grant, account: &str) -> Option<String> {
     let mut kept = Vec::new();
-    for right in split_rights(what) {
+    for right in grant.rights() {
         match right {
-            b"ALL PRIVILEGES" if is_of_tables => kept.extend([b"SELECT".as_slice(), b"SHOW VIEW"]),
+            b"ALL PRIVILEGES" if grant.is_of_table() => kept.extend([b"SELECT".as_slice(), b"SHOW VIEW"]),
             b"ALL PRIVILEGES" => kept.extend([b"SELECT".as_slice(), b"SHOW VIEW", b"EXECUTE"]),
             b"SELECT" | b"SHOW VIEW" | b"EXECUTE" => kept.push(right),
             columns if columns.starts_with(b"SELECT (") => kept.push(columns),
             _ => {}
         }
     }
-    let (kept, place) = (String::from_utf8(kept.join(b", ".as_slice())).ok()?, std::str::from_utf8(place).ok()?);
+    let kept = String::from_utf8(kept.join(b", ".as_slice())).ok()?;
+    let place = std::str::from_utf8(grant.place()).ok()?;
     (!kept.is_empty()).then(|| format!("GRANT {kept} ON {place} TO {account};\n"))
-}
-
-/// The rights of a grant, some of them with columns in brackets.
-fn split_rights(mut what: &[u8]) -> Vec<&[u8]> {
-    let mut rights = Vec::new();
-    loop {
-        let bracket = outside_quotes(what, |rest| rest.starts_with(b" ("));
-        let comma = outside_quotes(what, |rest| rest.starts_with(b", "));
-        let end = match (bracket, comma) {
-            (Some(open), Some(comma)) if open < comma => {
-                let close = outside_quotes(&what[open..], |rest| rest.starts_with(b")"));
-                close.map(|close| open + close + 1).filter(|end| *end < what.len())
-            }
-            (_, comma) => comma,
-        };
-        let Some(end) = end else {
-            rights.push(what);
-            return rights;
-        };
-        rights.push(&what[..end]);
-        what = what[end..].strip_prefix(b", ").unwrap_or_default();
-    }
 }
 
 /// The views of a server.
@@ -429,7 +419,10 @@ mod tests {
 
     #[test]
     fn only_rights_to_read_and_run_are_lent() {
-        let lent = |grant: &str| readable(grant.as_bytes(), "`s`@`h`").map(|sql| sql.trim_end().to_owned());
+        let lent = |grant: &str| {
+            let escaped = grant.replace('\\', "\\\\");
+            readable(&Grant::parse(escaped.as_bytes())?, "`s`@`h`").map(|sql| sql.trim_end().to_owned())
+        };
         let to = |what: &str| Some(format!("GRANT {what} TO `s`@`h`;"));
         for (grant, kept) in [
             (

@@ -92,7 +92,7 @@ impl Engine {
             facts.withhold(&target, &session.guarded().await?).into_iter().for_each(|text| context.log.warn(text));
         }
         let dump = self.read_as(&plan.backup, context, describe_dump).await?;
-        session.tell_tablespaces(&dump);
+        session.tell_tablespaces(&dump, facts.as_ref());
         session.tell_owner_functions(&dump);
         if is_replaced {
             session.tell_lost(name, &dump).await?;

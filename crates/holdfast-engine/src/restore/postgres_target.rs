@@ -10,6 +10,7 @@ use super::postgres::Session;
 use crate::error::{EngineError, Result};
 use crate::postgres::DumpFacts;
 use crate::postgres::contents::{Contents, LOGICAL_REPLICATION, contents_query};
+use crate::postgres::globals::DatabaseFacts;
 use crate::source::database;
 
 impl Session<'_> {
@@ -30,12 +31,15 @@ impl Session<'_> {
         Ok(contents.without(&template.unwrap_or_default()))
     }
 
-    /// Names the tablespaces that the dump's tables and indexes were in: everything goes to the database's own.
-    pub(super) fn tell_tablespaces(&self, dump: &DumpFacts) {
-        if !dump.tablespaces.is_empty() {
-            let names: Vec<String> = dump.tablespaces.iter().map(|name| name_text(name.as_bytes())).collect();
+    /// Names the tablespaces that the dump's tables and indexes, and the database itself, were in: everything goes to the
+    /// default one.
+    pub(super) fn tell_tablespaces(&self, dump: &DumpFacts, facts: Option<&DatabaseFacts>) {
+        let own = facts.map(|facts| facts.tablespace.as_str()).filter(|name| *name != "pg_default");
+        let names: BTreeSet<&str> = dump.tablespaces.iter().map(String::as_str).chain(own).collect();
+        if !names.is_empty() {
+            let names: Vec<String> = names.into_iter().map(|name| name_text(name.as_bytes())).collect();
             self.context.log.warn(format!(
-                "Tablespaces are not restored: what was in these goes to the default one of the database: {}.",
+                "Tablespaces are not restored: what was in these goes to the default one: {}.",
                 names.join(", ")
             ));
         }

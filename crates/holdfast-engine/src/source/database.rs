@@ -13,6 +13,7 @@ use crate::archive::MysqlFacts;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::mysql::definitions::section;
+use crate::mysql::grants::Grants;
 use crate::mysql::tables;
 use crate::remote::{self, Answer, Pace, RemoteSettings, Script, end_of, ended};
 use crate::ssh::{Connection, Exit, Process};
@@ -491,98 +492,88 @@ fn named_tables(answer: &Answer) -> Vec<String> {
     lines.filter_map(|(schema, name)| Some(format!("{}.{}", unhex(schema)?, unhex(name)?))).collect()
 }
 
-/// The same for a user whose rights come by a role.
-async fn warn_of_role(
+/// What the database user may do, itself and by roles.
+pub(super) async fn mysql_grants(
     connection: &Connection,
     source: &DatabaseSource,
     settings: &RemoteSettings,
     context: &Context,
-) -> Result<()> {
-    let grants = "SHOW GRANTS";
-    let answer = query(connection, DatabaseEngine::Mysql, "", grants, &source.login, settings, context).await?;
-    let text = String::from_utf8_lossy(&answer.stdout).into_owned();
-    let grants: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once(" ON ")).collect();
-    let has = |word: &str, place: &str| {
-        let is_word = |found: &str| found == word || found == "ALL PRIVILEGES";
-        let is_in = |grant: &str| grant.trim_start_matches("GRANT ").split(", ").any(is_word);
-        grants.iter().any(|(grant, on)| on.starts_with(place) && is_in(grant))
-    };
-    if !answer.exit.success() || grants.is_empty() {
-        return Ok(());
+) -> Result<Grants> {
+    let answer = query(connection, DatabaseEngine::Mysql, "", "SHOW GRANTS", &source.login, settings, context).await?;
+    if !answer.exit.success() {
+        return Err(explain("The database client", &answer.exit, &answer.stderr, context));
     }
-    let sees_routines = has("SELECT", "*.*") || ROUTINES.iter().any(|word| has(word, ""));
-    for (what, is_seen) in [("triggers", has("TRIGGER", "")), ("routines", sees_routines)] {
-        if !is_seen {
-            context.log.warn(format!(
-                "The role of the database user may not see {what}; if there are any, they are not in this backup."
-            ));
-        }
-    }
-    Ok(())
+    Ok(Grants::parse(answer.stdout.split(|byte| *byte == b'\n')))
 }
 
-/// Rights with which somebody sees routines.
-const ROUTINES: [&str; 4] = ["EXECUTE", "ALTER ROUTINE", "CREATE ROUTINE", "SHOW_ROUTINE"];
-
-/// The tool leaves out triggers and routines that its user may not see, without a word.
+/// The server does not say that there are databases, triggers and routines that somebody may not see.
 async fn warn_of_privileges(
     connection: &Connection,
     source: &DatabaseSource,
     settings: &RemoteSettings,
     context: &Context,
 ) -> Result<()> {
-    const SELF: &str = "CONCAT('\\'', REPLACE(CURRENT_USER(), '@', '\\'@\\''), '\\'')";
-    let sql = format!(
-        "SELECT CONCAT('* ', privilege_type) FROM information_schema.user_privileges WHERE grantee = {SELF} UNION ALL \
-         SELECT CONCAT(HEX(s.schema_name), ' ', p.privilege_type) FROM information_schema.schemata s JOIN \
-         information_schema.schema_privileges p ON s.schema_name LIKE p.table_schema WHERE p.grantee = {SELF} AND \
-         p.table_schema <> 'mysql'"
-    );
-    let answer = query(connection, DatabaseEngine::Mysql, "", &sql, &source.login, settings, context).await?;
-    let text = String::from_utf8_lossy(&answer.stdout).into_owned();
-    let granted: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once(' ')).collect();
-    let everywhere = |wanted: &[&str]| granted.iter().any(|(place, word)| *place == "*" && wanted.contains(word));
-    if !answer.exit.success() {
-        return Ok(());
-    }
-    // Rights that come by a role are not listed there.
-    if !granted.iter().any(|(_, word)| *word != "USAGE") {
-        return warn_of_role(connection, source, settings, context).await;
-    }
-    if source.name.is_none() && !everywhere(&["SELECT", "SHOW DATABASES"]) {
+    let grants = mysql_grants(connection, source, settings, context).await?;
+    if source.name.is_none() && !grants.are_everywhere(&["SELECT", "SHOW DATABASES"]) {
         context.log.warn(
             "The database user sees only the databases that it has rights to; others, if there are any, are not in this \
              backup. Grant it SHOW DATABASES and SELECT on everything.",
         );
     }
     let may_change = ["INSERT", "UPDATE", "SUPER", "FILE", "CREATE USER"];
-    if everywhere(&["EXECUTE"]) && everywhere(&may_change) {
+    if grants.are_everywhere(&["EXECUTE"]) && grants.are_everywhere(&may_change) {
         context.log.line(
             "The database user may change data and run functions of everybody. Where people who do not trust each other \
              have databases, back up as a user who may only read.",
         );
     }
-    let mut places: Vec<&str> = granted.iter().map(|(place, _)| *place).filter(|place| *place != "*").collect();
-    places.sort_unstable();
-    places.dedup();
-    let lacks = |wanted: &[&str]| -> Vec<String> {
-        let has = |place: &&str| granted.iter().any(|(at, word)| at == place && wanted.contains(word));
-        let lacking = places.iter().filter(|place| !has(place)).filter_map(|place| unhex(place));
-        lacking.filter(|name| source.name.as_ref().is_none_or(|wanted| wanted == name)).collect()
+    let sees_triggers = |name: &str| grants.are_within(name, &["TRIGGER"]);
+    // In MariaDB, who may read the table of routines sees all of them. The others see that there are some, and the
+    // backup fails when it cannot read them.
+    let sees_all_routines =
+        grants.are_everywhere(&["SELECT", "SHOW_ROUTINE"]) || grants.are_of_table("mysql", "proc", &["SELECT"]);
+    let sees_routines = |name: &str| {
+        sees_all_routines || grants.are_within(name, &["EXECUTE", "ALTER ROUTINE", "CREATE ROUTINE", "SHOW_ROUTINE"])
     };
-    for (what, global, local) in
-        [("triggers", &["TRIGGER"][..], &["TRIGGER"][..]), ("routines", &["SELECT", "SHOW_ROUTINE"][..], &ROUTINES[..])]
-    {
-        let names = lacks(local);
-        if !everywhere(global) && !everywhere(local) && (!names.is_empty() || places.is_empty()) {
-            let where_to = if names.is_empty() { String::new() } else { format!(" of {}", names.join(", ")) };
+    let names = match &source.name {
+        Some(name) => vec![name.clone()],
+        None => user_databases(connection, source, settings, context).await?,
+    };
+    let lacking = |sees: &dyn Fn(&str) -> bool| -> Vec<String> {
+        let unseen = names.iter().filter(|name| !sees(name));
+        unseen.map(|name| name_text(name.as_bytes())).collect()
+    };
+    for (what, lacking, right) in [
+        ("triggers", lacking(&sees_triggers), "TRIGGER"),
+        ("routines", lacking(&sees_routines), "SELECT on mysql.proc (MariaDB) or SHOW_ROUTINE (MySQL)"),
+    ] {
+        if !lacking.is_empty() {
             context.log.warn(format!(
-                "The database user may not see {what}{where_to}; if there are any, they are not in this backup. Grant it {}.",
-                local.join(" or ")
+                "The database user may not see {what} of {}; if there are any, they are not in this backup. Grant it \
+                 {right}.",
+                lacking.join(", ")
             ));
         }
     }
     Ok(())
+}
+
+/// So many databases are asked about; no server has as many.
+const MOST_DATABASES: usize = 10_000;
+
+async fn user_databases(
+    connection: &Connection,
+    source: &DatabaseSource,
+    settings: &RemoteSettings,
+    context: &Context,
+) -> Result<Vec<String>> {
+    let sql = "SELECT HEX(schema_name) FROM information_schema.schemata WHERE BINARY schema_name NOT IN \
+        ('information_schema', 'performance_schema', 'mysql', 'sys')";
+    let answer = query(connection, DatabaseEngine::Mysql, "", sql, &source.login, settings, context).await?;
+    if !answer.exit.success() {
+        return Err(explain("The database client", &answer.exit, &answer.stderr, context));
+    }
+    Ok(String::from_utf8_lossy(&answer.stdout).lines().filter_map(unhex).take(MOST_DATABASES).collect())
 }
 
 /// How a MySQL or MariaDB database is set up, for whoever makes it again; and a word about tables that change while

@@ -13,7 +13,7 @@ use holdfast_core::task::DatabaseEngine;
 use super::database::{self, DatabaseSource, Table, mysql_text, unhex};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::mysql::definitions::{Definition, Kind, LONGEST, Reading, takes_prepared};
+use crate::mysql::definitions::{Definition, Kind, LONGEST, Reading, outside_quotes, takes_prepared};
 use crate::mysql::rewriting::{calls_functions, names_in, without_database};
 use crate::mysql::tables;
 use crate::mysql::{is_word, quoted, unescaped};
@@ -22,6 +22,8 @@ use crate::ssh::Connection;
 
 /// Statements that one command line holds, with names of any length.
 pub(super) const AT_ONCE: usize = 100;
+/// Views that are named one by one.
+const NAMED_VIEWS: usize = 20;
 /// How much text is asked for at once; an answer has room for eight times as much.
 const BYTES_AT_ONCE: u64 = 1024 * 1024;
 /// What is converted at once, in hexadecimal digits: it is on a command line.
@@ -430,8 +432,8 @@ impl Asking<'_> {
     }
 
     /// The views among these, as the server shows them where that can be risked: the lists do not say which character set a
-    /// literal has. A view that neither calls functions nor reads from one that
-    /// does, nor from another database, runs nothing when it is opened.
+    /// literal has. A view that neither calls functions nor reads from one that does, nor from another database, runs
+    /// nothing when it is opened.
     pub(super) async fn show_plain_views(&self, listed: &mut [Listed]) -> Result<()> {
         listed.iter_mut().for_each(|listed| listed.is_from_lists = listed.kind == Kind::View);
         let views: Vec<&Listed> = listed.iter().filter(|listed| listed.is_from_lists).collect();
@@ -460,6 +462,19 @@ impl Asking<'_> {
         for view in listed.iter_mut().filter(|listed| listed.is_from_lists) {
             view.is_from_lists = texts.get(&view.name).is_none_or(|text| !text.is_plain);
         }
+        let with_texts = listed.iter().filter(|listed| listed.is_from_lists);
+        let with_texts = with_texts.filter(|listed| texts.get(&listed.name).is_some_and(|text| text.has_literal));
+        let names: Vec<String> = with_texts.map(|listed| format!("{}.{}", listed.schema, listed.name)).collect();
+        if !names.is_empty() {
+            let shown: Vec<String> = names.iter().take(NAMED_VIEWS).map(|name| name_text(name.as_bytes())).collect();
+            self.context.log.warn(format!(
+                "{} views call functions or read from other databases, and hold texts. The server does not say the character \
+                 set of those without running the functions: a text with one of its own (_latin1'…', _binary'…') comes back \
+                 without it: {}.",
+                names.len(),
+                shown.join(", ")
+            ));
+        }
         Ok(())
     }
 
@@ -477,6 +492,7 @@ impl Asking<'_> {
 /// What the text of a view says.
 struct ViewText {
     is_plain: bool,
+    has_literal: bool,
     /// All names in it, whatever they are names of.
     names: BTreeSet<String>,
 }
@@ -487,7 +503,8 @@ impl ViewText {
         let names = names_in(&text);
         let others: BTreeSet<&String> = databases.filter(|name| *name != schema).collect();
         let is_plain = !text.is_empty() && !calls_functions(&text) && !names.iter().any(|name| others.contains(name));
-        Self { is_plain, names }
+        let has_literal = outside_quotes(&text, |rest| rest.starts_with(b"'")).is_some();
+        Self { is_plain, has_literal, names }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::error::{EngineError, Result};
 use crate::mysql::definitions::{Definition, Kind};
 use crate::mysql::quoted;
 use crate::mysql::statements::has_command;
-use crate::mysql::tables::{self, has_type, sets_of, without_counter};
+use crate::mysql::tables::{self, has_type, is_versioned_by_transactions, sets_of, without_counter};
 
 /// Tables that are named one by one.
 const NAMED: usize = 20;
@@ -49,6 +49,7 @@ impl Asking<'_> {
         let mut before = self.definitions(&listed).await?.remove(name).unwrap_or_default();
         self.leave_out_unclear(name, &mut before);
         self.leave_out_misprinted(name, &mut before)?;
+        self.leave_out_history_by_transactions(name, &mut before)?;
         let tables = before.iter().filter(|found| found.kind == Kind::Table);
         let tables: Vec<Table> =
             tables.map(|found| Table { schema: name.to_owned(), name: found.name.clone() }).collect();
@@ -106,27 +107,43 @@ impl Asking<'_> {
     /// Servers print texts with a character set of their own without escapes, so that some definitions are not what they
     /// seem, and some are none.
     fn leave_out_misprinted(&self, schema: &str, before: &mut Vec<Definition>) -> Result<()> {
-        for found in before.iter().filter(|found| !tables::is_clear(&found.statement)) {
-            let message = format!(
-                "What the server says about the table {} is not clear: a default, check or expression has a text with a \
-                 character set of its own, such as _latin1'…', which it prints without escapes. Write that text without one, \
-                 or exclude the table.",
-                name_text(format!("{schema}.{}", found.name).as_bytes())
-            );
-            // Whoever owns a table could keep all others out of a backup.
+        const WHY: &str = "its definition is not clear: a default, check or expression has a text with a character set of \
+            its own, such as _latin1'…', which the server prints without escapes. Write that text without one, or exclude \
+            the table.";
+        self.leave_out_tables(schema, before, |found| !tables::is_clear(&found.statement), WHY)
+    }
+
+    /// Tables whose history the dump tool cannot read.
+    fn leave_out_history_by_transactions(&self, schema: &str, before: &mut Vec<Definition>) -> Result<()> {
+        const WHY: &str = "its history is kept by transactions (BIGINT UNSIGNED … AS ROW START), and the dump tool of \
+            MariaDB cannot read that. Exclude the table, or keep its history by time.";
+        self.leave_out_tables(schema, before, |found| is_versioned_by_transactions(&found.statement), WHY)
+    }
+
+    /// A backup of a server goes on without such tables: whoever owns one could keep all others out of it.
+    fn leave_out_tables(
+        &self,
+        schema: &str,
+        before: &mut Vec<Definition>,
+        is_left_out: impl Fn(&Definition) -> bool,
+        why: &str,
+    ) -> Result<()> {
+        for found in before.extract_if(.., |found| is_left_out(found)) {
+            let name = name_text(format!("{schema}.{}", found.name).as_bytes());
+            let message = format!("The table {name} cannot be backed up: {why}");
             if self.source.name.is_some() {
                 return Err(EngineError::new(FailureCode::RemoteFailed, message));
             }
             self.context.log.warn(format!("{message} It is not in this backup."));
         }
-        before.retain(|found| tables::is_clear(&found.statement));
         Ok(())
     }
 
     /// The dump tool writes no rows of a table whose columns its user may not read, and says nothing. Who may read the
     /// whole database need not be asked about each table.
     async fn may_read(&self, name: &str, tables: &[Table]) -> Result<()> {
-        if self.reads_everything(name).await? {
+        let Self { connection, source, settings, context } = *self;
+        if database::mysql_grants(connection, source, settings, context).await?.are_within(name, &["SELECT"]) {
             return Ok(());
         }
         self.context.log.warn(format!(
@@ -145,34 +162,11 @@ impl Asking<'_> {
         Ok(())
     }
 
-    async fn reads_everything(&self, name: &str) -> Result<bool> {
-        const SELF: &str = "CONCAT('\\'', REPLACE(CURRENT_USER(), '@', '\\'@\\''), '\\'')";
-        let sql = format!(
-            "SELECT COUNT(*) FROM information_schema.user_privileges WHERE grantee = {SELF} AND privilege_type = \
-             'SELECT';SELECT COUNT(*) FROM information_schema.schema_privileges WHERE grantee = {SELF} AND privilege_type \
-             = 'SELECT' AND {} LIKE table_schema;SHOW GRANTS",
-            mysql_text(name)
-        );
-        let lines = self.lines(&sql).await?;
-        let (counts, grants) = lines.split_at(lines.len().min(2));
-        let places = ["*.* ".to_owned(), format!("{}.* ", quoted(name))];
-        // What comes by a role is only here.
-        let is_granted = |line: &String| {
-            let Some((what, place)) = line.strip_prefix("GRANT ").and_then(|line| line.split_once(" ON ")) else {
-                return false;
-            };
-            let reads = what.split(", ").any(|word| ["SELECT", "ALL PRIVILEGES"].contains(&word));
-            reads && places.iter().any(|wanted| place.starts_with(wanted))
-        };
-        Ok(counts.iter().any(|count| count != "0") || grants.iter().any(is_granted))
-    }
-
     /// Without any conversion where a character set has bytes that are no characters, or characters that come back as others.
     /// Some types take texts that are binary for something else.
     fn set_of_rows(&self, schema: &str, before: &[Definition]) -> &'static str {
-        const PLAIN: [&str; 11] = [
-            "utf8mb4", "utf8mb3", "utf8", "latin1", "ascii", "binary", "ucs2", "utf16", "utf16le", "utf32", "filename",
-        ];
+        const PLAIN: [&str; 10] =
+            ["utf8mb4", "utf8mb3", "utf8", "latin1", "binary", "ucs2", "utf16", "utf16le", "utf32", "filename"];
         const TEXT_ONLY: [&str; 3] = ["uuid", "inet6", "inet4"];
         let odd: Vec<&Definition> = before
             .iter()

@@ -392,8 +392,27 @@ async fn what_cannot_be_asked_for_is_no_success() {
     login(&bench, "via", Some("v")).await;
     bench.back_up(shop).await;
     let log = bench.latest_log(shop).await;
-    for missing in ["may not see triggers", "may not see routines"] {
+    for missing in ["may not see triggers of shop", "may not see routines of shop"] {
         assert!(output(&log).contains(missing), "{missing}: {}", output(&log));
+    }
+    // Rights to another database say nothing about this one, wherever they come from.
+    mariadb.sql("", "CREATE DATABASE aside; GRANT ALL ON aside.* TO r1; GRANT TRIGGER, EXECUTE ON aside.* TO via");
+    bench.back_up(shop).await;
+    let log = bench.latest_log(shop).await;
+    for missing in ["may not see triggers of shop", "may not see routines of shop"] {
+        assert!(output(&log).contains(missing), "{missing}: {}", output(&log));
+    }
+    let all = task(&bench, json!({"database_engine": "mysql"})).await;
+    bench.run(all).await;
+    let log = bench.latest_log(all).await;
+    for missing in ["sees only the databases that it has rights to", "may not see triggers of shop"] {
+        assert!(output(&log).contains(missing), "{missing}: {}", output(&log));
+    }
+    mariadb.sql("", "GRANT TRIGGER ON shop.* TO r1; GRANT SELECT ON mysql.proc TO r1");
+    bench.back_up(shop).await;
+    let log = bench.latest_log(shop).await;
+    for seen in ["may not see triggers", "may not see routines", "has rights to"] {
+        assert!(!output(&log).contains(seen), "{seen}: {}", output(&log));
     }
 }
 
@@ -495,6 +514,39 @@ impl<'a> Tenant<'a> {
         assert!(output(&run).contains("said, tr, up."), "{}", output(&run));
         assert!(!self.is_lord());
     }
+
+    /// Functions that are called when a view is made, and then find more than their owner may: somebody else's rows, and
+    /// somebody else's procedure.
+    async fn find_nothing_without_owners(&self, bench: &Bench, shop: i64) {
+        let Self { mariadb } = self;
+        mariadb.sql(
+            "",
+            "CREATE DATABASE victim; CREATE TABLE victim.t AS SELECT 7 a; CREATE TABLE victim.u AS SELECT 1 a",
+        );
+        mariadb.sql("victim", "CREATE PROCEDURE wipe() DELETE FROM u");
+        self.write(b"CREATE SEQUENCE said_by NOCACHE");
+        self.write(
+            b"CREATE FUNCTION finds() RETURNS INT DETERMINISTIC SQL SECURITY INVOKER MODIFIES SQL DATA BEGIN DECLARE n INT DEFAULT 0; \
+              DECLARE CONTINUE HANDLER FOR SQLEXCEPTION BEGIN END; SELECT a INTO n FROM victim.t; WHILE n > 0 DO SET n = n - \
+              1; DO NEXTVAL(said_by); END WHILE; CALL victim.wipe(); RETURN 1; END",
+        );
+        self.write(b"CREATE VIEW finding AS SELECT LEFT('abc', finds()) AS x");
+        let before = mariadb.sql("shop", "SELECT next_not_cached_value FROM said_by");
+        let backup = bench.back_up(shop).await;
+        for body in [
+            json!({"database_name": "shop", "overwrite": true}),
+            json!({"database_name": "shop", "overwrite": true, "no_owner": true}),
+            json!({"database_name": "fourth", "no_owner": true}),
+        ] {
+            let run = bench.restore(&backup, body.clone()).await;
+            let is_told = output(&run).contains("1 view could not be made");
+            assert!(is_told || run["status"] == "successful", "{}", output(&run));
+            assert_eq!(mariadb.sql("victim", "SELECT COUNT(*) FROM u").trim(), "1", "{body}");
+            let name = body["database_name"].as_str().unwrap();
+            assert_eq!(mariadb.sql(name, "SELECT next_not_cached_value FROM said_by"), before, "{body}");
+        }
+        mariadb.sql("", "DROP DATABASE victim; DROP VIEW IF EXISTS shop.finding; DROP FUNCTION shop.finds");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -505,6 +557,7 @@ async fn what_people_wrote_never_runs_as_whoever_restores() {
     let tenant = Tenant::new(&mariadb);
     let shop = task(&bench, json!({"database_name": "shop", "database_engine": "mysql"})).await;
     tenant.fill_and_restore(&bench, shop, false).await;
+    tenant.find_nothing_without_owners(&bench, shop).await;
     for text in Tenant::unclear() {
         tenant.write(&text);
         let before = definitions(&mariadb, "shop");

@@ -217,6 +217,9 @@ async fn tables_in_a_tablespace_of_their_own_come_back_without_it() {
     let server_backup = bench.back_up(task(&bench, json!({"database_engine": "postgresql"})).await).await;
     let options = json!({"database_name": "shop", "database_engine": "postgresql"});
     let backup = bench.back_up(task(&bench, options).await).await;
+    psql(&postgres, "postgres", "CREATE DATABASE aside TABLESPACE \"ts x\"");
+    let options = json!({"database_name": "aside", "database_engine": "postgresql"});
+    let aside = bench.back_up(task(&bench, options).await).await;
 
     let second = PostgresServer::start(false);
     let (_ssh, server) = second_server(&bench, &second).await;
@@ -230,10 +233,14 @@ async fn tables_in_a_tablespace_of_their_own_come_back_without_it() {
         let body = json!({"remote_server_id": server, "database_name": name, "no_owner": no_owner});
         let run = bench.restore(&backup, body).await;
         assert_successful(&run);
-        let said = "what was in these goes to the default one of the database: ts x.";
+        let said = "what was in these goes to the default one: ts x.";
         assert!(output(&run).contains(said), "{}", output(&run));
         assert_eq!(psql(&second, &name, "SELECT a FROM t"), "1");
     }
+    let run = bench.restore(&aside, json!({"remote_server_id": server, "database_name": "aside"})).await;
+    assert_successful(&run);
+    let said = "what was in these goes to the default one: ts x.";
+    assert!(output(&run).contains(said), "{}", output(&run));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
