@@ -104,7 +104,7 @@ fn place<R: Read>(member: &Member, content: &mut Reader<R>, target: &mut dyn Tar
 }
 
 /// The mode of a member that loses its access control list. With a list, the group's bits are the most that anybody in
-/// the list has; without it, the group itself would get that.
+/// the list has; without it, the group itself would get that. What the group has in the list counts as far as these go.
 fn mode_without_list(member: &Member) -> u32 {
     let list = member.attributes.iter().find(|(key, _)| key == b"SCHILY.acl.access");
     let rights = list.and_then(|(_, text)| {
@@ -113,7 +113,7 @@ fn mode_without_list(member: &Member) -> u32 {
     });
     let Some(rights) = rights else { return member.mode };
     let bits = rights.iter().zip([4, 2, 1]).filter(|(right, _)| **right != b'-').map(|(_, bit)| bit).sum::<u32>();
-    member.mode & !0o070 | bits << 3
+    member.mode & (!0o070 | bits << 3)
 }
 
 /// The path of a member, for messages.
@@ -131,4 +131,24 @@ pub(crate) fn shown_short(path: &str) -> String {
     let (start, end): (String, String) =
         (path.chars().take(SHOWN).collect(), path.chars().skip(length - SHOWN).collect());
     format!("{start}…{end}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_its_list_a_member_gives_nobody_more() {
+        for (mode, list, expected) in [
+            (0o670, "user::rw-,user:5:rwx,group::r--,mask::rwx,other::---", 0o640),
+            (0o660, "user::rw-\ngroup::r-x\nmask::rw-\nother::---", 0o640),
+            (0o4675, "user::rw-,group::rwx,mask::rwx,other::r-x", 0o4675),
+            (0o640, "user::rw-", 0o640),
+        ] {
+            let mut member = Member::new(b"a", Kind::File);
+            member.mode = mode;
+            member.attributes = vec![(b"SCHILY.acl.access".to_vec(), list.as_bytes().to_vec())];
+            assert_eq!(mode_without_list(&member), expected, "{list}");
+        }
+    }
 }
