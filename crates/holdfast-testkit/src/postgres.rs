@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
@@ -67,6 +68,17 @@ impl PostgresServer {
         let command: Vec<&str> = self.command.iter().map(String::as_str).collect();
         let mut service = Service::start(&self.folder, self.user, &command);
         service.wait_for_port(self.port, &self.folder.join("log"));
+        // The port opens a moment before the server takes connections.
+        let port = self.port.to_string();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let is_ready = || {
+            let mut asking = Command::new(find_bin().join("pg_isready"));
+            asking.args(["--quiet", "--host=127.0.0.1", "--port", &port]).status().is_ok_and(|status| status.success())
+        };
+        while !is_ready() {
+            assert!(Instant::now() < deadline, "PostgreSQL does not take connections");
+            std::thread::sleep(Duration::from_millis(20));
+        }
         self.service = Some(service);
     }
 
@@ -82,18 +94,7 @@ impl PostgresServer {
     pub async fn create_database(&self) -> String {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let name = format!("test_{}", NEXT.fetch_add(1, Ordering::SeqCst));
-        let mut attempts = 0;
-        let mut connection = loop {
-            match PgConnection::connect(&self.url("postgres")).await {
-                Ok(connection) => break connection,
-                // The port opens a moment before the server takes connections.
-                Err(_) if attempts < 200 => {
-                    attempts += 1;
-                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-                }
-                Err(error) => panic!("PostgreSQL does not answer: {error}"),
-            }
-        };
+        let mut connection = PgConnection::connect(&self.url("postgres")).await.expect("PostgreSQL answers");
         let create = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
         connection.execute(create).await.expect("a new database");
         self.url(&name)

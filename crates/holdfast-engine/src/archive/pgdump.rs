@@ -58,6 +58,8 @@ pub struct DumpFacts {
     pub said_of_objects: BTreeSet<String>,
     /// Functions that run with the rights of their owner, with their schema; as many as can be named.
     pub owner_functions: BTreeSet<String>,
+    /// The others of them.
+    pub further_owner_functions: u64,
 }
 
 impl DumpFacts {
@@ -146,7 +148,7 @@ impl Item {
     fn runs_as_owner(&self) -> bool {
         const SAID: &[u8] = b"SECURITY DEFINER";
         matches!(self.kind.as_str(), "FUNCTION" | "PROCEDURE")
-            && self.definition.windows(SAID.len()).any(|part| part == SAID)
+            && self.definition.windows(SAID.len()).any(|part| part.eq_ignore_ascii_case(SAID))
     }
 
     /// The database itself, which `pg_restore` does not make.
@@ -315,9 +317,13 @@ impl Dump<'_> {
         if facts.said_of_objects.len() < SAID {
             facts.said_of_objects.extend(item.said());
         }
-        if item.runs_as_owner() && facts.owner_functions.len() < SAID {
+        if item.runs_as_owner() {
             let tag: String = String::from_utf8_lossy(&item.tag).chars().take(NAME_BYTES).collect();
-            facts.owner_functions.insert(format!("{}.{tag}", item.schema));
+            if facts.owner_functions.len() < SAID {
+                facts.owner_functions.insert(format!("{}.{tag}", item.schema));
+            } else {
+                facts.further_owner_functions += 1;
+            }
         }
         if item.kind == "ENCODING" {
             facts.encoding = item.encoding();

@@ -459,6 +459,10 @@ fn read<'a, T: Deserialize<'a>>(document: &'a [u8]) -> Result<T, Refused> {
 
 fn check_database(facts: &DatabaseFacts) -> Result<(), Refused> {
     check_limit(facts.connection_limit)?;
+    // Every new database is made from it.
+    if facts.name.as_str() == "template0" {
+        return Err(Refused("template0 is no database to restore".to_owned()));
+    }
     let is_encoding = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
     if !facts.encoding.as_str().bytes().all(is_encoding) {
         return Err(Refused(format!("the encoding of database {} is none", facts.name)));

@@ -117,15 +117,17 @@ impl Session<'_> {
              'DEFINER' AND definer = CURRENT_USER() UNION SELECT HEX(trigger_name) FROM information_schema.triggers WHERE \
              trigger_schema = {name} AND definer = CURRENT_USER() UNION SELECT HEX(table_name) FROM \
              information_schema.views WHERE table_schema = {name} AND security_type = 'DEFINER' AND definer = \
-             CURRENT_USER() ORDER BY 1 LIMIT {NAMED}",
+             CURRENT_USER() ORDER BY 1",
             name = mysql_text(name)
         );
-        let Ok(names) = self.names(&sql).await else { return };
-        let names: Vec<String> = names.iter().map(|name| name_text(name.as_bytes())).collect();
+        let Ok(all) = self.names(&sql).await else { return };
+        let further = all.len().saturating_sub(NAMED);
+        let further = if further == 0 { String::new() } else { format!(" and {further} others") };
+        let names: Vec<String> = all.iter().take(NAMED).map(|name| name_text(name.as_bytes())).collect();
         if !names.is_empty() {
             self.context.log.warn(format!(
                 "Without owners, these routines, triggers and views run with the rights of the database user of this \
-                 restore (SQL SECURITY DEFINER), whoever calls them: {}. Restore as a user with few rights.",
+                 restore (SQL SECURITY DEFINER), whoever calls them: {}{further}. Restore as a user with few rights.",
                 names.join(", ")
             ));
         }

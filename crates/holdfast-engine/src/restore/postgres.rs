@@ -167,7 +167,10 @@ impl Session<'_> {
                 }
                 Ok::<_, EngineError>(report)
             };
-            let report = filled.await.map_err(|error| with_note(&error, UNCHANGED))?;
+            let report = match filled.await {
+                Ok(report) => report,
+                Err(error) => return Err(self.not_filled(&error, std::slice::from_ref(made)).await),
+            };
             self.swap(std::slice::from_ref(made)).await?;
             Ok::<_, EngineError>(report)
         };
@@ -180,13 +183,36 @@ impl Session<'_> {
         }
     }
 
+    /// An error that came while fresh databases were filled, which changes nothing else, unless a dump does that itself.
+    pub(super) async fn not_filled(&self, error: &EngineError, made: &[Fresh]) -> EngineError {
+        // Also when somebody stopped the run.
+        let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
+        let session = Session { context: &context, ..*self };
+        let asking = session.names("SELECT json_agg(datname) FROM pg_catalog.pg_database");
+        let Ok(Ok(there)) = tokio::time::timeout(CLEANING_UP, asking).await else {
+            return with_note(error, "Nobody could be asked whether the databases are as they were.");
+        };
+        let gone = made.iter().filter(|one| one.replaces && !there.contains(one.target.as_str()));
+        let gone: Vec<String> = gone.map(|one| name_text(one.target.as_str().as_bytes())).collect();
+        if gone.is_empty() {
+            return with_note(error, UNCHANGED);
+        }
+        let note =
+            format!("These databases are gone by now, by what the dump did or somebody else: {}.", gone.join(", "));
+        with_note(error, &note)
+    }
+
     /// Functions that run with the rights of their owner, who is whoever restores without owners.
     pub(super) fn tell_owner_functions(&self, dump: &DumpFacts) {
         if self.plan.options.no_owner && !dump.owner_functions.is_empty() {
             let names: Vec<String> = dump.owner_functions.iter().map(|name| name_text(name.as_bytes())).collect();
+            let further = match dump.further_owner_functions {
+                0 => String::new(),
+                count => format!(" and {count} others"),
+            };
             self.context.log.warn(format!(
                 "Without owners, these functions run with the rights of the database user of this restore (SECURITY \
-                 DEFINER), whoever calls them: {}. Restore as a user with few rights, or take EXECUTE from PUBLIC.",
+                 DEFINER), whoever calls them: {}{further}. Restore as a user with few rights, or take EXECUTE from PUBLIC.",
                 names.join(", ")
             ));
         }

@@ -9,7 +9,7 @@ use std::io;
 
 use super::dumps::{Dump, copy};
 use super::feed::Feeding;
-use super::postgres::{Fresh, Session, UNCHANGED, end_sessions_sql, name_of, with_note};
+use super::postgres::{Fresh, Session, end_sessions_sql, name_of, with_note};
 use crate::Engine;
 use crate::archive::server::{ROLES, describe_postgres};
 use crate::context::Context;
@@ -95,7 +95,10 @@ impl Engine {
                 }
                 Ok::<_, EngineError>(report)
             };
-            let report = filled.await.map_err(|error| with_note(&error, UNCHANGED))?;
+            let report = match filled.await {
+                Ok(report) => report,
+                Err(error) => return Err(session.not_filled(&error, &fresh).await),
+            };
             session.swap(&fresh).await?;
             Ok::<_, EngineError>(report)
         };

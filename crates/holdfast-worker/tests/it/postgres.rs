@@ -194,6 +194,15 @@ async fn a_database_goes_to_another_server_and_back_over_what_is_there() {
     let run = bench.restore(&backup, body).await;
     assert_successful(&run);
     assert!(output(&run).contains("(SECURITY DEFINER), whoever calls them: public.mine()."), "{}", output(&run));
+    // Of many, those that are not named are counted.
+    let many = "DO $$ BEGIN FOR i IN 1..100 LOOP EXECUTE format('CREATE FUNCTION aa_%s() RETURNS int LANGUAGE sql SECURITY \
+        DEFINER AS ''SELECT 1''', i); END LOOP; END $$";
+    psql(&postgres, "shop", many);
+    let options = json!({"database_name": "shop", "database_engine": "postgresql"});
+    let crowded = bench.back_up(task(&bench, options).await).await;
+    let run = bench.restore(&crowded, json!({"database_name": "many", "no_owner": true})).await;
+    assert_successful(&run);
+    assert!(output(&run).contains(" and 1 others. Restore as a user with few rights"), "{}", output(&run));
     assert_eq!(psql(&second, "shop", "SELECT count(*) FROM own.t"), "10");
 
     // A database that somebody made for it is empty, whatever the template brings along.
@@ -1053,7 +1062,8 @@ async fn a_database_that_somebody_fills_meanwhile_is_not_replaced() {
     let backup = bench.back_up(task(&bench, options).await).await;
     let real = String::from_utf8(Command::new("sh").args(["-c", "command -v pg_restore"]).output().unwrap().stdout);
     let make = "psql -Xq -U holdfast -d made -c 'CREATE TABLE IF NOT EXISTS orders (a int)'";
-    shim(&shims, "pg_restore", &format!("{make} </dev/null\nexec {} \"$@\"", real.unwrap().trim()));
+    let real = real.unwrap().trim().to_owned();
+    shim(&shims, "pg_restore", &format!("{make} </dev/null\nexec {real} \"$@\""));
     let run = bench.restore(&backup, json!({"database_name": "made"})).await;
     assert_failed(&run, "target_not_empty");
     assert!(output(&run).contains("Somebody has filled the database made meanwhile."), "{}", output(&run));
@@ -1061,6 +1071,14 @@ async fn a_database_that_somebody_fills_meanwhile_is_not_replaced() {
         psql(&postgres, "made", "SELECT string_agg(tablename, ',') FROM pg_tables WHERE schemaname = 'public'"),
         "orders"
     );
+    // What a dump does to the database that it is for is not called unchanged.
+    for (sql, said) in [("SELECT 1", "No database was changed."), ("DROP DATABASE made", "are gone by now")] {
+        let fail = format!("psql -Xq -U holdfast -d postgres -c '{sql}' </dev/null; echo no >&2; exit 1");
+        shim(&shims, "pg_restore", &format!("case $* in *--version*|*--list*) exec {real} \"$@\" ;; esac\n{fail}"));
+        let run = bench.restore(&backup, json!({"database_name": "made", "overwrite": true})).await;
+        assert_eq!(run["status"], "failed", "{}", output(&run));
+        assert!(output(&run).contains(said), "{said}: {}", output(&run));
+    }
     let left = "SELECT count(*) FROM pg_database WHERE datname ~ '^holdfast_(restore|swap|old)'";
     assert_eq!(psql(&postgres, "postgres", left), "0", "nothing is left behind");
 }

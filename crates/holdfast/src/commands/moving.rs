@@ -245,19 +245,21 @@ async fn open_newest(
         return Err(Failure::other(format!("{place} has no catalogue: nothing of Holdfast's was kept there")));
     }
     let (mut found, mut is_foreign) = (Vec::new(), false);
-    for mut own in by_owner.into_values() {
-        // Names sort by time.
-        own.sort_unstable_by(|a, b| b.cmp(a));
+    for own in by_owner.into_values() {
+        // What is in it says when it was made; whoever has the destination can give an old one a later name.
+        let mut newest: Option<Document> = None;
         for key in own {
             match open(settings, engine, spec, key).await {
                 Ok(Some(document)) => {
-                    found.push(document);
-                    break;
+                    newest = Some(document)
+                        .filter(|document| newest.as_ref().is_none_or(|newest| document.made_at > newest.made_at))
+                        .or(newest);
                 }
                 Ok(None) => is_foreign = true,
                 Err(failure) => println!("Left out {key}: {}", failure.message),
             }
         }
+        found.extend(newest);
     }
     if found.is_empty() && is_foreign {
         return Err(Failure::master_key("the master key does not open what is there: it is another installation's"));

@@ -113,6 +113,16 @@ fn empty() -> Globals {
 }
 
 #[test]
+fn a_document_cannot_replace_what_every_database_is_made_from() {
+    let of = |database: &str| {
+        let databases = vec![DatabaseFacts { name: name(database), ..facts() }];
+        parse(&serde_json::to_vec(&Globals { databases, ..empty() }).unwrap())
+    };
+    assert!(of("template1").is_ok());
+    assert!(of("template0").is_err());
+}
+
+#[test]
 fn memberships_have_the_options_that_the_server_knows() {
     let mut membership =
         Membership { role: name("a"), member: name("b"), is_admin: true, inherits: Some(false), can_set: Some(true) };
