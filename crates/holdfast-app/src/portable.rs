@@ -47,6 +47,13 @@ impl Document {
         users.filter_map(|user| user.get("email")?.as_str()).map(str::to_owned).collect()
     }
 
+    /// Of those who may administer an installation.
+    pub fn administrators(&self) -> Vec<String> {
+        let users = self.contents.get("users").into_iter().flatten();
+        let administrators = users.filter(|user| user.get("is_admin").and_then(Value::as_bool) == Some(true));
+        administrators.filter_map(|user| user.get("email")?.as_str()).map(str::to_owned).collect()
+    }
+
     pub fn counts(&self) -> BTreeMap<&str, usize> {
         self.contents.iter().map(|(table, rows)| (table.as_str(), rows.len())).collect()
     }

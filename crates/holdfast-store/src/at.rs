@@ -35,7 +35,7 @@ where
 {
     fn decode(value: DB::ValueRef<'r>) -> Result<Self, BoxDynError> {
         let micros = <i64 as Decode<DB>>::decode(value)?;
-        Ok(Self(Timestamp::from_microsecond(micros)?))
+        Ok(Self(clock::from_micros(micros)))
     }
 }
 

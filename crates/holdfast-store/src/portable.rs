@@ -6,7 +6,7 @@ mod tables;
 use std::collections::{BTreeMap, HashMap};
 
 use holdfast_core::ids::UserId;
-use holdfast_core::{Secret, Timestamp, random};
+use holdfast_core::{Secret, Timestamp, clock, random};
 use serde_json::{Map, Value};
 use sqlx::{QueryBuilder, Row as _};
 
@@ -81,7 +81,7 @@ async fn read_piece(tx: &mut Tx, table: &Table, owner: Option<UserId>, after: i6
             rows.iter().map(|row| {
                 kinds.iter().enumerate().map(|(place, kind)| Ok(match kind {
                     Kind::Text => row.try_get::<Option<String>, _>(place)?.map(Cell::Text),
-                    Kind::Int | Kind::Ref(_) | Kind::Own => row.try_get::<Option<i64>, _>(place)?.map(Cell::Int),
+                    Kind::Int | Kind::Time | Kind::Ref(_) | Kind::Own => row.try_get::<Option<i64>, _>(place)?.map(Cell::Int),
                     Kind::Bool => row.try_get::<Option<bool>, _>(place)?.map(Cell::Bool),
                     Kind::Bytes | Kind::Sealed => row.try_get::<Option<Vec<u8>>, _>(place)?.map(Cell::Bytes),
                 })).collect()
@@ -304,6 +304,10 @@ impl Writer {
         Ok(Some(match kind {
             Kind::Text => Cell::Text(value.as_str().ok_or_else(odd)?.to_owned()),
             Kind::Int => Cell::Int(value.as_i64().ok_or_else(odd)?),
+            Kind::Time => {
+                let is_time = |micros: &i64| clock::from_micros(*micros).as_microsecond() == *micros;
+                Cell::Int(value.as_i64().filter(is_time).ok_or_else(odd)?)
+            }
             Kind::Bool => Cell::Bool(value.as_bool().ok_or_else(odd)?),
             Kind::Bytes => Cell::Bytes(value.as_str().and_then(random::from_hex).ok_or_else(odd)?),
             Kind::Sealed => {

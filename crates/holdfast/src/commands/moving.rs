@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use holdfast_app::AppError;
 use holdfast_app::portable::{self, Destination, Document, FOLDER, Manner};
 use holdfast_core::destination::S3Settings;
+use holdfast_core::run::stored_line;
 use holdfast_engine::letter::{self, Packer};
 use holdfast_engine::{DestinationSpec, Engine, EngineError};
 use holdfast_store::Migrations;
@@ -65,6 +66,15 @@ fn summary(counts: &BTreeMap<&str, usize>) -> String {
     )
 }
 
+/// Whoever wrote the document may have made somebody one.
+fn tell_administrators(document: &Document) {
+    let administrators = document.administrators();
+    if !administrators.is_empty() {
+        let shown: Vec<String> = administrators.iter().map(|email| stored_line(email)).collect();
+        println!("Administrators of this installation, by what was taken in: {}.", shown.join(", "));
+    }
+}
+
 /// The file appears only when it is whole, and only its owner reads it.
 fn write_whole(output: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let mut name = output.as_os_str().to_owned();
@@ -101,6 +111,7 @@ pub async fn import(
     let taken = portable::import(&app, &origin(), &document, manner).await?;
     app.store.close().await;
     println!("Taken in: {}.", summary(&document.counts()));
+    tell_administrators(&document);
     if !manner.keep_ids {
         println!(
             "Numbers of tasks and other things are new, since this installation was in use: look at scripts and trigger URLs."
@@ -206,6 +217,7 @@ pub async fn bootstrap(settings: &Settings, place: &Place, is_paused: bool) -> R
             taken => taken?,
         };
         taken_in += 1;
+        tell_administrators(document);
         println!("Taken in, as of {}, of {}: {}.", document.made_at, emails.join(", "), summary(&document.counts()));
         adopt(settings, &spec, document, &taken)?;
         compare(&spec, document, place, &keys);

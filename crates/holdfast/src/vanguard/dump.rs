@@ -1,7 +1,9 @@
 //! A dump in SQL, as `pg_dump` and `mysqldump` write it: rows of the tables that are wanted, and nothing else of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, BufRead};
+
+use holdfast_core::run::stored_line;
 
 const WANTED: &[&str] = &[
     "users",
@@ -43,6 +45,10 @@ pub struct Dump {
     found: HashMap<(String, &'static str, String), Vec<usize>>,
     /// Of statements that name none.
     columns: HashMap<String, Vec<String>>,
+    /// Tables and ids of their rows, and the first that came twice: no database has such rows, and each of them would be
+    /// looked up for all others.
+    ids: HashSet<(String, String)>,
+    twice: Option<(String, String)>,
 }
 
 impl Dump {
@@ -50,6 +56,10 @@ impl Dump {
     pub fn read(reader: &mut impl BufRead) -> io::Result<Self> {
         let mut dump = Self::default();
         dump.take(reader)?;
+        if let Some((table, id)) = &dump.twice {
+            let message = format!("two rows of {table} have the id {}", stored_line(id));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
         Ok(dump)
     }
 
@@ -65,6 +75,11 @@ impl Dump {
     }
 
     fn push(&mut self, table: &str, row: Row) {
+        let id = row.0.get("id").map(|id| (table.to_owned(), id.clone()));
+        if let Some(id) = id.filter(|id| !self.ids.insert(id.clone())) {
+            self.twice.get_or_insert(id);
+            return;
+        }
         let rows = self.tables.entry(table.to_owned()).or_default();
         for column in LOOKED_UP {
             if let Some(value) = row.0.get(*column) {
@@ -263,6 +278,14 @@ mod tests {
 
     fn labels(dump: &Dump) -> Vec<String> {
         dump.rows("tags").map(|row| row.text("label")).collect()
+    }
+
+    #[test]
+    fn an_id_that_comes_twice_is_refused() {
+        let text =
+            "INSERT INTO tags (id, label) VALUES (1, 'a'), (2, 'b');\nINSERT INTO tags (id, label) VALUES (2, 'c');\n";
+        let refused = Dump::read(&mut text.as_bytes()).err().map(|error| error.to_string());
+        assert_eq!(refused.as_deref(), Some("two rows of tags have the id 2"));
     }
 
     #[test]

@@ -1,6 +1,8 @@
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use holdfast_engine::letter;
 use holdfast_testkit::{Client, Engine, Fingerprint, S3Server, SampleTree, SshServer, assert_same};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -248,7 +250,14 @@ async fn an_export_moves_an_installation_to_another_database() {
     let wrong = new.run(&["import", file], "another passphrase\n");
     let said = String::from_utf8(wrong.stderr).unwrap();
     assert!(!wrong.status.success() && said.contains("passphrase does not open"), "{said}");
-    new.succeed(&["import", file], "a long passphrase\n");
+    // A document that somebody else wrote: a time that no calendar has would trouble everybody here.
+    let forged = files.path().join("forged.age");
+    forge(Path::new(file), &forged);
+    let refused = new.run(&["import", forged.to_str().unwrap()], "a long passphrase\n");
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && said.contains("has a created_at that makes no sense"), "{said}");
+    let said = new.succeed(&["import", file], "a long passphrase\n");
+    assert!(said.contains("Administrators of this installation, by what was taken in: "), "{said}");
     let twice = new.run(&["import", file], "a long passphrase\n");
     assert!(!twice.status.success() && String::from_utf8(twice.stderr).unwrap().contains("here already"));
     let service = serve(&new);
@@ -259,6 +268,17 @@ async fn an_export_moves_an_installation_to_another_database() {
     // Ids go on where they were.
     client.post("/api/tags", json!({"label": "another"})).await.expect(201);
     drop((ssh, installation));
+}
+
+/// The same export with a time that cannot be.
+fn forge(file: &Path, forged: &Path) {
+    let passphrase = holdfast_core::Secret::new("a long passphrase");
+    let plain = letter::open(&std::fs::read(file).unwrap(), &passphrase).unwrap();
+    let mut document: Value = serde_json::from_slice(&plain).unwrap();
+    document["contents"]["users"][0]["created_at"] = json!(i64::MAX);
+    let mut packer = letter::Packer::new().unwrap();
+    packer.write_all(&serde_json::to_vec(&document).unwrap()).unwrap();
+    std::fs::write(forged, letter::seal(&packer.finish().unwrap(), &passphrase).unwrap()).unwrap();
 }
 
 /// What only looks makes nothing.
