@@ -265,7 +265,9 @@ pub(crate) fn is_clear(statement: &[u8]) -> bool {
         if let Some(length) = introducer(rest) {
             let text = &rest[length..];
             let Some(quoted) = quoted_length(text) else { return false };
-            let (inner, after) = (&text[1..quoted - 1], text.get(quoted));
+            // One that has no end may be a quote and nothing else.
+            let Some(inner) = text.get(1..quoted - 1) else { return false };
+            let after = text.get(quoted);
             let is_utf8 = rest.starts_with(b"_utf8");
             let is_plain = |byte: &u8| {
                 byte.is_ascii_alphanumeric() || b" _.,:/+-@%=".contains(byte) || is_utf8 && !byte.is_ascii()
