@@ -499,7 +499,9 @@ pub(super) async fn mysql_grants(
     settings: &RemoteSettings,
     context: &Context,
 ) -> Result<Grants> {
-    let answer = query(connection, DatabaseEngine::Mysql, "", "SHOW GRANTS", &source.login, settings, context).await?;
+    // Some modes have other quotes around names.
+    const SQL: &str = "SET SESSION sql_mode = '';SHOW GRANTS";
+    let answer = query(connection, DatabaseEngine::Mysql, "", SQL, &source.login, settings, context).await?;
     if !answer.exit.success() {
         return Err(explain("The database client", &answer.exit, &answer.stderr, context));
     }

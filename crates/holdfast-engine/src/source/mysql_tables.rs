@@ -120,7 +120,7 @@ impl Asking<'_> {
         self.leave_out_tables(schema, before, |found| is_versioned_by_transactions(&found.statement), WHY)
     }
 
-    /// A backup of a server goes on without such tables: whoever owns one could keep all others out of it.
+    /// A backup of a whole server goes on without such tables: otherwise, one tenant's table would fail it for everybody.
     fn leave_out_tables(
         &self,
         schema: &str,
