@@ -3,7 +3,7 @@
 use std::fs::{File, FileTimes};
 use std::io::{self, Read, Seek as _, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{PermissionsExt as _, fchown, lchown};
+use std::os::unix::fs::{PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -12,6 +12,7 @@ use cap_std::ambient_authority;
 use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _};
 use holdfast_core::Secret;
 use holdfast_core::run::FailureCode;
+use rustix::fs::{AtFlags, Gid, Timespec, Timestamps, UTIME_OMIT, Uid};
 
 use crate::archive::tar::Time;
 use crate::archive::{Archive, Choice, Content, Entry, Facts, Left, Options, Selection, Target, shown, unpack};
@@ -33,7 +34,7 @@ pub fn extract(path: &Path, password: Option<&Secret>, folder: &Path, only: &[St
         |error: io::Error| EngineError::new(FailureCode::TargetUnwritable, format!("{}: {error}", folder.display()));
     std::fs::create_dir_all(folder).map_err(unwritable)?;
     let root = Dir::open_ambient_dir(folder, ambient_authority()).map_err(unwritable)?;
-    let mut target = Folder { root, path: folder.to_owned(), folders: Vec::new(), left_out: Vec::new() };
+    let mut target = Folder { root, folders: Vec::new(), left_out: Vec::new() };
     let choice = Choice::new(only);
     let left_out = Arc::new(Mutex::new(Vec::new()));
     let noting = left_out.clone();
@@ -67,7 +68,6 @@ fn open(path: &Path, password: Option<&Secret>) -> Result<Archive<File>> {
 /// A folder of this machine; nothing leads out of it.
 struct Folder {
     root: Dir,
-    path: PathBuf,
     folders: Vec<(PathBuf, Facts)>,
     left_out: Vec<String>,
 }
@@ -121,6 +121,21 @@ impl Folder {
             None => Ok(()),
         }
     }
+
+    /// The times and, as root, the owner of the link itself.
+    fn apply_to_link(&self, path: &Path, facts: Facts) -> io::Result<()> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let (parent, name) = (self.root.open_dir(parent)?, path.file_name().unwrap_or_default());
+        if is_root() {
+            let uid = u32::try_from(facts.uid).ok().map(Uid::from_raw);
+            let gid = u32::try_from(facts.gid).ok().map(Gid::from_raw);
+            rustix::fs::chownat(&parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+        let last_modification = Timespec { tv_sec: facts.modified.seconds, tv_nsec: i64::from(facts.modified.nanos) };
+        let times = Timestamps { last_access, last_modification };
+        Ok(rustix::fs::utimensat(&parent, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
 }
 
 impl Target for Folder {
@@ -145,11 +160,7 @@ impl Target for Folder {
         self.make_parents(&path)?;
         // Data as it was, wherever it points: nothing of ours ever follows it.
         self.root.symlink_contents(std::ffi::OsStr::from_bytes(link), &path)?;
-        if is_root() {
-            let id = |id: u64| u32::try_from(id).ok();
-            lchown(self.path.join(&path), id(facts.uid), id(facts.gid))?;
-        }
-        Ok(())
+        self.apply_to_link(&path, facts)
     }
 
     fn hardlink(&mut self, path: &[u8], target: &[u8]) -> io::Result<()> {

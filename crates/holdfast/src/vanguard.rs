@@ -161,6 +161,10 @@ fn value(text: String) -> Field<String> {
     if text.is_empty() { Field::Null } else { Field::Value(text) }
 }
 
+fn text(field: &Field<String>) -> Option<&str> {
+    field.value().map(String::as_str)
+}
+
 impl Import<'_> {
     async fn run(&mut self, user: &str) -> Result<(), Failure> {
         let tags = self.tags(user).await?;
@@ -285,8 +289,11 @@ impl Import<'_> {
             Some(listing) => servers::list(self.app, &listing).await?.items,
             None => Vec::new(),
         };
-        let sign = |label: &str, host: &str, port: &str| format!("{}\n{host}\n{port}", label.trim());
-        let known = known.into_iter().map(|row| (row.id, sign(&row.label, &row.host, &row.port.to_string())));
+        let sign = |label: &str, user: &str, host: &str, port: &str| {
+            format!("{}\n{}\n{host}\n{port}", label.trim(), user.trim())
+        };
+        let known =
+            known.into_iter().map(|row| (row.id, sign(&row.label, &row.username, &row.host, &row.port.to_string())));
         let mut known = known_by(known);
         let mut ids = Ids::new();
         for row in self.of("remote_servers", user) {
@@ -301,7 +308,7 @@ impl Import<'_> {
                     Field::Null
                 }
             };
-            let own = sign(&label, &row.text("ip_address"), &row.text("port"));
+            let own = sign(&label, &row.text("username"), &row.text("ip_address"), &row.text("port"));
             let input = ServerInput {
                 label: Field::Value(label),
                 host: Field::Value(row.text("ip_address")),
@@ -322,9 +329,12 @@ impl Import<'_> {
             Some(listing) => destinations::list(self.app, &listing).await?.items,
             None => Vec::new(),
         };
-        let sign = |label: &str, bucket: &str| format!("{}\n{bucket}", label.trim());
-        let known =
-            known.into_iter().map(|row| (row.id, sign(&row.label, row.s3_bucket.as_deref().unwrap_or_default())));
+        let sign = |label: &str, bucket: Option<&str>, endpoint: Option<&str>| {
+            format!("{}\n{}\n{}", label.trim(), bucket.unwrap_or_default().trim(), endpoint.unwrap_or_default().trim())
+        };
+        let known = known
+            .into_iter()
+            .map(|row| (row.id, sign(&row.label, row.s3_bucket.as_deref(), row.s3_endpoint.as_deref())));
         let mut known = known_by(known);
         let mut ids = Ids::new();
         for row in self.of("backup_destinations", user) {
@@ -336,11 +346,7 @@ impl Import<'_> {
                     continue;
                 }
             };
-            let bucket = match &input.s3_bucket_name {
-                Field::Value(bucket) => bucket.clone(),
-                _ => String::new(),
-            };
-            let own = sign(&label, &bucket);
+            let own = sign(&label, text(&input.s3_bucket_name), text(&input.custom_s3_endpoint));
             if row.text("type") == "local" {
                 println!(
                     "  ! destination {label:?}: there it was a folder of the server itself, here it is one of this machine"

@@ -274,7 +274,9 @@ async fn open_newest(
         found.extend(newest);
     }
     if found.is_empty() && is_foreign {
-        return Err(Failure::master_key("the master key does not open what is there: it is another installation's"));
+        return Err(Failure::master_key(
+            "the master key does not open what is there: it is another installation's, or it is damaged",
+        ));
     }
     found.sort_unstable_by(|a, b| b.made_at.cmp(&a.made_at));
     Ok(found)

@@ -64,6 +64,20 @@ async fn what_vanguard_has_is_taken_in() {
         );
         assert_eq!(shop["source"]["excluded_tables"], "sessions,cache");
         assert!(shop["paused_at"].is_string() && site["paused_at"].is_null());
+
+        // Reached as somebody else, or at another provider, it is not the same thing.
+        client.put(&format!("/api/remote-servers/{}", server["id"]), json!({"username": "other"})).await.expect(200);
+        let bucket = format!("/api/backup-destinations/{}", destinations[0]["id"]);
+        client
+            .put(
+                &bucket,
+                json!({"custom_s3_endpoint": "https://s3.example.net", "s3_access_key": "k", "s3_secret_key": "s"}),
+            )
+            .await
+            .expect(200);
+        drop(service);
+        let told = installation.succeed(&arguments, "");
+        assert!(told.contains("+ server \"web's server\"") && told.contains("+ destination"), "{told}");
     }
 }
 
