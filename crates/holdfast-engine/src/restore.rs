@@ -15,6 +15,7 @@ mod mysql_server;
 mod mysql_views;
 mod mysql_warnings;
 mod postgres;
+mod postgres_derived;
 mod postgres_server;
 mod postgres_swap;
 mod postgres_target;

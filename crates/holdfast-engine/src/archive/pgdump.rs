@@ -4,9 +4,12 @@
 //! we read the contents for what data must follow, and then every data block to its end: a dump that stops early, also
 //! exactly between two blocks, is found.
 
+pub(crate) mod split;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 
+use self::split::Derived;
 use super::inspect::Inspected;
 
 /// From 8.0's form to that of PostgreSQL 17 and 18.
@@ -23,6 +26,8 @@ const ITEMS: usize = 2_000_000;
 /// are built by everybody.
 const NAMES: usize = 100_000;
 const NAME_BYTES: usize = 255;
+/// What an object is called in the table of contents; a function with the types of a hundred arguments.
+const TAG_BYTES: usize = 64 * 1024;
 /// How many rights and comments are told.
 const SAID: usize = 100;
 
@@ -60,26 +65,39 @@ pub struct DumpFacts {
     pub owner_functions: BTreeSet<String>,
     /// The others of them.
     pub further_owner_functions: u64,
+    /// How many items only follow from the rows; see [`split`].
+    pub derived: u64,
 }
 
 impl DumpFacts {
     pub(crate) fn has_event_triggers(&self) -> bool {
         self.kinds.contains_key("EVENT TRIGGER")
     }
+
+    /// That nobody here can read it, for a person.
+    pub(crate) fn unknown_version(&self) -> Option<String> {
+        let (major, minor, _) = self.format_version;
+        ((major, minor) > NEWEST).then(|| {
+            format!(
+                "This dump is of version {major}.{minor}, newer than this Holdfast knows; its end is vouched for by \
+                 pg_dump's exit status alone."
+            )
+        })
+    }
+
+    /// How much memory its names take, more or less.
+    pub(crate) fn weight(&self) -> usize {
+        const EACH: usize = 64;
+        let sets = [&self.owners, &self.schemas, &self.tablespaces, &self.said_of_objects, &self.owner_functions];
+        let tables = self.tables.iter().flatten().flat_map(|(schema, name)| [schema, name]);
+        let names = sets.into_iter().flatten().chain(self.kinds.keys()).chain(tables);
+        names.map(|name| name.len() + EACH).sum()
+    }
 }
 
 pub(super) fn inspect(reader: &mut dyn Read) -> io::Result<Inspected> {
     let (facts, entries) = read(reader)?;
-    let (major, minor, _) = facts.format_version;
-    let notes = if (major, minor) > NEWEST {
-        vec![format!(
-            "This dump is of version {major}.{minor}, newer than this Holdfast knows; its end is vouched for by \
-             pg_dump's exit status alone."
-        )]
-    } else {
-        Vec::new()
-    };
-    Ok(Inspected { entries, notes, ..Inspected::default() })
+    Ok(Inspected { entries, notes: facts.unknown_version().into_iter().collect(), ..Inspected::default() })
 }
 
 /// Reads a dump to its last block. Whatever is missing or out of place is an error.
@@ -89,10 +107,12 @@ pub fn describe(reader: &mut dyn Read) -> io::Result<DumpFacts> {
 
 /// Also counts the items with data.
 fn read(reader: &mut dyn Read) -> io::Result<(DumpFacts, u64)> {
-    let mut dump = Dump { reader, int_bytes: 4, offset_bytes: 8, version: (0, 0), facts: DumpFacts::default() };
+    let mut dump = Dump::new(reader);
     dump.read_head()?;
     if dump.version > NEWEST {
         io::copy(dump.reader, &mut io::sink())?;
+        // Nobody knows, so nobody passes it over.
+        dump.facts.has_objects = true;
         return Ok((dump.facts, 0));
     }
     dump.facts.tables = Some(BTreeSet::new());
@@ -109,14 +129,17 @@ fn read(reader: &mut dyn Read) -> io::Result<(DumpFacts, u64)> {
 
 struct Dump<'a> {
     reader: &'a mut dyn Read,
-    int_bytes: usize,
     offset_bytes: usize,
     version: (u8, u8),
     facts: DumpFacts,
+    /// What was read of the head and the contents since somebody emptied it, where somebody wants that.
+    raw: Option<Vec<u8>>,
 }
 
 /// One line of the table of contents, as far as it is looked at.
 struct Item {
+    id: i64,
+    has_data: bool,
     tag: Vec<u8>,
     kind: String,
     definition: Vec<u8>,
@@ -146,9 +169,8 @@ impl Item {
 
     /// A function whose definition may say so. A text in its body that looks like it is no reason to keep silent.
     fn runs_as_owner(&self) -> bool {
-        const SAID: &[u8] = b"SECURITY DEFINER";
-        matches!(self.kind.as_str(), "FUNCTION" | "PROCEDURE")
-            && self.definition.windows(SAID.len()).any(|part| part.eq_ignore_ascii_case(SAID))
+        const SAID: &[u8] = b"DEFINER";
+        self.kind != "TABLE DATA" && self.definition.windows(SAID.len()).any(|part| part.eq_ignore_ascii_case(SAID))
     }
 
     /// The database itself, which `pg_restore` does not make.
@@ -161,7 +183,12 @@ impl Item {
     fn said(&self) -> Option<String> {
         let is_said = matches!(self.kind.as_str(), "ACL" | "COMMENT" | "SECURITY LABEL") && !self.is_about_database();
         let is_given = self.kind == "COMMENT" && self.tag == b"EXTENSION plpgsql";
-        (is_said && !is_given).then(|| format!("{} {}", self.kind, String::from_utf8_lossy(&self.tag)))
+        (is_said && !is_given).then(|| format!("{} {}", self.kind, self.short_tag()))
+    }
+
+    /// As much of it as a person is told.
+    fn short_tag(&self) -> String {
+        String::from_utf8_lossy(&self.tag).chars().take(NAME_BYTES).collect()
     }
 
     /// The table that it makes.
@@ -182,28 +209,39 @@ fn bad(what: &str) -> io::Error {
     io::Error::other(what.to_owned())
 }
 
-impl Dump<'_> {
-    fn byte(&mut self) -> io::Result<u8> {
-        let mut byte = [0];
-        self.reader.read_exact(&mut byte)?;
-        Ok(byte[0])
+impl<'a> Dump<'a> {
+    fn new(reader: &'a mut dyn Read) -> Self {
+        Self { reader, offset_bytes: 8, version: (0, 0), facts: DumpFacts::default(), raw: None }
     }
 
-    /// A sign, then the digits, least significant first.
-    fn int(&mut self) -> io::Result<i64> {
-        let is_negative = self.byte()? != 0;
-        let mut value = 0_i64;
-        for place in 0..self.int_bytes {
-            value |= i64::from(self.byte()?) << (8 * place);
+    fn bytes<const COUNT: usize>(&mut self) -> io::Result<[u8; COUNT]> {
+        let mut bytes = [0; COUNT];
+        self.reader.read_exact(&mut bytes)?;
+        if let Some(raw) = &mut self.raw {
+            raw.extend_from_slice(&bytes);
         }
-        let value = if is_negative { value.checked_neg() } else { Some(value) };
-        value.ok_or_else(|| bad("a number in the dump is too large"))
+        Ok(bytes)
+    }
+
+    fn byte(&mut self) -> io::Result<u8> {
+        self.bytes::<1>().map(|[byte]| byte)
+    }
+
+    /// A sign, then the digits, least significant first. Restoring programs keep such a number in 32 bits, with its sign.
+    fn int(&mut self) -> io::Result<i64> {
+        let [sign, digits @ ..] = self.bytes::<5>()?;
+        let value = i64::from(u32::from_le_bytes(digits));
+        let value = if sign == 0 { value } else { -value };
+        match i32::try_from(value) {
+            Ok(value) => Ok(value.into()),
+            Err(_) => Err(bad("a number in the dump is too large")),
+        }
     }
 
     /// `None` is how the format writes a missing text.
-    fn text(&mut self) -> io::Result<Option<Vec<u8>>> {
+    fn text_up_to(&mut self, longest: usize) -> io::Result<Option<Vec<u8>>> {
         let Ok(length) = usize::try_from(self.int()?) else { return Ok(None) };
-        if length > TEXT_BYTES {
+        if length > longest {
             return Err(bad("a text in the dump's contents is too long"));
         }
         let mut text = Vec::new();
@@ -211,21 +249,24 @@ impl Dump<'_> {
         if text.len() < length {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
+        if let Some(raw) = &mut self.raw {
+            raw.extend_from_slice(&text);
+        }
         Ok(Some(text))
+    }
+
+    /// Passes over a text that nobody looks at. Whether there was one.
+    fn skip_text(&mut self) -> io::Result<bool> {
+        self.text_up_to(TEXT_BYTES).map(|text| text.is_some())
     }
 
     /// A text that is kept.
     fn name(&mut self) -> io::Result<Option<String>> {
-        match self.text()? {
-            Some(text) if text.len() > NAME_BYTES => Err(bad("a name in the dump is too long")),
-            text => Ok(text.map(|text| String::from_utf8_lossy(&text).into_owned())),
-        }
+        Ok(self.text_up_to(NAME_BYTES)?.map(|text| String::from_utf8_lossy(&text).into_owned()))
     }
 
     fn read_head(&mut self) -> io::Result<()> {
-        let mut magic = [0; 5];
-        self.reader.read_exact(&mut magic)?;
-        if &magic != b"PGDMP" {
+        if &self.bytes::<5>()? != b"PGDMP" {
             return Err(bad("this is no dump in PostgreSQL's custom format"));
         }
         self.version = (self.byte()?, self.byte()?);
@@ -236,10 +277,10 @@ impl Dump<'_> {
         if self.version < OLDEST {
             return Err(bad("this dump is of a version before PostgreSQL 8"));
         }
-        self.int_bytes = usize::from(self.byte()?);
+        let int_bytes = self.byte()?;
         self.offset_bytes = usize::from(self.byte()?);
         // Restoring programs read four bytes, whatever is said here.
-        if self.int_bytes != 4 || !(1..=16).contains(&self.offset_bytes) {
+        if int_bytes != 4 || !(1..=16).contains(&self.offset_bytes) {
             return Err(bad("the dump's head makes no sense"));
         }
         if self.byte()? != CUSTOM_FORMAT {
@@ -263,64 +304,66 @@ impl Dump<'_> {
 
     /// The ids of the items whose data must follow.
     fn read_contents(&mut self) -> io::Result<BTreeSet<i64>> {
-        let mut with_data = BTreeSet::new();
-        let count = self.int()?;
-        if count < 0 {
-            return Err(bad("the dump has a negative number of items"));
-        }
-        for _ in 0..count {
-            let id = self.int()?;
-            let has_data = self.int()? != 0;
+        let (mut with_data, mut derived) = (BTreeSet::new(), Derived::default());
+        for _ in 0..self.read_count()? {
             let item = self.read_item()?;
-            if has_data {
-                with_data.insert(id);
+            if item.has_data {
+                with_data.insert(item.id);
                 if with_data.len() > ITEMS {
                     return Err(bad("the dump has more items than can be"));
                 }
             }
-            self.note(item, has_data)?;
+            self.facts.derived += u64::from(derived.has(&item));
+            self.note(item)?;
         }
         Ok(with_data)
     }
 
+    fn read_count(&mut self) -> io::Result<i64> {
+        match self.int()? {
+            count if count < 0 => Err(bad("the dump has a negative number of items")),
+            count => Ok(count),
+        }
+    }
+
     fn read_item(&mut self) -> io::Result<Item> {
-        let (_table_id, _object_id) = (self.text()?, self.text()?);
-        let tag = self.text()?.unwrap_or_default();
+        let (id, has_data) = (self.int()?, self.int()? != 0);
+        let (_table_id, _object_id) = (self.skip_text()?, self.skip_text()?);
+        let tag = self.text_up_to(TAG_BYTES)?.unwrap_or_default();
         let kind = self.name()?.unwrap_or_default();
         if self.version >= (1, 11) {
             let _section = self.int()?;
         }
-        let definition = self.text()?.unwrap_or_default();
-        let (_removal, _copy_statement) = (self.text()?, self.text()?);
+        let definition = self.text_up_to(TEXT_BYTES)?.unwrap_or_default();
+        let (_removal, _copy_statement) = (self.skip_text()?, self.skip_text()?);
         let schema = self.name()?.unwrap_or_default();
         let tablespace = self.name()?.unwrap_or_default();
         if self.version >= (1, 14) {
-            let _access_method = self.text()?;
+            let _access_method = self.skip_text()?;
         }
         if self.version >= (1, 16) {
             let _relation_kind = self.int()?;
         }
         let owner = self.name()?.unwrap_or_default();
-        let _with_oids = self.text()?;
-        while self.text()?.is_some() {}
+        let _with_oids = self.skip_text()?;
+        while self.skip_text()? {}
         // Where the data lies, which a dump to a pipe cannot know.
         for _ in 0..=self.offset_bytes {
             self.byte()?;
         }
-        Ok(Item { tag, kind, definition, schema, tablespace, owner })
+        Ok(Item { id, has_data, tag, kind, definition, schema, tablespace, owner })
     }
 
-    fn note(&mut self, item: Item, has_data: bool) -> io::Result<()> {
+    fn note(&mut self, item: Item) -> io::Result<()> {
         let facts = &mut self.facts;
-        facts.tables_with_data += u64::from(has_data && item.kind == "TABLE DATA");
+        facts.tables_with_data += u64::from(item.has_data && item.kind == "TABLE DATA");
         facts.has_objects |= item.is_object();
         if facts.said_of_objects.len() < SAID {
             facts.said_of_objects.extend(item.said());
         }
         if item.runs_as_owner() {
-            let tag: String = String::from_utf8_lossy(&item.tag).chars().take(NAME_BYTES).collect();
             if facts.owner_functions.len() < SAID {
-                facts.owner_functions.insert(format!("{}.{tag}", item.schema));
+                facts.owner_functions.insert(format!("{}.{}", item.schema, item.short_tag()));
             } else {
                 facts.further_owner_functions += 1;
             }

@@ -25,6 +25,8 @@ pub(crate) const PART_BYTES: usize = 4 * 1024 * 1024;
 const DOCUMENT_BYTES: u64 = 64 * 1024 * 1024;
 /// Values in it; more than a hundred thousand roles have. Each takes some 50 bytes of memory, however short it is.
 const DOCUMENT_VALUES: usize = 2_000_000;
+/// What is remembered of all dumps while a server is restored.
+const FACTS_BYTES: usize = 256 * 1024 * 1024;
 
 /// Whether a document is one that can be read again in bounded memory.
 pub(crate) fn is_bounded(document: &[u8]) -> bool {
@@ -124,18 +126,39 @@ fn missing(name: &str) -> io::Error {
 
 /// What each database of a PostgreSQL server's archive holds, with its number; read to the end.
 pub(crate) fn describe_postgres(reader: &mut dyn Read) -> io::Result<(Globals, Vec<(usize, DumpFacts)>)> {
+    let (mut dumps, mut weight) = (Vec::new(), 0);
+    let globals = read_postgres(reader, |index, _, mut facts| {
+        if weight + facts.weight() > FACTS_BYTES {
+            // They only serve to say which tables would be lost.
+            facts.tables = None;
+        }
+        weight += facts.weight();
+        if weight > FACTS_BYTES {
+            return Err(io::Error::other("the dumps of the server have more names than can be"));
+        }
+        dumps.push((index, facts));
+        Ok(())
+    })?;
+    Ok((globals, dumps))
+}
+
+/// Tells of each dump of a PostgreSQL server's archive.
+fn read_postgres(
+    reader: &mut dyn Read,
+    mut tell: impl FnMut(usize, &str, DumpFacts) -> io::Result<()>,
+) -> io::Result<Globals> {
     let (mut archive, document) = ServerReader::open(reader, ROLES)?;
     let globals = globals::parse(&document).map_err(io::Error::other)?;
-    let mut dumps = Vec::new();
     for (index, database) in globals.databases.iter().enumerate() {
-        if archive.enter(index, database.name.as_str()) {
-            dumps.push((index, describe_dump(&mut archive)?));
+        let name = database.name.as_str();
+        if archive.enter(index, name) {
+            tell(index, name, describe_dump(&mut archive)?)?;
         } else if database.allows_connections {
-            return Err(missing(database.name.as_str()));
+            return Err(missing(name));
         }
     }
     archive.finish()?;
-    Ok((globals, dumps))
+    Ok(globals)
 }
 
 /// What the archive of a MySQL or MariaDB server holds; read to the end.
@@ -160,9 +183,13 @@ fn read_mysql(reader: &mut dyn Read) -> io::Result<(ServerFacts, Inspected)> {
 }
 
 pub(super) fn inspect_postgres(reader: &mut dyn Read) -> io::Result<Inspected> {
-    let (_, dumps) = describe_postgres(reader)?;
-    let entries = dumps.iter().map(|(_, facts)| facts.tables_with_data).sum();
-    Ok(Inspected { entries, ..Inspected::default() })
+    let mut all = Inspected::default();
+    read_postgres(reader, |_, name, facts| {
+        all.entries += facts.tables_with_data;
+        all.notes.extend(facts.unknown_version().map(|text| format!("{}: {text}", name_text(name.as_bytes()))));
+        Ok(())
+    })?;
+    Ok(all)
 }
 
 pub(super) fn inspect_mysql(reader: &mut dyn Read) -> io::Result<Inspected> {

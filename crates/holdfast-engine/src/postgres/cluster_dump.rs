@@ -44,8 +44,8 @@ pub struct ClusterDump {
     pub roles: BTreeSet<String>,
     /// What roles may do, in the words of `ALTER ROLE`.
     pub powers: BTreeMap<String, BTreeSet<&'static str>>,
-    /// Roles, each with one that becomes a member of it.
-    pub memberships: BTreeSet<(String, String)>,
+    /// Roles, each with one that becomes a member of it, and whether that may make others members.
+    pub memberships: BTreeSet<(String, String, bool)>,
     /// Roles that get a password.
     pub with_password: BTreeSet<String>,
     /// Tablespaces that are created; their folders must exist on the server.

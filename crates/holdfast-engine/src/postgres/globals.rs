@@ -12,7 +12,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::powers::{RoleThere, by_name, gain, gained_by_membership, new_password, roles_query};
+pub use self::powers::{
+    RoleThere, VALIDITY, by_name, gain, gained_by_membership, new_memberships, new_password, roles_query,
+};
 pub use self::query::{CAN_READ_PASSWORDS, database_query, globals_query};
 pub(super) use self::withheld::withheld as withheld_text;
 pub use self::withheld::{Guarded, Whose, why_right_withheld, why_withheld};
@@ -332,6 +334,15 @@ pub enum ParameterPrivilege {
     Set,
     #[serde(rename = "ALTER SYSTEM")]
     AlterSystem,
+}
+
+impl ParameterPrivilege {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Set => "SET",
+            Self::AlterSystem => "ALTER SYSTEM",
+        }
+    }
 }
 
 /// One right to a parameter of the server.

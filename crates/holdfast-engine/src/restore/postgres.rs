@@ -10,8 +10,9 @@ use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 use tokio_util::sync::CancellationToken;
 
-use super::feed::Feeding;
+use super::feed::{Fed, Feeding};
 use crate::Engine;
+use crate::archive::pgdump::split::split;
 use crate::context::Context;
 use crate::error::{EngineError, Result, classify};
 use crate::plan::{RestorePlan, RestoreReport};
@@ -29,6 +30,9 @@ use crate::ssh::Connection;
 /// commands of its own. Tablespaces are folders of a server: another one need not have them.
 const RESTORE: &str = "command -v pg_restore >/dev/null 2>&1 || exit 98\n\
     d=$1; shift\n[ -z \"$1\" ] || { PGOPTIONS=\"${PGOPTIONS-} $1\"; export PGOPTIONS; }\nshift\nexec pg_restore --no-password --no-tablespaces --dbname=\"$d\" \"$@\"";
+
+/// Ends `pg_restore` with the first statement that fails.
+pub(super) const STRICTLY: &str = "--exit-on-error";
 
 /// How long taking away what a failed restore made may take.
 pub(super) const CLEANING_UP: Duration = Duration::from_secs(20);
@@ -51,6 +55,8 @@ pub(super) struct Fresh {
     pub was_empty: bool,
     /// How many may be connected once it has its name, where nobody may be before.
     pub limit: Option<i32>,
+    /// What made it, in a session of which database.
+    pub made_by: (&'static str, Vec<String>),
 }
 
 /// Added to the statement that makes a database: only superusers can connect to it. Its contents are for nobody's eyes
@@ -136,7 +142,7 @@ impl Session<'_> {
                 return Err(super::not_empty(&name_text(name.as_bytes())));
             }
             self.context.begin_writing().await?;
-            let filled = self.fill(name, dump, false).await;
+            let filled = self.fill_directly(name, dump).await;
             // All of it is one transaction.
             if filled.is_err() && matches!(self.contents(name).await, Ok(contents) if contents.count() == 0) {
                 self.context.note_undone().await;
@@ -144,12 +150,19 @@ impl Session<'_> {
             return filled;
         }
         let made = self.copy_empty(there).await?;
-        let contents = self.contents(made.fresh.as_str()).await;
-        if !matches!(&contents, Ok(contents) if contents.count() == 0) {
+        if let Err(error) = self.check_empty(&made).await {
             self.drop_own(&made.fresh).await;
-            return Err(contents.err().unwrap_or_else(|| super::not_empty(&name_text(name.as_bytes()))));
+            return Err(error);
         }
         self.fill_and_swap(&made, Some((there, true)), dump).await
+    }
+
+    /// Whether a copy of an empty database is empty.
+    async fn check_empty(&self, made: &Fresh) -> Result<()> {
+        match self.contents(made.fresh.as_str()).await?.count() {
+            0 => Ok(()),
+            _ => Err(super::not_empty(&name_text(made.target.as_str().as_bytes()))),
+        }
     }
 
     /// Fills a fresh database, makes it like the model, and gives it its place; all of it or nothing.
@@ -161,7 +174,7 @@ impl Session<'_> {
     ) -> Result<RestoreReport> {
         let report = async {
             let filled = async {
-                let report = self.fill(made.fresh.as_str(), dump, true).await?;
+                let report = self.fill(made, dump).await?;
                 if let Some((model, with_roles)) = model {
                     self.finish(model, made, with_roles).await?;
                 }
@@ -332,9 +345,20 @@ impl Session<'_> {
         let closed = if self.is_superuser().await? { CLOSED } else { "" };
         let limit = model.map_or(-1, |model| model.connection_limit);
         let limit = Some(limit).filter(|_| !closed.is_empty());
-        let fresh = self.make_empty(model, closed).await?;
+        let (fresh, statement) = self.make_empty(model, closed).await?;
         let was_empty = replaces && !self.plan.overwrite;
-        Ok(Fresh { fresh, target: target.clone(), replaces, was_empty, limit })
+        let made_by = ("postgres", vec![statement]);
+        Ok(Fresh { fresh, target: target.clone(), replaces, was_empty, limit, made_by })
+    }
+
+    /// Makes a fresh database once more, in place of one that was filled with something.
+    async fn make_again(&self, made: &Fresh) -> Result<()> {
+        let (from, statements) = &made.made_by;
+        let away = [template_sql(&made.fresh)].into_iter().chain(end_sessions_sql(&made.fresh));
+        let away: Vec<String> = away.chain([drop_sql(&made.fresh)]).collect();
+        self.run("postgres", &away).await?;
+        self.run(from, statements).await?;
+        if made.was_empty { self.check_empty(made).await } else { Ok(()) }
     }
 
     /// A copy of a database that is empty, with whatever came with its template and its extensions, to be filled in its
@@ -347,67 +371,112 @@ impl Session<'_> {
         statements.push(format!("CREATE DATABASE {copy} TEMPLATE {name}{CLOSED};"));
         self.run(from, &statements).await?;
         let limit = Some(there.connection_limit);
-        Ok(Fresh { fresh, target: there.name.clone(), replaces: true, was_empty: true, limit })
+        let made_by = (from, statements);
+        Ok(Fresh { fresh, target: there.name.clone(), replaces: true, was_empty: true, limit, made_by })
     }
 
-    async fn make_empty(&self, model: Option<&DatabaseFacts>, closed: &str) -> Result<Name> {
+    /// Its name, and the statement that made it.
+    async fn make_empty(&self, model: Option<&DatabaseFacts>, closed: &str) -> Result<(Name, String)> {
         let fresh = name_of(&Own::Fresh.new_name())?;
         let plain = format!("CREATE DATABASE {} TEMPLATE template0{closed};", identifier(&fresh));
         let Some(model) = model else {
-            self.run("postgres", &[plain]).await?;
-            return Ok(fresh);
+            self.run("postgres", std::slice::from_ref(&plain)).await?;
+            return Ok((fresh, plain));
         };
         let like_it = create_database_sql(model, &fresh, self.version().await?);
         let made = match like_it {
             Ok(sql) => {
                 let sql = format!("{}{closed};", sql.trim_end_matches(';'));
-                self.run("postgres", &[sql]).await.map_err(|error| error.message)
+                let made = self.run("postgres", std::slice::from_ref(&sql)).await;
+                made.map(|()| sql).map_err(|error| error.message)
             }
             Err(reason) => Err(reason),
         };
-        if let Err(reason) = made {
-            // A locale that this server does not have must not keep anybody from their data.
-            self.context
-                .log
-                .warn(format!("The database cannot be made as it was ({reason}); it gets this server's locale."));
-            let encoding = text(model.encoding.as_str());
-            let plain =
-                format!("CREATE DATABASE {} TEMPLATE template0 ENCODING {encoding}{closed};", identifier(&fresh));
-            self.run("postgres", &[plain]).await?;
+        match made {
+            Ok(sql) => Ok((fresh, sql)),
+            Err(reason) => {
+                // A locale that this server does not have must not keep anybody from their data.
+                self.context
+                    .log
+                    .warn(format!("The database cannot be made as it was ({reason}); it gets this server's locale."));
+                let encoding = text(model.encoding.as_str());
+                let plain =
+                    format!("CREATE DATABASE {} TEMPLATE template0 ENCODING {encoding}{closed};", identifier(&fresh));
+                self.run("postgres", std::slice::from_ref(&plain)).await?;
+                Ok((fresh, plain))
+            }
         }
-        Ok(fresh)
     }
 
-    /// Restores the backup's one dump into a database: a fresh one, which is dropped when that fails, or one that it changes
-    /// as a whole or not at all.
-    async fn fill(&self, database: &str, dump: &DumpFacts, is_fresh: bool) -> Result<RestoreReport> {
-        let Self { engine, connection, plan, login, context } = *self;
-        let whole = engine.open_whole(&plan.backup, context).await?;
-        let process =
-            self.restore_script(database, dump.has_event_triggers(), is_fresh).await?.start(connection).await?;
-        let feeding =
-            Feeding { process, login: login.lines(DatabaseEngine::Postgresql), finish: engine.settings.remote.finish };
-        let fed = engine
-            .feed(connection, feeding, whole, &plan.backup, context, |plain, out| {
-                let copied = io::copy(plain, out);
-                copied.map(drop).map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))
-            })
-            .await?;
+    /// Restores the backup's one dump into a fresh database, which is dropped when that fails.
+    async fn fill(&self, made: &Fresh, dump: &DumpFacts) -> Result<RestoreReport> {
+        let script = self.restore_script(&made.fresh, dump.has_event_triggers(), &[]).await?;
+        let copy = |plain: &mut dyn io::Read, out: &mut dyn io::Write| io::copy(plain, out).map(drop);
+        let fed = self.feed_dump(&script, copy).await?;
+        if fed.exit.success() || dump.derived == 0 {
+            self.judge(&fed.exit, &fed.lines)?;
+            return Ok(RestoreReport { plain_bytes: fed.plain_bytes, ..RestoreReport::default() });
+        }
+        self.begin_again(made, &fed.lines).await?;
+        let script = self.restore_script(&made.fresh, dump.has_event_triggers(), &[STRICTLY]).await?;
+        let derived = dump.derived;
+        let fed = self.feed_dump(&script, move |plain, out| split(plain, derived, out)).await?;
+        self.judge(&fed.exit, &fed.lines)?;
+        let taken_out = fed.made.ok_or_else(|| EngineError::internal("a process that took a part of a dump"))?;
+        self.make_derived(made, dump.has_event_triggers(), &taken_out).await?;
+        Ok(RestoreReport { plain_bytes: fed.plain_bytes, ..RestoreReport::default() })
+    }
+
+    /// Restores the backup's one dump into a database that it changes as a whole or not at all.
+    async fn fill_directly(&self, database: &str, dump: &DumpFacts) -> Result<RestoreReport> {
+        let name = name_of(database)?;
+        let words = [STRICTLY, "--single-transaction"];
+        let script = self.restore_script(&name, dump.has_event_triggers(), &words).await?;
+        let fed = self.feed_dump(&script, |plain, out| io::copy(plain, out).map(drop)).await?;
         self.judge(&fed.exit, &fed.lines)?;
         Ok(RestoreReport { plain_bytes: fed.plain_bytes, ..RestoreReport::default() })
     }
 
+    async fn feed_dump<T: Send + 'static>(
+        &self,
+        script: &Script,
+        transform: impl FnOnce(&mut dyn io::Read, &mut dyn io::Write) -> io::Result<T> + Send + 'static,
+    ) -> Result<Fed<T>> {
+        let Self { engine, connection, plan, login, context } = *self;
+        let whole = engine.open_whole(&plan.backup, context).await?;
+        let process = script.start(connection).await?;
+        let feeding =
+            Feeding { process, login: login.lines(DatabaseEngine::Postgresql), finish: engine.settings.remote.finish };
+        engine
+            .feed(connection, feeding, whole, &plan.backup, context, |plain, out| {
+                let passed = transform(plain, out);
+                passed.map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))
+            })
+            .await
+    }
+
+    /// Says that a dump is restored once more, and makes room for it.
+    pub(super) async fn begin_again(&self, made: &Fresh, lines: &[String]) -> Result<()> {
+        const SHOWN: usize = 40;
+        let log = &self.context.log;
+        log.line(format!(
+            "Not everything of {} could be restored at once. It is restored again, and what only follows from its rows \
+             (indexes and contents of materialized views) apart from the rest. What the server said:",
+            made.target
+        ));
+        lines.iter().take(SHOWN).for_each(|line| log.line(line));
+        self.make_again(made).await
+    }
+
     pub(super) async fn restore_script(
         &self,
-        database: &str,
+        database: &Name,
         has_event_triggers: bool,
-        is_fresh: bool,
+        more: &[&str],
     ) -> Result<Script> {
-        let (name, options) = (pg_name(database), self.options(database, has_event_triggers).await?);
+        let (name, options) = (pg_name(database.as_str()), self.options(database.as_str(), has_event_triggers).await?);
         let mut words = vec![name.as_str(), options.as_str()];
-        if !is_fresh {
-            words.extend(["--exit-on-error", "--single-transaction"]);
-        }
+        words.extend(more);
         if self.plan.options.no_owner {
             words.extend(["--no-owner", "--no-privileges"]);
         }
@@ -435,15 +504,6 @@ impl Session<'_> {
     pub(super) fn judge(&self, exit: &crate::ssh::Exit, lines: &[String]) -> Result<()> {
         if exit.success() {
             lines.iter().for_each(|line| self.context.log.warn(line));
-            return Ok(());
-        }
-        if let Some(missing) = only_derived(lines) {
-            lines.iter().for_each(|line| self.context.log.line(line));
-            self.context.log.warn(format!(
-                "These could not be run, and everything else was: {} What they call may not be found without a \
-                 search_path; the log shows what the server said.",
-                missing.join(" ")
-            ));
             return Ok(());
         }
         let missing = lines.iter().find(|line| line.contains("role \"") && line.contains("does not exist"));
@@ -507,31 +567,6 @@ impl Session<'_> {
             context.log.warn(format!("The database {name} was left behind on the server."));
         }
     }
-}
-
-/// The indexes and contents of materialized views that could not be made, when everything else was: they follow from the
-/// rows. Expressions in them are the one thing in a dump that runs, and may call what only a `search_path` finds. What is
-/// unique says something about the rows, and whatever else the server says, such as that its disk is full, is no reason to
-/// do without.
-fn only_derived(lines: &[String]) -> Option<Vec<String>> {
-    const MISSING: [&str; 2] = ["does not exist", "has not been populated"];
-    const DERIVED: [&str; 3] = ["CREATE INDEX ", "COMMENT ON INDEX ", "REFRESH MATERIALIZED VIEW "];
-    const LONGEST: usize = 100;
-    let (mut commands, mut errors, mut ignored) = (Vec::new(), 0, None);
-    for line in lines {
-        if let Some(command) = line.strip_prefix("Command was: ") {
-            DERIVED.iter().find(|kind| command.starts_with(**kind))?;
-            commands.push(command.chars().take(LONGEST).collect::<String>());
-        } else if let Some(said) = line.strip_prefix("pg_restore: error: could not execute query: ") {
-            MISSING.iter().find(|missing| said.contains(**missing))?;
-            errors += 1;
-        } else if line.starts_with("pg_restore: error: ") {
-            return None;
-        } else if let Some(count) = line.strip_prefix("pg_restore: warning: errors ignored on restore: ") {
-            ignored = count.trim().parse().ok();
-        }
-    }
-    (!commands.is_empty() && errors == commands.len() && ignored == Some(errors)).then_some(commands)
 }
 
 pub(super) fn template_sql(name: &Name) -> String {

@@ -6,11 +6,13 @@ use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 use std::collections::BTreeSet;
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::dumps::{Dump, copy};
 use super::feed::Feeding;
-use super::postgres::{Fresh, Session, end_sessions_sql, name_of, with_note};
+use super::postgres::{Fresh, STRICTLY, Session, end_sessions_sql, name_of, with_note};
 use crate::Engine;
+use crate::archive::pgdump::split::split;
 use crate::archive::server::{ROLES, describe_postgres};
 use crate::context::Context;
 use crate::error::{EngineError, Result, classify};
@@ -19,8 +21,8 @@ use crate::postgres::DumpFacts;
 use crate::postgres::cluster_dump::{self, CheckError, ClusterDump, Filter, FilterOptions};
 use crate::postgres::globals::sql::changed_sql;
 use crate::postgres::globals::{
-    CAN_READ_PASSWORDS, DatabaseFacts, Globals, Guarded, Name, Role, RoleThere, by_name, gain, gained_by_membership,
-    new_password, roles_query, sql,
+    CAN_READ_PASSWORDS, DatabaseFacts, Globals, Guarded, Name, Role, RoleThere, VALIDITY, by_name, gain,
+    gained_by_membership, new_memberships, new_password, roles_query, sql,
 };
 use crate::postgres::quoting::identifier;
 use crate::source::database::{self, Login, PSQL, pg_name, postgres};
@@ -81,12 +83,10 @@ impl Engine {
         }
         let version = session.version().await?;
         let made_roles = if plan.options.no_owner { 0 } else { session.make_roles(&globals, &roles).await? };
-        let with_event_triggers = dumps.iter().filter(|(_, facts)| facts.has_event_triggers());
-        let with_event_triggers: BTreeSet<usize> = with_event_triggers.map(|(index, _)| *index).collect();
         let mut fresh = Vec::new();
         let restored = async {
             let filled = async {
-                let report = session.fill_all(&globals, &wanted, &with_event_triggers, &there, &mut fresh).await?;
+                let report = session.fill_all(&globals, &wanted, &dumps, &there, &mut fresh).await?;
                 for one in &fresh {
                     let model = globals.databases.iter().find(|facts| facts.name == one.target);
                     if let Some(model) = model {
@@ -203,7 +203,7 @@ impl Engine {
     ) -> Result<ClusterDump> {
         const BY_HAND: &str = "If you trust the server that this backup came from, restore it by hand: download it, \
             decompress it with zstd, and feed it to psql.";
-        let quiet = Context { progress: std::sync::Arc::default(), ..context.clone() };
+        let quiet = Context { progress: Arc::default(), ..context.clone() };
         let mut whole = self.open_whole(backup, &quiet).await?;
         let backup = backup.clone();
         let dump = on_thread(move || {
@@ -316,16 +316,19 @@ impl Session<'_> {
         for (name, powers) in dump.powers.iter().filter(|(name, _)| !own.contains(*name)) {
             let before = there.get(name.as_str());
             let had = |power: &str| before.is_some_and(|before| before.may(power));
-            let gained: Vec<&str> = powers.iter().copied().filter(|power| !had(power)).collect();
+            let is_usual = |power: &str| before.is_none() && matches!(power, "LOGIN" | VALIDITY);
+            let gained: Vec<&str> = powers.iter().copied().filter(|power| !had(power) && !is_usual(power)).collect();
             let password = before.is_some() && dump.with_password.contains(name);
             let said = gain(name, &gained, before.is_none(), is_dry).into_iter();
             said.chain(password.then(|| new_password(name, is_dry))).for_each(|text| self.context.log.warn(text));
         }
-        let pairs = dump.memberships.iter().map(|(role, member)| (role.as_str(), member.as_str()));
+        let pairs = dump.memberships.iter().map(|(role, member, _)| (role.as_str(), member.as_str()));
         let superusers = dump.powers.iter().filter(|(_, powers)| powers.contains("SUPERUSER"));
         let superusers = superusers.map(|(name, _)| name.as_str());
         let gains = gained_by_membership(&there, pairs, superusers, is_dry);
-        gains.into_iter().for_each(|text| self.context.log.warn(text));
+        let members = dump.memberships.iter().map(|(role, member, admin)| (role.as_str(), member.as_str(), *admin));
+        let members = new_memberships(&there, members, is_dry);
+        gains.into_iter().chain(members).for_each(|text| self.context.log.warn(text));
         Ok(())
     }
 
@@ -399,27 +402,76 @@ impl Session<'_> {
         &self,
         globals: &Globals,
         wanted: &[usize],
-        with_event_triggers: &BTreeSet<usize>,
+        dumps: &[(usize, DumpFacts)],
         there: &BTreeSet<String>,
         fresh: &mut Vec<Fresh>,
     ) -> Result<RestoreReport> {
-        let dumps = globals.databases.iter().enumerate().map(|(index, facts)| Dump {
-            index,
-            name: facts.name.as_str().to_owned(),
-            is_wanted: wanted.contains(&index),
-        });
-        let mut reading = self.engine.read_dumps(self.plan, self.context, ROLES, dumps.collect(), copy).await?;
+        let Self { engine, connection, plan, context, .. } = *self;
+        let mut again = Vec::new();
+        let mut reading = engine.read_dumps(plan, context, ROLES, listed(globals, wanted), copy).await?;
         while let Some(index) = reading.next().await {
             let facts = &globals.databases[index];
-            self.context.log.line(format!("Restoring {}.", facts.name));
+            context.log.line(format!("Restoring {}.", facts.name));
             let made = self.make_fresh(Some(facts), &facts.name, there.contains(facts.name.as_str())).await?;
-            let name = made.fresh.clone();
+            let dump = dumps.iter().find(|(other, _)| *other == index).map(|(_, dump)| dump);
+            let dump = dump.ok_or_else(|| EngineError::internal("a dump that was not described"))?;
+            let place = fresh.len();
             fresh.push(made);
-            let script = self.restore_script(name.as_str(), with_event_triggers.contains(&index), true).await?;
+            let script = self.restore_script(&fresh[place].fresh, dump.has_event_triggers(), &[]).await?;
             let login = self.login.lines(DatabaseEngine::Postgresql);
-            let fed = self.engine.feed_dump(self.connection, &script, login, &mut reading, self.context).await?;
-            self.judge(&fed.exit, &fed.lines)?;
+            let fed = engine.feed_dump(connection, &script, login, &mut reading, context).await?;
+            if fed.exit.success() || dump.derived == 0 {
+                self.judge(&fed.exit, &fed.lines)?;
+            } else {
+                again.push((index, place, dump, fed.lines));
+            }
         }
-        Ok(RestoreReport { plain_bytes: reading.finish().await?, ..RestoreReport::default() })
+        let report = RestoreReport { plain_bytes: reading.finish().await?, ..RestoreReport::default() };
+        for (index, place, dump, lines) in again {
+            Box::pin(self.fill_again(globals, index, &fresh[place], dump, &lines)).await?;
+        }
+        Ok(report)
     }
+
+    /// Restores one dump once more, without what follows from its rows, and that by itself.
+    async fn fill_again(
+        &self,
+        globals: &Globals,
+        index: usize,
+        made: &Fresh,
+        dump: &DumpFacts,
+        lines: &[String],
+    ) -> Result<()> {
+        let Self { engine, connection, plan, context, .. } = *self;
+        self.begin_again(made, lines).await?;
+        let (derived, taken_out) = (dump.derived, Arc::new(Mutex::new(None)));
+        let keeping = taken_out.clone();
+        let passing = move |_: &str, dump: &mut dyn io::Read, out: &mut dyn io::Write| {
+            let found = split(dump, derived, out)?;
+            *keeping.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+            Ok(())
+        };
+        let mut reading = engine.read_dumps(plan, context, ROLES, listed(globals, &[index]), passing).await?;
+        if reading.next().await.is_none() {
+            return reading.finish().await.and(Err(EngineError::internal("a dump that is not there any more")));
+        }
+        let script = self.restore_script(&made.fresh, dump.has_event_triggers(), &[STRICTLY]).await?;
+        let login = self.login.lines(DatabaseEngine::Postgresql);
+        let fed = engine.feed_dump(connection, &script, login, &mut reading, context).await?;
+        self.judge(&fed.exit, &fed.lines)?;
+        reading.finish().await?;
+        let taken_out = taken_out.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let taken_out = taken_out.ok_or_else(|| EngineError::internal("a dump that was not split"))?;
+        self.make_derived(made, dump.has_event_triggers(), &taken_out).await
+    }
+}
+
+/// The dumps of a server's archive, of which some are wanted.
+fn listed(globals: &Globals, wanted: &[usize]) -> Vec<Dump> {
+    let dumps = globals.databases.iter().enumerate().map(|(index, facts)| Dump {
+        index,
+        name: facts.name.as_str().to_owned(),
+        is_wanted: wanted.contains(&index),
+    });
+    dumps.collect()
 }

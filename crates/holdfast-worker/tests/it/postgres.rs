@@ -81,7 +81,9 @@ async fn a_whole_postgresql_server_comes_back_whatever_its_databases_are_called(
     psql(&postgres, "postgres", latin);
     psql(&postgres, "postgres", "CREATE TABLE in_postgres AS SELECT 1 a");
     psql(&postgres, "postgres", "GRANT SET, ALTER SYSTEM ON PARAMETER log_min_duration_statement TO \"o'wner\"");
-    let may_set = "SELECT has_parameter_privilege('o''wner', 'log_min_duration_statement', 'ALTER SYSTEM')";
+    let may_set = |privilege: &str| {
+        format!("SELECT has_parameter_privilege('o''wner', 'log_min_duration_statement', '{privilege}')")
+    };
     let password = "SELECT rolpassword FROM pg_authid WHERE rolname = 'o''wner'";
     let hash = psql(&postgres, "postgres", password);
     let backup = bench.back_up(task(&bench, json!({"database_engine": "postgresql"})).await).await;
@@ -139,7 +141,10 @@ async fn a_whole_postgresql_server_comes_back_whatever_its_databases_are_called(
     assert_eq!(psql(&second, "a'b", "SELECT count(*) FROM t"), "1000");
     assert_eq!(psql(&second, "x\\y", REFUSED), "500500 O");
     assert_eq!(psql(&second, "postgres", password), hash);
-    assert_eq!(psql(&second, "postgres", may_set), "t");
+    assert_eq!(psql(&second, "postgres", &may_set("SET")), "t");
+    // Nobody but a superuser changes the settings of the whole server, which decide what files it writes.
+    assert_eq!(psql(&second, "postgres", &may_set("ALTER SYSTEM")), "f");
+    assert!(output(&run).contains("The right ALTER SYSTEM of role"), "{}", output(&run));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -978,6 +983,30 @@ async fn nobody_gets_into_a_database_that_is_being_restored() {
     assert_eq!(psql(&postgres, "postgres", limit), "5");
 }
 
+/// A table whose check only a search path makes work: its rows cannot be restored.
+const FAILING_BY_ITSELF: &str = "CREATE SCHEMA victim;
+    CREATE FUNCTION victim.low(text) RETURNS text IMMUTABLE LANGUAGE sql AS $$SELECT lower($1)$$;
+    CREATE FUNCTION victim.norm(text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS $$BEGIN RETURN low($1); END$$;
+    SET search_path = victim, public;
+    CREATE TABLE victim.accounts (a text CHECK (victim.norm(a) IS NOT NULL));
+    INSERT INTO victim.accounts SELECT 'row' || g FROM generate_series(1, 1000) g;
+    CREATE SCHEMA tenant AUTHORIZATION tenant; CREATE SCHEMA zzz AUTHORIZATION tenant";
+
+/// Somebody else's objects beside it, which say what `pg_restore` says of indexes, and so much before and after that the
+/// failure of others is not to be seen.
+const PRETENDING: &str = "SET ROLE tenant;
+    CREATE FUNCTION tenant.f(text, int) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$DECLARE m text := ''; BEGIN
+      IF current_setting('search_path') LIKE '%public%' THEN RETURN true; END IF;
+      FOR i IN 1..$2 - 1 LOOP m := m || E'\\nCommand was: CREATE INDEX b ON t\\npg_restore: error: could not execute query: ERROR:  y does not exist'; END LOOP;
+      RAISE EXCEPTION E'x does not exist%', m || repeat(E'\\nz', 9000); END$$;
+    CREATE DOMAIN tenant.d AS text CHECK (tenant.f(value, 4));
+    CREATE FUNCTION tenant.sf(tenant.d, text) RETURNS tenant.d IMMUTABLE LANGUAGE sql AS $$SELECT $1$$;
+    CREATE AGGREGATE tenant.agg(text) (sfunc = tenant.sf, stype = tenant.d, initcond = 'q');
+    CREATE FUNCTION tenant.g(text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS $$BEGIN
+      IF current_setting('search_path') LIKE '%public%' THEN RETURN $1; END IF;
+      RAISE EXCEPTION E'x%', repeat(E'\\nz', 9000); END$$;
+    CREATE TABLE zzz.t (a text); INSERT INTO zzz.t VALUES ('q'); CREATE INDEX z_idx ON zzz.t (tenant.g(a))";
+
 /// Expressions of indexes and materialized views may call what only a search path finds; rows do not depend on them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_that_cannot_be_built_keeps_nobody_from_their_rows() {
@@ -993,6 +1022,17 @@ async fn an_index_that_cannot_be_built_keeps_nobody_from_their_rows() {
     );
     psql(&postgres, "shop", "CREATE INDEX by_norm ON t (norm(b)); COMMENT ON INDEX by_norm IS 'slow'");
     psql(&postgres, "shop", "CREATE MATERIALIZED VIEW seen AS SELECT norm(b) FROM t; CREATE INDEX plain ON t (b)");
+    psql(&postgres, "shop", "CREATE MATERIALIZED VIEW good AS SELECT b FROM t; COMMENT ON INDEX plain IS 'fast'");
+    psql(&postgres, "shop", "CREATE TABLE parts (a int, b text, PRIMARY KEY (a)) PARTITION BY RANGE (a)");
+    psql(&postgres, "shop", "CREATE TABLE \"Part 1\" PARTITION OF parts FOR VALUES FROM (0) TO (10)");
+    psql(&postgres, "shop", "INSERT INTO parts VALUES (1, 'x'); CREATE INDEX of_parts ON parts (b)");
+    psql(
+        &postgres,
+        "shop",
+        "CREATE INDEX \"By \"\"norm\" ON parts (norm(b)); CREATE TABLE refers (a int REFERENCES parts)",
+    );
+    let comment = "SELECT string_agg(relname || '=' || obj_description(oid), ',') FROM pg_class WHERE relkind IN ('i', 'I') \
+        AND obj_description(oid) IS NOT NULL";
     let one = json!({"database_name": "shop", "database_engine": "postgresql"});
     let one = bench.back_up(task(&bench, one).await).await;
     let all = bench.back_up(task(&bench, json!({"database_engine": "postgresql"})).await).await;
@@ -1001,11 +1041,16 @@ async fn an_index_that_cannot_be_built_keeps_nobody_from_their_rows() {
     {
         let run = bench.restore(backup, body).await;
         assert_successful(&run);
-        let said = "These could not be run, and everything else was: ";
+        let said = "The database shop has everything but these, which could not be made: index public.Part 1_norm_idx, \
+            index public.by_norm, the contents of public.seen.";
         assert!(output(&run).contains(said), "{}", output(&run));
-        assert!(output(&run).contains("CREATE INDEX by_norm"), "{}", output(&run));
         assert_eq!(psql(&postgres, "shop", "SELECT string_agg(b, ',' ORDER BY b) FROM t"), "x,y");
         assert_eq!(psql(&postgres, "shop", "SELECT count(*) FROM pg_indexes WHERE tablename = 't'"), "1");
+        assert_eq!(psql(&postgres, "shop", "SELECT count(*) FROM good"), "2");
+        assert_eq!(psql(&postgres, "shop", comment), "plain=fast");
+        let valid = "SELECT string_agg(relname, ',' ORDER BY relname) FROM pg_class JOIN pg_index ON indexrelid = oid WHERE \
+            indisvalid AND relname ~ '^(Part|parts_|of_parts)'";
+        assert_eq!(psql(&postgres, "shop", valid), "Part 1_b_idx,Part 1_pkey,of_parts,parts_pkey");
     }
     // Rows that are lost are not made up for by what is in them.
     psql(&postgres, "postgres", "CREATE DATABASE faked");
@@ -1022,6 +1067,18 @@ async fn an_index_that_cannot_be_built_keeps_nobody_from_their_rows() {
     let run = bench.restore(&backup, json!({"database_name": "faked", "overwrite": true})).await;
     assert_eq!(run["status"], "failed", "{}", output(&run));
     assert_eq!(psql(&postgres, "faked", "SELECT count(*) FROM aaa"), "1");
+    // Neither are they by what others in the same database say, however much that is.
+    psql(&postgres, "postgres", "CREATE DATABASE shared");
+    psql(&postgres, "postgres", "CREATE ROLE tenant");
+    psql(&postgres, "shared", FAILING_BY_ITSELF);
+    psql(&postgres, "shared", PRETENDING);
+    let options = json!({"database_name": "shared", "database_engine": "postgresql"});
+    let backup = bench.back_up(task(&bench, options).await).await;
+    for body in [json!({"database_name": "shared", "overwrite": true}), json!({"database_name": "shared_2"})] {
+        let run = bench.restore(&backup, body).await;
+        assert_eq!(run["status"], "failed", "{}", output(&run));
+    }
+    assert_eq!(psql(&postgres, "shared", "SELECT count(*) FROM victim.accounts"), "1000");
     // A disk that is full is no reason to do without an index.
     psql(&postgres, "postgres", "CREATE DATABASE full_disk");
     psql(&postgres, "full_disk", "CREATE TABLE t (a int); INSERT INTO t VALUES (1)");

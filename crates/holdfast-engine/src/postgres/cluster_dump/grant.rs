@@ -2,7 +2,7 @@
 //! right to a setting that is not seen.
 
 use super::statement::{Kind, is_role_keyword, strip};
-use crate::postgres::globals::Guarded;
+use crate::postgres::globals::{Guarded, ParameterPrivilege};
 use crate::postgres::quoting;
 
 const RIGHTS: &[&str] = &[
@@ -47,13 +47,14 @@ pub(super) fn granted(text: &[u8], guarded: &Guarded) -> Option<Kind> {
     if let Some(membership) = membership(text) {
         return Some(membership);
     }
-    let (setting, rest) = right(text, " TO ")?;
+    let Right { is_more, setting, rest } = right(text, " TO ")?;
     if strip(rest, " WITH GRANT OPTION").unwrap_or(rest) != b";" {
         return None;
     }
     let Some(setting) = setting else { return Some(Kind::Other) };
     let setting = String::from_utf8(setting).ok()?;
-    Some(guarded.why_right_withheld(&setting).map_or(Kind::Other, |why| {
+    let privilege = if is_more { ParameterPrivilege::AlterSystem } else { ParameterPrivilege::Set };
+    Some(guarded.why_right_withheld(&setting, privilege).map_or(Kind::Other, |why| {
         let statement = String::from_utf8_lossy(text);
         let is_shown = statement.len() <= 300 && !statement.chars().any(char::is_control);
         let by_hand = if is_shown { format!(" To give it by hand: GRANT {statement}") } else { String::new() };
@@ -64,8 +65,8 @@ pub(super) fn granted(text: &[u8], guarded: &Guarded) -> Option<Kind> {
 
 /// What follows `REVOKE `.
 pub(super) fn revoked(text: &[u8]) -> Option<Kind> {
-    let (_, rest) = right(strip(text, "GRANT OPTION FOR ").unwrap_or(text), " FROM ")?;
-    (rest == b";").then_some(Kind::Other)
+    let right = right(strip(text, "GRANT OPTION FOR ").unwrap_or(text), " FROM ")?;
+    (right.rest == b";").then_some(Kind::Other)
 }
 
 /// `a TO b WITH ADMIN OPTION, INHERIT FALSE GRANTED BY c;`, where all after `b` may be missing.
@@ -75,16 +76,17 @@ fn membership(text: &[u8]) -> Option<Kind> {
     let option = |rest| OPTIONS.iter().find_map(|option| strip(rest, option));
     let (group, rest) = role(text)?;
     let (member, mut rest) = role(strip(rest, " TO ")?)?;
-    if let Some(after) = strip(rest, " WITH ") {
-        rest = option(after)?;
-        while let Some(after) = strip(rest, ", ") {
-            rest = option(after)?;
-        }
+    let mut is_admin = false;
+    let mut options = strip(rest, " WITH ");
+    while let Some(text) = options {
+        is_admin |= strip(text, "ADMIN OPTION").or_else(|| strip(text, "ADMIN TRUE")).is_some();
+        rest = option(text)?;
+        options = strip(rest, ", ");
     }
     if let Some(after) = strip(rest, " GRANTED BY ") {
         rest = role(after)?.1;
     }
-    (rest == b";").then_some(Kind::Membership(group, member))
+    (rest == b";").then_some(Kind::Membership(group, member, is_admin))
 }
 
 /// A role by its name; words that mean another one are quoted when they are names.
@@ -94,10 +96,20 @@ fn role(text: &[u8]) -> Option<(String, &[u8])> {
     Some((String::from_utf8(name).ok().filter(|_| is_name)?, rest))
 }
 
-/// `rights ON thing name TO role`: the name when it is one of a setting, and what follows.
-fn right<'a>(text: &'a [u8], to: &str) -> Option<(Option<Vec<u8>>, &'a [u8])> {
-    let mut rest = one_right(text)?;
+/// `rights ON thing name TO role`.
+struct Right<'a> {
+    /// Whether they are more than `SET`.
+    is_more: bool,
+    /// The name of the setting that they are to, if it is one.
+    setting: Option<Vec<u8>>,
+    /// What follows.
+    rest: &'a [u8],
+}
+
+fn right<'a>(text: &'a [u8], to: &str) -> Option<Right<'a>> {
+    let (mut rest, mut is_more) = (one_right(text)?, strip(text, "SET").is_none());
     while let Some(after) = strip(rest, ",") {
+        is_more |= strip(after, "SET").is_none();
         rest = one_right(after)?;
     }
     let rest = strip(rest, " ON ")?;
@@ -106,7 +118,8 @@ fn right<'a>(text: &'a [u8], to: &str) -> Option<(Option<Vec<u8>>, &'a [u8])> {
         None => (None, named(THINGS.iter().find_map(|thing| strip(strip(rest, thing)?, " ")))?),
     };
     let rest = strip(rest, to)?;
-    Some((setting, strip(rest, "PUBLIC").or_else(|| role(rest).map(|(_, rest)| rest))?))
+    let rest = strip(rest, "PUBLIC").or_else(|| role(rest).map(|(_, rest)| rest))?;
+    Some(Right { is_more, setting, rest })
 }
 
 /// With the column that it is for, where it is for one.

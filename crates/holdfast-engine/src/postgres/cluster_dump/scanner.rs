@@ -674,8 +674,8 @@ impl Scanner {
                     return Err("more names than can be".to_owned());
                 }
             }
-            Kind::Membership(role, member) => {
-                self.found.memberships.insert((role, member));
+            Kind::Membership(role, member, is_admin) => {
+                self.found.memberships.insert((role, member, is_admin));
                 if self.found.memberships.len() > NAMES {
                     return Err("more memberships than can be".to_owned());
                 }

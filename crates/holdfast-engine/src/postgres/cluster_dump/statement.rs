@@ -3,7 +3,7 @@
 //! and rights, must have one exact form.
 
 use super::grant::{granted, revoked};
-use crate::postgres::globals::{Guarded, Whose, withheld_text};
+use crate::postgres::globals::{Guarded, VALIDITY, Whose, withheld_text};
 use crate::postgres::quoting;
 
 /// What a statement means for the rest of the dump, or for who restores it.
@@ -19,8 +19,8 @@ pub(super) enum Kind {
     AlterRole(String),
     /// What it is, and whether it has a password.
     RoleOptions(String, Vec<&'static str>, bool),
-    /// A role, and who becomes a member of it.
-    Membership(String, String),
+    /// A role, who becomes a member of it, and whether that may make others members.
+    Membership(String, String, bool),
     CreateDatabase(String),
     DropDatabase(String),
     CreateTablespace(String),
@@ -300,7 +300,7 @@ fn role_options(text: &[u8]) -> Option<(Vec<&'static str>, bool)> {
     loop {
         let (is_set, word) = strip(rest, "NO").map_or((true, rest), |word| (false, word));
         let (power, after) = flag(word)?;
-        if is_set && !matches!(power, "INHERIT" | "LOGIN") {
+        if is_set && power != "INHERIT" {
             powers.push(power);
         }
         rest = after;
@@ -312,7 +312,10 @@ fn role_options(text: &[u8]) -> Option<(Vec<&'static str>, bool)> {
     rest = strip(rest, " CONNECTION LIMIT ").and_then(number).unwrap_or(rest);
     let password = strip(rest, " PASSWORD ").and_then(quoting::read_text);
     rest = password.unwrap_or(rest);
-    rest = strip(rest, " VALID UNTIL ").and_then(quoting::read_text).unwrap_or(rest);
+    if let Some(after) = strip(rest, " VALID UNTIL ").and_then(quoting::read_text) {
+        powers.push(VALIDITY);
+        rest = after;
+    }
     (rest == b";").then_some((powers, password.is_some()))
 }
 
@@ -420,14 +423,14 @@ mod tests {
         let role = |powers: &[&'static str], has_password| {
             Ok(Kind::RoleOptions("app".to_owned(), powers.to_vec(), has_password))
         };
-        assert_eq!(kind("ALTER ROLE app WITH LOGIN;"), role(&[], false));
+        assert_eq!(kind("ALTER ROLE app WITH NOLOGIN;"), role(&[], false));
         assert_eq!(
             kind("ALTER ROLE app WITH SUPERUSER NOCREATEDB BYPASSRLS;"),
             role(&["SUPERUSER", "BYPASSRLS"], false)
         );
         let whole = "ALTER ROLE app WITH NOSUPERUSER INHERIT NOCREATEROLE NOCREATEDB LOGIN NOREPLICATION NOBYPASSRLS \
             CONNECTION LIMIT 7 PASSWORD 'md5' VALID UNTIL '2030-01-01 00:00:00+00';";
-        assert_eq!(kind(whole), role(&[], true));
+        assert_eq!(kind(whole), role(&["LOGIN", VALIDITY], true));
         let made = [
             "CREATE DATABASE x WITH TEMPLATE = template0 ENCODING = 'UTF8' LOCALE_PROVIDER = icu LOCALE = 'C' ICU_LOCALE = \
              'de' TABLESPACE = fast CONNECTION LIMIT = 3;",
@@ -528,12 +531,14 @@ mod tests {
             assert_eq!(kind(text), Ok(Kind::Other), "{text}");
         }
         let memberships = [
-            "GRANT role TO app;",
-            "GRANT role TO app WITH ADMIN OPTION GRANTED BY postgres;",
-            "GRANT role TO app WITH ADMIN OPTION, INHERIT FALSE, SET FALSE GRANTED BY \"a b\";",
+            ("GRANT role TO app;", false),
+            ("GRANT role TO app WITH ADMIN FALSE, INHERIT TRUE;", false),
+            ("GRANT role TO app WITH INHERIT TRUE, ADMIN TRUE;", true),
+            ("GRANT role TO app WITH ADMIN OPTION GRANTED BY postgres;", true),
+            ("GRANT role TO app WITH ADMIN OPTION, INHERIT FALSE, SET FALSE GRANTED BY \"a b\";", true),
         ];
-        for text in memberships {
-            assert_eq!(kind(text), Ok(Kind::Membership("role".to_owned(), "app".to_owned())), "{text}");
+        for (text, is_admin) in memberships {
+            assert_eq!(kind(text), Ok(Kind::Membership("role".to_owned(), "app".to_owned(), is_admin)), "{text}");
         }
         let refused = [
             "ALTER ROLE ALL SET session_preload_libraries TO 'nope';",

@@ -5,8 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
+use super::query::VALID_UNTIL;
 use super::{Globals, Role};
 use crate::postgres::quoting;
+
+/// Among what a role gains: its password may be valid again, or for longer.
+pub const VALIDITY: &str = "a new VALID UNTIL";
 
 /// A role of the server that is restored to.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -18,7 +22,12 @@ pub struct RoleThere {
     creates_databases: bool,
     replicates: bool,
     bypasses_row_security: bool,
+    can_login: bool,
+    /// Until when its password is valid, in the form of [`super::Expiry`].
+    valid_until: Option<String>,
     member_of: BTreeSet<String>,
+    /// Those of them that it may give to others.
+    admin_of: BTreeSet<String>,
     /// As the server keeps it; `None` also when this login may not read it.
     password: Option<String>,
 }
@@ -32,6 +41,7 @@ impl RoleThere {
             "CREATEROLE" => self.creates_roles,
             "CREATEDB" => self.creates_databases,
             "BYPASSRLS" => self.bypasses_row_security,
+            "LOGIN" => self.can_login,
             _ => false,
         }
     }
@@ -55,6 +65,14 @@ pub fn by_name(there: &[RoleThere]) -> BTreeMap<&str, &RoleThere> {
     there.iter().map(|role| (role.name.as_str(), role)).collect()
 }
 
+/// The roles that `r` is a member of.
+fn memberships(which: &str) -> String {
+    format!(
+        "(SELECT coalesce(pg_catalog.json_agg(g.rolname), '[]') FROM pg_catalog.pg_auth_members m JOIN \
+         pg_catalog.pg_roles g ON g.oid = m.roleid WHERE m.member = r.oid AND {which})"
+    )
+}
+
 /// Asks for what [`RoleThere`] reads. Without `with_passwords`, everybody may ask.
 pub fn roles_query(with_passwords: bool) -> String {
     let (table, password) = match with_passwords {
@@ -64,9 +82,10 @@ pub fn roles_query(with_passwords: bool) -> String {
     format!(
         "SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('name', r.rolname, 'is_superuser', r.rolsuper, \
          'creates_roles', r.rolcreaterole, 'creates_databases', r.rolcreatedb, 'replicates', r.rolreplication, \
-         'bypasses_row_security', r.rolbypassrls, 'password', {password}, 'member_of', (SELECT \
-         coalesce(pg_catalog.json_agg(g.rolname), '[]') FROM pg_catalog.pg_auth_members m JOIN pg_catalog.pg_roles g ON \
-         g.oid = m.roleid WHERE m.member = r.oid))), '[]') FROM pg_catalog.{table} r"
+         'bypasses_row_security', r.rolbypassrls, 'can_login', r.rolcanlogin, 'valid_until', {VALID_UNTIL}, \
+         'password', {password}, 'member_of', {}, 'admin_of', {})), '[]') FROM pg_catalog.{table} r",
+        memberships("TRUE"),
+        memberships("m.admin_option")
     )
 }
 
@@ -87,8 +106,73 @@ impl Globals {
         let pairs = self.memberships.iter().map(|one| (one.role.as_str(), one.member.as_str()));
         let superusers = self.roles.iter().filter(|role| role.is_superuser).map(|role| role.name.as_str());
         said.extend(gained_by_membership(&there, pairs, superusers, is_dry));
+        let memberships = self.memberships.iter().map(|one| (one.role.as_str(), one.member.as_str(), one.is_admin));
+        said.extend(new_memberships(&there, memberships, is_dry));
+        let will = if is_dry { "would" } else { "will" };
+        let grants = self.parameter_grants.iter().map(|grant| {
+            let whom = grant.grantee.as_ref().map_or_else(|| "Everybody".to_owned(), |role| the_role(role.as_str()));
+            let (privilege, option) =
+                (grant.privilege.as_str(), if grant.can_grant { ", and to give it on" } else { "" });
+            let parameter = quoting::shown(grant.parameter.0.as_bytes());
+            format!("{whom} {will} get the right {privilege} to the setting {parameter}{option}.")
+        });
+        said.extend(bounded(grants, "rights to settings"));
+        let is_superuser = |role: &str| there.get(role).is_some_and(|role| role.is_superuser);
+        let settings = self.settings.iter().filter_map(|setting| {
+            let role = setting.role.as_ref().filter(|role| is_superuser(role.as_str()))?;
+            let (role, name) = (quoting::shown(role.as_str().as_bytes()), quoting::shown(setting.name.as_bytes()));
+            Some(format!("The setting {name} of the superuser {role} {will} be the one of the backup."))
+        });
+        said.extend(bounded(settings, "settings of superusers"));
         said
     }
+}
+
+fn the_role(name: &str) -> String {
+    format!("The role {}", quoting::shown(name.as_bytes()))
+}
+
+/// How many of one kind are named.
+const NAMED: usize = 100;
+
+/// The first of them, and how many more there are.
+fn bounded(texts: impl Iterator<Item = String>, what: &str) -> Vec<String> {
+    let (mut said, mut more) = (Vec::new(), 0_usize);
+    for text in texts {
+        if said.len() < NAMED {
+            said.push(text);
+        } else {
+            more += 1;
+        }
+    }
+    if more > 0 {
+        said.push(format!("{more} more {what} are in the backup."));
+    }
+    said
+}
+
+/// Who becomes a member of a role that is there, for a person: a role, a member of it, and whether that may make others
+/// members, too. What superusers and the roles that every server has may do is told by [`gained_by_membership`].
+pub fn new_memberships<'a>(
+    there: &BTreeMap<&'a str, &'a RoleThere>,
+    new: impl Iterator<Item = (&'a str, &'a str, bool)>,
+    is_dry: bool,
+) -> Vec<String> {
+    let will = if is_dry { "would" } else { "will" };
+    let said = new.filter_map(|(role, member, is_admin)| {
+        let group = there.get(role)?;
+        let before = there.get(member);
+        let is_member = before.is_some_and(|before| before.member_of.contains(role));
+        let was_admin = before.is_some_and(|before| before.admin_of.contains(role));
+        let is_told = role.starts_with("pg_") || group.is_superuser;
+        let shown = quoting::shown(role.as_bytes());
+        match (is_admin && !was_admin, is_member || is_told) {
+            (true, _) => Some(format!("{} {will} be able to make roles members of {shown}.", the_role(member))),
+            (false, false) => Some(format!("{} {will} become a member of {shown}.", the_role(member))),
+            (false, true) => None,
+        }
+    });
+    bounded(said, "memberships")
 }
 
 /// Who gets what others may do by becoming a member, also of a member, for a person: what superusers may do, and what
@@ -139,12 +223,16 @@ fn reached<'a>(members: &Members<'a>, from: &BTreeSet<&'a str>) -> BTreeSet<&'a 
 
 /// The words for what `role` may do and may not now.
 fn gained(role: &Role, before: Option<&RoleThere>) -> Vec<&'static str> {
+    let until = role.valid_until.as_ref().map(|until| until.0.as_str());
+    let is_prolonged = until.is_some() && before.is_some_and(|before| before.valid_until.as_deref() != until);
     let powers = [
         (role.is_superuser, "SUPERUSER"),
         (role.replicates, "REPLICATION"),
         (role.creates_roles, "CREATEROLE"),
         (role.creates_databases, "CREATEDB"),
         (role.bypasses_row_security, "BYPASSRLS"),
+        (role.can_login && before.is_some(), "LOGIN"),
+        (is_prolonged, VALIDITY),
     ];
     let had = |power: &str| before.is_some_and(|before| before.may(power));
     powers.into_iter().filter(|(is_set, power)| *is_set && !had(power)).map(|(_, power)| power).collect()

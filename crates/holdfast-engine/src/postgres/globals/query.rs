@@ -7,6 +7,11 @@ use crate::postgres::quoting;
 /// Whether [`globals_query`] may be asked for passwords: `t` or `f`.
 pub const CAN_READ_PASSWORDS: &str = "SELECT pg_catalog.has_table_privilege('pg_catalog.pg_authid', 'SELECT')";
 
+/// Until when the password of the role `r` is valid.
+pub(super) const VALID_UNTIL: &str = "CASE WHEN r.rolvaliduntil = 'infinity' THEN 'infinity' \
+    WHEN r.rolvaliduntil = '-infinity' THEN '-infinity' \
+    ELSE pg_catalog.to_char(r.rolvaliduntil AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00' END";
+
 /// Asks for everything that `parse` reads. Without `with_passwords`, everybody may ask.
 pub fn globals_query(with_passwords: bool) -> String {
     let table = if with_passwords { "pg_authid" } else { "pg_roles" };
@@ -21,9 +26,7 @@ pub fn globals_query(with_passwords: bool) -> String {
            'creates_roles', r.rolcreaterole, 'creates_databases', r.rolcreatedb, 'can_login', r.rolcanlogin, \
            'replicates', r.rolreplication, 'bypasses_row_security', r.rolbypassrls, \
            'connection_limit', r.rolconnlimit, 'password', {password}, \
-           'valid_until', CASE WHEN r.rolvaliduntil = 'infinity' THEN 'infinity' \
-             WHEN r.rolvaliduntil = '-infinity' THEN '-infinity' \
-             ELSE pg_catalog.to_char(r.rolvaliduntil AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00' END, \
+           'valid_until', {VALID_UNTIL}, \
            'comment', pg_catalog.shobj_description(r.oid, 'pg_authid')) ORDER BY r.rolname), '[]') \
            FROM pg_catalog.{table} r WHERE r.rolname !~ '^pg_'), \
          'memberships', (SELECT coalesce(pg_catalog.jsonb_agg(DISTINCT pg_catalog.jsonb_build_object(\

@@ -4,10 +4,7 @@
 //! Those with a password must travel on standard input, never as an argument.
 
 use super::withheld::shown;
-use super::{
-    DatabaseFacts, Globals, Grant, Membership, Name, ParameterGrant, ParameterPrivilege, Privilege, Provider, Role,
-    Setting,
-};
+use super::{DatabaseFacts, Globals, Grant, Membership, Name, ParameterGrant, Privilege, Provider, Role, Setting};
 use crate::postgres::quoting::{identifier, text};
 
 /// The first version in which memberships say whether they are inherited.
@@ -106,10 +103,7 @@ pub fn parameter_grants_sql(globals: &Globals, server_version: u32) -> Vec<Strin
 }
 
 pub(super) fn parameter_grant_sql(grant: &ParameterGrant) -> String {
-    let privilege = match grant.privilege {
-        ParameterPrivilege::Set => "SET",
-        ParameterPrivilege::AlterSystem => "ALTER SYSTEM",
-    };
+    let privilege = grant.privilege.as_str();
     let grantee = grant.grantee.as_ref().map_or_else(|| "PUBLIC".to_owned(), identifier);
     let option = if grant.can_grant { " WITH GRANT OPTION" } else { "" };
     // Only letters, digits, `_`, `$` and dots are in it.

@@ -265,7 +265,9 @@ fn only_settings_that_are_known_to_be_harmless_are_restored() {
     for (name, cause) in never {
         assert!(why_withheld(name, Whose::One).unwrap().contains(cause), "{name}");
         assert!(why_withheld(name, Whose::AllRoles).is_some(), "{name}");
-        assert_eq!(why_right_withheld(name).is_none(), name == "log_statement", "{name}");
+        let is_withheld = |privilege| why_right_withheld(name, privilege).is_some();
+        assert_eq!(is_withheld(ParameterPrivilege::Set), name != "log_statement", "{name}");
+        assert!(is_withheld(ParameterPrivilege::AlterSystem), "{name}");
     }
 }
 
@@ -316,7 +318,7 @@ fn whoever_gains_rights_is_named() {
     let read = |name: &str, is_superuser: bool, member_of: &[&str]| {
         let value = serde_json::json!({"name": name, "is_superuser": is_superuser, "creates_roles": false,
             "creates_databases": true, "replicates": false, "bypasses_row_security": false, "member_of": member_of,
-            "password": "md5x"});
+            "admin_of": [], "can_login": name == "app", "valid_until": null, "password": "md5x"});
         serde_json::from_value::<RoleThere>(value).unwrap()
     };
     let there = [
@@ -371,6 +373,22 @@ fn whoever_gains_rights_is_named() {
     globals.roles = vec![Role { creates_databases: true, ..role("app") }];
     globals.memberships = vec![member("pg_monitor")];
     assert_eq!(globals.gains(&there, true), Vec::<String>::new());
+    // Also who may come in again, whose group somebody joins or may give away, and what superusers start with.
+    let until = Expiry::try_from("infinity".to_owned()).unwrap();
+    globals.roles = vec![Role { can_login: true, valid_until: Some(until), ..role("helper") }, role("new")];
+    globals.memberships = vec![member("helper"), Membership { is_admin: true, ..member("pg_monitor") }, member("new")];
+    globals.parameter_grants = vec![parameter_grant("log_statement", None)];
+    globals.settings = vec![setting(Some("root"), "search_path", "evil"), setting(Some("app"), "search_path", "x")];
+    assert_eq!(
+        globals.gains(&there, true),
+        [
+            "The role \"helper\" would gain LOGIN, a new VALID UNTIL.",
+            "The role \"app\" would become a member of \"helper\".",
+            "The role \"app\" would be able to make roles members of \"pg_monitor\".",
+            "Everybody would get the right SET to the setting \"log_statement\".",
+            "The setting \"search_path\" of the superuser \"root\" would be the one of the backup.",
+        ]
+    );
 }
 
 #[test]

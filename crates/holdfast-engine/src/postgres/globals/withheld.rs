@@ -138,7 +138,7 @@ const EVERYBODY: &[&str] = &[
     "TimeZone",
 ];
 
-/// Settings of the server's log: not restored, since they decide what an auditor sees, but rights to them are.
+/// Settings of the server's log: not restored, since they decide what an auditor sees, but rights to set them are.
 const LOGGING: &[&str] = &["compute_query_id", "debug_pretty_print", "track_activities", "track_wal_io_timing"];
 
 /// They name libraries or programs, or where those are looked for: in every session, in the server itself, or with the
@@ -296,10 +296,15 @@ pub fn why_withheld(setting: &str, whose: Whose) -> Option<&'static str> {
     }))
 }
 
-/// Why a right to a setting is not given, for a person. A right changes nothing by itself, so rights to what the server
-/// logs are restored, too.
-pub fn why_right_withheld(setting: &str) -> Option<&'static str> {
-    if is_logging(setting) { None } else { why_withheld(setting, Whose::One) }
+/// Why a right to a setting is not given, for a person. The right to set what the server logs of one's own sessions is
+/// restored, although such settings are not.
+pub fn why_right_withheld(setting: &str, privilege: ParameterPrivilege) -> Option<&'static str> {
+    match privilege {
+        // Settings of the server decide, for one thing, which files it writes its log to.
+        ParameterPrivilege::AlterSystem => Some("it would let a role change the settings of the whole server"),
+        ParameterPrivilege::Set if is_logging(setting) => None,
+        ParameterPrivilege::Set => why_withheld(setting, Whose::One),
+    }
 }
 
 /// Names of settings of extensions that not everybody may change, in small letters, as a server has told them.
@@ -326,8 +331,8 @@ impl Guarded {
     }
 
     /// As [`why_right_withheld`], for this server.
-    pub fn why_right_withheld(&self, setting: &str) -> Option<&'static str> {
-        why_right_withheld(setting).or_else(|| self.why(setting))
+    pub fn why_right_withheld(&self, setting: &str, privilege: ParameterPrivilege) -> Option<&'static str> {
+        why_right_withheld(setting, privilege).or_else(|| self.why(setting))
     }
 }
 
@@ -362,11 +367,8 @@ impl Globals {
             is_kept(setting, why, &whose, &sql::setting_sql(setting), &mut said)
         });
         self.parameter_grants.retain(|grant| {
-            let Some(why) = guarded.why_right_withheld(&grant.parameter.0) else { return true };
-            let privilege = match grant.privilege {
-                ParameterPrivilege::Set => "SET",
-                ParameterPrivilege::AlterSystem => "ALTER SYSTEM",
-            };
+            let Some(why) = guarded.why_right_withheld(&grant.parameter.0, grant.privilege) else { return true };
+            let privilege = grant.privilege.as_str();
             let whose =
                 grant.grantee.as_ref().map_or_else(|| "everybody".to_owned(), |role| format!("role {}", named(role)));
             let (name, statement) = (quoting::shown(grant.parameter.0.as_bytes()), sql::parameter_grant_sql(grant));

@@ -1,0 +1,157 @@
+//! Takes what only follows from the rows out of a dump: indexes that are not unique, the contents of materialized views,
+//! and what belongs to either. Their expressions are the one thing in a dump that runs and may call what only a
+//! `search_path` finds, so one of them may fail although everything else is restored. Apart from the rest, each can be
+//! tried by itself, and nobody has to believe what a server says about which of many statements failed.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read, Write};
+
+use super::{Dump, Item, NAME_BYTES, NAMES, NEWEST, bad};
+
+/// What the items that are taken out may take in memory; those of a hundred thousand indexes.
+const BYTES: usize = 64 * 1024 * 1024;
+
+/// Kinds of items that the session of a restore begins with.
+const SETTINGS: [&str; 3] = ["ENCODING", "STDSTRINGS", "SEARCHPATH"];
+
+/// What an item that follows from the rows is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Follows {
+    Index,
+    /// What a materialized view holds.
+    Contents,
+    /// What is said of an index, or whose part it is; no index, no such thing.
+    OfIndex,
+}
+
+/// Knows them, in the order of a table of contents: an index comes before what belongs to it.
+#[derive(Default)]
+pub(super) struct Derived {
+    indexes: BTreeSet<(String, Vec<u8>)>,
+}
+
+impl Derived {
+    pub(super) fn has(&mut self, item: &Item) -> bool {
+        self.kind(item).is_some()
+    }
+
+    fn kind(&mut self, item: &Item) -> Option<Follows> {
+        if item.has_data {
+            return None;
+        }
+        match item.kind.as_str() {
+            // A unique one says something about the rows.
+            "INDEX" if item.definition.starts_with(b"CREATE INDEX ") => {
+                let has_room = self.indexes.len() < NAMES && item.tag.len() <= NAME_BYTES;
+                (has_room && self.indexes.insert((item.schema.clone(), item.tag.clone()))).then_some(Follows::Index)
+            }
+            "MATERIALIZED VIEW DATA" if item.definition.starts_with(b"REFRESH MATERIALIZED VIEW ") => {
+                Some(Follows::Contents)
+            }
+            "INDEX ATTACH" | "COMMENT" => self.index_of(item).map(|_| Follows::OfIndex),
+            _ => None,
+        }
+    }
+
+    /// The index that an item belongs to, when it is one of these.
+    fn index_of(&self, item: &Item) -> Option<Vec<u8>> {
+        let name = if item.kind == "COMMENT" { unquoted(item.tag.strip_prefix(b"INDEX ")?) } else { item.tag.clone() };
+        self.indexes.contains(&(item.schema.clone(), name.clone())).then_some(name)
+    }
+}
+
+/// A name as statements have it.
+fn unquoted(name: &[u8]) -> Vec<u8> {
+    let Some(inner) = name.strip_prefix(b"\"").and_then(|name| name.strip_suffix(b"\"")) else { return name.to_vec() };
+    let (mut plain, mut is_second) = (Vec::new(), false);
+    for byte in inner {
+        is_second = *byte == b'"' && !is_second;
+        if !is_second {
+            plain.push(*byte);
+        }
+    }
+    plain
+}
+
+/// One item that was taken out.
+pub(crate) struct Part {
+    pub follows: Follows,
+    pub schema: String,
+    /// Of the index, or of the materialized view; in the encoding of the dump.
+    pub name: Vec<u8>,
+    /// The item as it stands in the table of contents.
+    raw: Vec<u8>,
+}
+
+impl Part {
+    /// As a person knows it.
+    pub fn shown(&self) -> String {
+        let what = if self.follows == Follows::Contents { "the contents of" } else { "index" };
+        format!("{what} {}.{}", self.schema, String::from_utf8_lossy(&self.name))
+    }
+}
+
+/// What was taken out of a dump, to be restored by itself.
+pub(crate) struct Split {
+    head: Vec<u8>,
+    /// The items that say how the others are read: in which encoding, and where names are looked for.
+    settings: Vec<Vec<u8>>,
+    pub parts: Vec<Part>,
+}
+
+impl Split {
+    /// A dump of these items alone; none of them has data.
+    pub fn dump<'a>(&self, parts: impl Iterator<Item = &'a Part>) -> Vec<u8> {
+        let (mut count, mut items) = (0, Vec::new());
+        for raw in self.settings.iter().chain(parts.map(|part| &part.raw)) {
+            items.extend_from_slice(raw);
+            count += 1;
+        }
+        [self.head.as_slice(), &number(count), &items].concat()
+    }
+}
+
+fn number(value: u32) -> [u8; 5] {
+    let [a, b, c, d] = value.to_le_bytes();
+    [0, a, b, c, d]
+}
+
+/// Passes a dump on without what follows from its rows, of which it has `derived`.
+pub(crate) fn split(reader: &mut dyn Read, derived: u64, out: &mut dyn Write) -> io::Result<Split> {
+    let mut dump = Dump { raw: Some(Vec::new()), ..Dump::new(reader) };
+    dump.read_head()?;
+    if dump.version > NEWEST {
+        return Err(bad("this dump is newer than this Holdfast knows"));
+    }
+    let head = dump.raw.replace(Vec::new()).unwrap_or_default();
+    let count = dump.read_count()?;
+    let differs = || bad("the dump is not the one that was looked at");
+    let kept = u64::try_from(count).ok().and_then(|count| count.checked_sub(derived)).ok_or_else(differs)?;
+    out.write_all(&head)?;
+    out.write_all(&number(u32::try_from(kept).map_err(|_| differs())?))?;
+    let (mut known, mut settings, mut parts, mut bytes) = (Derived::default(), Vec::new(), Vec::new(), 0);
+    for _ in 0..count {
+        dump.raw = Some(Vec::new());
+        let item = dump.read_item()?;
+        let raw = dump.raw.take().unwrap_or_default();
+        let Some(follows) = known.kind(&item) else {
+            out.write_all(&raw)?;
+            if SETTINGS.contains(&item.kind.as_str()) && settings.len() < SETTINGS.len() {
+                bytes += raw.len();
+                settings.push(raw);
+            }
+            continue;
+        };
+        bytes += raw.len();
+        if bytes > BYTES {
+            return Err(bad("the dump has more indexes than can be restored apart from its rows"));
+        }
+        let name = if follows == Follows::OfIndex { known.index_of(&item).unwrap_or_default() } else { item.tag };
+        parts.push(Part { follows, schema: item.schema, name, raw });
+    }
+    if parts.len() as u64 != derived {
+        return Err(differs());
+    }
+    io::copy(dump.reader, out)?;
+    Ok(Split { head, settings, parts })
+}
