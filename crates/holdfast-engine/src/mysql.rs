@@ -89,7 +89,7 @@ pub(crate) struct ViewParts {
     algorithm: Vec<u8>,
     /// A user or a role, quoted.
     pub definer: Vec<u8>,
-    security: Vec<u8>,
+    pub security: Vec<u8>,
     /// The name and everything behind it.
     pub rest: Vec<u8>,
 }
@@ -168,6 +168,14 @@ pub(crate) fn name_length(text: &[u8]) -> Option<usize> {
         }
         at += 1;
     }
+}
+
+/// A name without its quotes.
+pub(crate) fn unquoted_name(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let Some(quote) = text.chars().next().filter(|first| "`\"".contains(*first)) else { return text.into_owned() };
+    let inner = text.strip_prefix(quote).and_then(|text| text.strip_suffix(quote)).unwrap_or_default();
+    inner.replace(&format!("{quote}{quote}"), &quote.to_string())
 }
 
 /// Only what can be a name of a character set ever becomes SQL.

@@ -329,9 +329,16 @@ pub(crate) fn no_commands() -> EngineError {
 pub(crate) fn lines(stderr: &Stderr) -> Vec<String> {
     let mut lines: Vec<String> = stderr.lines().map(|line| String::from_utf8_lossy(line).into_owned()).collect();
     if stderr.dropped() > 0 {
-        lines.push(format!("({} further lines)", stderr.dropped()));
+        lines.push(format!("({}{FURTHER}", stderr.dropped()));
     }
     lines
+}
+
+const FURTHER: &str = " further lines)";
+
+/// Whether a line of [`lines`] says that there were more.
+pub(crate) fn is_about_dropped(line: &str) -> bool {
+    line.starts_with('(') && line.ends_with(FURTHER)
 }
 
 /// How a process ended, in words.

@@ -255,15 +255,24 @@ impl Definition {
         (!self.is_in_utf8() && !self.statement.is_ascii()).then_some(0..self.statement.len())
     }
 
-    /// The same routine with its comment as its own mode reads it: servers write comments with escapes in any mode.
+    /// The same routine or event with its comment as its own mode reads it: servers write comments with escapes in any mode.
     pub(crate) fn with_readable_comment(mut self, comment: &str) -> Self {
-        let is_readable = self.is_in_utf8() || comment.is_ascii();
-        if self.kind == Kind::Event || !is_readable || !self.reading.sql_mode.contains("NO_BACKSLASH_ESCAPES") {
+        // Of an event, all but what it does is in UTF-8.
+        let is_event = self.kind == Kind::Event;
+        let is_readable = is_event || self.is_in_utf8() || comment.is_ascii();
+        if !is_readable || !self.reading.sql_mode.contains("NO_BACKSLASH_ESCAPES") {
             return self;
         }
-        if let Some(at) = comment_at(&self.statement, comment.as_bytes()) {
-            let text = format!("'{}'", comment.replace('\'', "''"));
-            self.statement.splice(at, text.into_bytes());
+        let text = format!("'{}'", comment.replace('\'', "''")).into_bytes();
+        let found = if is_event {
+            // Whoever looks for what an event does passes over texts with escapes and without.
+            let is_clear = literal_length(&text) == text.len();
+            event_comment_at(&self.statement, comment.as_bytes()).filter(|_| is_clear)
+        } else {
+            comment_at(&self.statement, comment.as_bytes())
+        };
+        if let Some(at) = found {
+            self.statement.splice(at, text);
         }
         self
     }
@@ -391,6 +400,15 @@ fn comment_at(statement: &[u8], comment: &[u8]) -> Option<Range<usize>> {
     let starts = statement.windows(COMMENT.len()).enumerate().filter(|(_, part)| *part == COMMENT);
     let mut texts = starts.map(|(at, _)| at + COMMENT.len()).map(|at| at..at + literal_length(&statement[at..]));
     texts.find(|text| unquoted(&statement[text.clone()]).as_deref() == Some(comment))
+}
+
+/// Where the comment of an event is, with its quotes.
+fn event_comment_at(statement: &[u8], comment: &[u8]) -> Option<Range<usize>> {
+    const COMMENT: &[u8] = b" COMMENT ";
+    let head = &statement[..event_head(statement)?];
+    let at = outside_quotes(head, |rest| rest.starts_with(COMMENT))? + COMMENT.len();
+    let text = at..at + literal_length(&head[at..]);
+    (unquoted(&head[text.clone()]).as_deref() == Some(comment)).then_some(text)
 }
 
 /// The value of a text in single quotes, as servers write comments.

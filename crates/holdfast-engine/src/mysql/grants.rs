@@ -133,6 +133,16 @@ impl Pattern {
     }
 }
 
+/// Of the hosts that accounts of one name come from, the one that a server takes for somebody from this host.
+pub(crate) fn closest_host<'a>(hosts: &'a [String], host: &str) -> Option<&'a str> {
+    let host = host.to_lowercase();
+    let patterns = hosts.iter().map(|known| (known.as_str(), Pattern::parse(&known.to_lowercase())));
+    patterns
+        .filter(|(_, pattern)| pattern.is_like(&host))
+        .max_by_key(|(_, pattern)| pattern.exact())
+        .map(|(known, _)| known)
+}
+
 /// Everything that an account may do.
 pub(crate) struct Grants {
     all: Vec<Grant>,
@@ -219,6 +229,17 @@ mod tests {
             let found = grants(&[&format!("GRANT SELECT ON `{pattern}`.* TO `u`@`%`")]);
             assert_eq!(found.are_within(name, &["SELECT"]), is_like, "{pattern} {name}");
         }
+    }
+
+    #[test]
+    fn an_account_is_found_by_the_host_that_fits_best() {
+        let hosts = ["%", "10.1.%", "LOCALHOST", "10.1.2._"].map(str::to_owned);
+        for (host, found) in
+            [("localhost", "LOCALHOST"), ("10.1.2.3", "10.1.2._"), ("10.1.9.9", "10.1.%"), ("web.example.org", "%")]
+        {
+            assert_eq!(closest_host(&hosts, host), Some(found), "{host}");
+        }
+        assert_eq!(closest_host(&hosts[1..], "web.example.org"), None);
     }
 
     #[test]

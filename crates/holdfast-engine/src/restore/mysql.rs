@@ -33,6 +33,8 @@ pub(super) const CLIENT: &str = "--defaults-file=/dev/fd/3 --binary-mode --comme
 /// How the client begins to say that a view reads from another one that its definer may not read, or that is broken, and
 /// that it calls a function that its definer may not run.
 pub(super) const LACKS_RIGHTS: [&str; 2] = ["ERROR 1356 ", "ERROR 1370 "];
+/// The same of a table, a column or a database.
+pub(super) const MAY_NOT_READ: [&str; 3] = ["ERROR 1142 ", "ERROR 1143 ", "ERROR 1044 "];
 
 /// One restore into a server: how to reach it, and as whom.
 pub(super) struct Session<'a> {

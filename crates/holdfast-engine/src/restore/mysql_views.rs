@@ -10,15 +10,16 @@ use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 use tokio_util::sync::CancellationToken;
 
-use super::mysql::{LACKS_RIGHTS, Session, name_beside};
+use super::mysql::{LACKS_RIGHTS, MAY_NOT_READ, Session, name_beside};
 use super::mysql_warnings::NAMED;
 use super::postgres::CLEANING_UP;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::mysql::definitions::{Definition, Kind, takes_prepared};
-use crate::mysql::grants::Grant;
+use crate::mysql::grants::{Grant, Grants, closest_host};
 use crate::mysql::rewriting::{calls_functions, names_in};
-use crate::mysql::{View, quoted};
+use crate::mysql::{View, name_length, quoted, unquoted_name};
+use crate::remote;
 use crate::source::database::{Login, mysql_text, unhex};
 use crate::ssh::Exit;
 
@@ -49,10 +50,21 @@ struct StandIn {
     account: String,
 }
 
+/// What somebody who makes views in place of their owner may do beside making them.
+#[derive(Clone, Copy)]
+enum Lent<'a> {
+    /// Read and run what the owner may.
+    Of(&'a [u8]),
+    /// Read everything, and run nothing. A view that runs with the rights of whoever reads it needs no owner who may read.
+    Reading,
+}
+
 /// Who makes the views of an owner in a database: somebody else, where that is possible and of use.
 struct Maker {
     owner: Vec<u8>,
     database: String,
+    /// Makes those alone that run with the rights of whoever reads them.
+    is_reader: bool,
     /// Why nobody can make them.
     failure: Option<String>,
     stand_in: Option<StandIn>,
@@ -73,12 +85,18 @@ impl Session<'_> {
         }
         let mut makers = Vec::new();
         let made = match self.find_makers(&views, &mut makers).await {
-            Ok(()) => self.try_making(&makers, views).await,
+            Ok(()) => self.make_in_turns(&mut makers, views).await,
             Err(error) => Err(error),
         };
         let stand_ins: Vec<StandIn> = makers.into_iter().filter_map(|maker| maker.stand_in).collect();
         self.dismiss(&stand_ins).await;
         self.judge_views(&made?, has_rights)
+    }
+
+    async fn make_in_turns<'v>(&self, makers: &mut Vec<Maker>, views: Vec<&'v View>) -> Result<Missing<'v>> {
+        let missing = self.try_making(makers, views).await?;
+        let has_readers = self.find_readers(&missing.views, makers).await?;
+        if has_readers { self.try_making(makers, missing.views).await } else { Ok(missing) }
     }
 
     /// Tries beforehand whether owners of views may make them in a database that is there: one that reads from another, or
@@ -94,7 +112,9 @@ impl Session<'_> {
             let Some(parts) = view.parts() else { continue };
             let is_other = |name: &String| *name != view.name && names.contains(name.as_str());
             let is_calling = has_function && calls_functions(&parts.rest);
-            if is_calling || names_in(&parts.rest).iter().any(is_other) {
+            // Whoever may only read can make those that run with the rights of whoever reads them.
+            let is_reading = !is_invokers(view) && names_in(&parts.rest).iter().any(is_other);
+            if is_calling || is_reading {
                 let owner = String::from_utf8_lossy(&parts.definer).into_owned();
                 *owners.entry(owner).or_default() |= is_calling;
             }
@@ -119,7 +139,8 @@ impl Session<'_> {
     /// read the first.
     pub(super) async fn try_views(&self, database: &str, definer: &str, with_function: bool) -> Result<()> {
         let is_able = takes_prepared(&self.query("SELECT VERSION()").await?);
-        let stand_in = if is_able { self.stand_in(definer.as_bytes(), database).await? } else { None };
+        let lent = Lent::Of(definer.as_bytes());
+        let stand_in = if is_able { self.stand_in(lent, database).await? } else { None };
         let probe = name_beside("probe");
         let named = |number: u32| format!("{}.`{probe}_{number}`", quoted(database));
         let [first, second, third, fourth, function] = [1, 2, 3, 4, 5].map(named);
@@ -162,9 +183,10 @@ impl Session<'_> {
             views.iter().map(|view| (self.owner_of(view, &own), view.database.as_str())).collect();
         let mut is_able = takes_prepared(&self.query("SELECT VERSION()").await?);
         for (owner, database) in places {
-            let mut maker = Maker { owner, database: database.to_owned(), failure: None, stand_in: None };
+            let database = database.to_owned();
+            let mut maker = Maker { owner, database, is_reader: false, failure: None, stand_in: None };
             if is_able {
-                match self.stand_in(&maker.owner, database).await {
+                match self.stand_in(Lent::Of(&maker.owner), &maker.database).await {
                     Ok(Some(stand_in)) => maker.stand_in = Some(stand_in),
                     Ok(None) => {
                         is_able = false;
@@ -182,6 +204,38 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Finds others for views that run with the rights of whoever reads them, and that their owners could not make. Whether
+    /// there are any.
+    async fn find_readers(&self, views: &[&View], makers: &mut Vec<Maker>) -> Result<bool> {
+        let is_lending = makers.iter().any(|maker| maker.stand_in.is_some());
+        if self.plan.options.no_owner || !is_lending {
+            return Ok(false);
+        }
+        let own = self.own_account().await?;
+        let places: BTreeSet<(Vec<u8>, &str)> = views
+            .iter()
+            .filter(|view| is_invokers(view))
+            .map(|view| (self.owner_of(view, &own), view.database.as_str()))
+            .collect();
+        let before = makers.len();
+        for (owner, database) in places {
+            match self.stand_in(Lent::Reading, database).await {
+                Ok(Some(stand_in)) => makers.push(Maker {
+                    owner,
+                    database: database.to_owned(),
+                    is_reader: true,
+                    failure: None,
+                    stand_in: Some(stand_in),
+                }),
+                Err(error) if error.code == FailureCode::Cancelled => return Err(error),
+                // They stay missing, for the reason that is known.
+                Ok(None) => {}
+                Err(error) => self.context.log.line(error.message),
+            }
+        }
+        Ok(makers.len() > before)
+    }
+
     /// The account of this restore, as a statement names it.
     async fn own_account(&self) -> Result<Vec<u8>> {
         let own = self.query("SELECT CURRENT_USER()").await?;
@@ -196,7 +250,7 @@ impl Session<'_> {
     }
 
     /// Makes an account for a while; `None` when this one may not.
-    async fn stand_in(&self, owner: &[u8], database: &str) -> Result<Option<StandIn>> {
+    async fn stand_in(&self, lent: Lent<'_>, database: &str) -> Result<Option<StandIn>> {
         let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server did not say where we come from.");
         let host = self.query("SELECT HEX(SUBSTRING_INDEX(USER(), '@', -1))").await?;
         let host = unhex(&host).ok_or_else(unclear)?;
@@ -216,7 +270,7 @@ impl Session<'_> {
         }
         let given = async {
             self.judge(&answer.exit, &answer.stderr)?;
-            self.give_rights(owner, database, &stand_in.account).await
+            self.give_rights(lent, database, &stand_in.account).await
         };
         match given.await {
             Ok(()) => Ok(Some(stand_in)),
@@ -227,32 +281,68 @@ impl Session<'_> {
         }
     }
 
-    /// Gives an account what it takes to make views in a database, and what their owner may read and run.
-    async fn give_rights(&self, owner: &[u8], database: &str, account: &str) -> Result<()> {
-        const IN_ITS_DATABASE: &str = "SELECT, SHOW VIEW, CREATE VIEW, DROP, EXECUTE";
+    /// Gives an account what it takes to make views in a database, and what is lent to it.
+    async fn give_rights(&self, lent: Lent<'_>, database: &str, account: &str) -> Result<()> {
+        let rights = match lent {
+            Lent::Of(_) => "SELECT, SHOW VIEW, CREATE VIEW, DROP, EXECUTE",
+            Lent::Reading => "CREATE VIEW, DROP",
+        };
         let pattern = database.replace('\\', "\\\\").replace('_', "\\_").replace('%', "\\%");
-        let sql = format!("GRANT {IN_ITS_DATABASE} ON {}.* TO {account};\n", quoted(&pattern));
+        let mut sql = format!("GRANT {rights} ON {}.* TO {account};\n", quoted(&pattern));
+        if let Lent::Reading = lent {
+            sql += &format!("GRANT SELECT, SHOW VIEW ON *.* TO {account};\n");
+        }
         let answer = self.run(None, sql.as_bytes(), false).await?;
         self.judge(&answer.exit, &answer.stderr)?;
-        // To make a view that asks a sequence takes the right to change it.
-        let sequences = format!(
-            "SELECT HEX(table_name) FROM information_schema.tables WHERE table_schema = {} AND table_type = 'SEQUENCE'",
-            mysql_text(database)
-        );
-        let sequences = self.names(&sequences).await?;
-        let insert = |name: &String| format!("GRANT INSERT ON {}.{} TO {account};\n", quoted(database), quoted(name));
-        let mut sql: String = sequences.iter().map(insert).collect();
+        let Lent::Of(owner) = lent else { return Ok(()) };
         // Without owners, all views are the restorer's. Nobody knows who wrote the functions that they call, so those find
         // no more than the database itself.
-        if !self.plan.options.no_owner {
-            let owner = String::from_utf8_lossy(owner);
-            // Whoever is not here has no rights.
-            let grants = self.query(&format!("SHOW GRANTS FOR {owner}")).await.unwrap_or_default();
-            let grants = grants.lines().filter_map(|line| Grant::parse(line.as_bytes()));
-            sql.extend(grants.filter_map(|grant| readable(&grant, account)));
-        }
+        let grants = if self.plan.options.no_owner { String::new() } else { self.grants_of(owner).await? };
+        let grants: Vec<&[u8]> = grants.lines().map(str::as_bytes).collect();
+        // To make a view that asks a sequence takes the right to change it.
+        let all = Grants::parse(grants.iter().copied());
+        let is_given = |schema: &str, name: &str| schema == database || all.are_of_table(schema, name, &["INSERT"]);
+        let sequences = self.sequences().await?;
+        let sequences = sequences.iter().filter(|(schema, name)| is_given(schema, name));
+        let insert = |(schema, name): &(String, String)| {
+            format!("GRANT INSERT ON {}.{} TO {account};\n", quoted(schema), quoted(name))
+        };
+        let mut sql: String = sequences.map(insert).collect();
+        let grants = grants.into_iter().filter_map(Grant::parse);
+        sql.extend(grants.filter_map(|grant| readable(&grant, account)));
         // Somebody may have dropped a table meanwhile; then there is nothing to read.
         self.run(None, sql.as_bytes(), true).await.map(drop)
+    }
+
+    /// What an owner may do here, line by line. Whoever is not here is whoever the server takes for them, as it does when
+    /// somebody reads a view: the account of the same name whose host fits best.
+    async fn grants_of(&self, owner: &[u8]) -> Result<String> {
+        let text = String::from_utf8_lossy(owner);
+        if let Ok(grants) = self.query(&format!("SHOW GRANTS FOR {text}")).await {
+            return Ok(grants);
+        }
+        let nobody = Ok(String::new());
+        let Some((user, host)) =
+            name_length(owner).and_then(|end| Some((&owner[..end], owner[end..].strip_prefix(b"@")?)))
+        else {
+            return nobody;
+        };
+        let (user, host) = (unquoted_name(user), unquoted_name(host));
+        let accounts = format!("SELECT HEX(Host) FROM mysql.user WHERE BINARY User = {}", mysql_text(&user));
+        // A restorer who may not look there lends no rights.
+        let hosts = self.names(&accounts).await.unwrap_or_default();
+        let Some(found) = closest_host(&hosts, &host) else { return nobody };
+        let grants = self.query(&format!("SHOW GRANTS FOR {}@{}", quoted(&user), quoted(found))).await;
+        Ok(grants.unwrap_or_default())
+    }
+
+    /// Schema and name of all sequences.
+    async fn sequences(&self) -> Result<Vec<(String, String)>> {
+        const SEQUENCES: &str = "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name)) FROM information_schema.tables WHERE \
+            table_type = 'SEQUENCE'";
+        let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server did not say what sequences it has.");
+        let parse = |line: &str| line.split_once(' ').and_then(|(schema, name)| Some((unhex(schema)?, unhex(name)?)));
+        self.query(SEQUENCES).await?.lines().map(|line| parse(line).ok_or_else(unclear)).collect()
     }
 
     /// Takes the accounts away again, also when somebody stopped the run.
@@ -288,8 +378,13 @@ impl Session<'_> {
         let mut left = vec![in_all; makers.len()];
         while !views.is_empty() {
             errors.clear();
-            for (Maker { owner, database, failure, stand_in }, left) in makers.iter().zip(&mut left) {
-                let is_theirs = |view: &&&View| view.database == *database && self.owner_of(view, &own) == *owner;
+            for (maker, left) in makers.iter().zip(&mut left) {
+                let Maker { owner, database, is_reader, failure, stand_in } = maker;
+                let has_reader = makers.iter().any(|other| other.is_reader && other.is_beside(maker));
+                let is_theirs = |view: &&&View| {
+                    let is_for_reader = has_reader && is_invokers(view);
+                    view.database == *database && self.owner_of(view, &own) == *owner && is_for_reader == *is_reader
+                };
                 // Whoever makes a view for somebody else says for whom.
                 let definer = (stand_in.is_some() || !self.plan.options.no_owner).then_some(owner.as_slice());
                 let sql: String = views.iter().filter(is_theirs).map(|view| view.sql(definer)).collect();
@@ -320,7 +415,8 @@ impl Session<'_> {
             errors.clear();
         }
         // What follows from a statement that could not be prepared says nothing.
-        errors.retain(|line| line.starts_with("ERROR") && !line.starts_with("ERROR 1243 "));
+        let is_telling = |line: &str| line.starts_with("ERROR") && !line.starts_with("ERROR 1243 ");
+        errors.retain(|line| is_telling(line) || remote::is_about_dropped(line));
         Ok(Missing { views, errors })
     }
 
@@ -334,11 +430,15 @@ impl Session<'_> {
         let names: Vec<String> = names.iter().take(NAMED).map(|name| name_text(name.as_bytes())).collect();
         let count = if let [_] = views[..] { "1 view".to_owned() } else { format!("{} views", views.len()) };
         let said = format!("{count} could not be made: {}.", names.join(", "));
-        let is_as_before = has_rights || self.plan.options.no_owner;
-        let is_broken = |line: &String| says(line, &BROKEN) || is_as_before && says(line, &LACKS_RIGHTS);
+        let no_owner = self.plan.options.no_owner;
+        // What runs with the rights of whoever reads it may have been of use, whatever its definer may do.
+        let is_as_before = no_owner || has_rights && !views.iter().any(|view| is_invokers(view));
+        let is_broken = |line: &String| {
+            says(line, &BROKEN) || is_as_before && says(line, &LACKS_RIGHTS) || no_owner && says(line, &MAY_NOT_READ)
+        };
         if !errors.is_empty() && errors.iter().all(is_broken) {
             errors.iter().for_each(|line| self.context.log.line(line));
-            let why = if self.plan.options.no_owner {
+            let why = if no_owner {
                 "Something that they read from or call is not there, or in another database: without owners, views are made \
                  with rights to their own database alone."
             } else {
@@ -349,9 +449,10 @@ impl Session<'_> {
         }
         let failed = Exit { status: Some(1), signal: None };
         self.judge(&failed, errors).map_err(|error| {
-            let hint = if errors.iter().any(|line| line.contains("'holdfast_")) {
-                " A view is made with the rights that its owner has on this server: create that user, give it the right to \
-                 read what the view names, or restore without owners."
+            let is_denied = errors.iter().any(|line| line.contains("'holdfast_"));
+            let hint = if is_denied && !no_owner {
+                " A view is made with the rights that its owner has on this server: create that user, or give it the right to \
+                 read and run what the view names."
             } else {
                 ""
             };
@@ -372,6 +473,18 @@ impl Session<'_> {
         let names = answer.lines().skip(1).map(|line| parse(line).ok_or_else(unclear)).collect::<Result<_>>()?;
         Ok(ViewNames { names, is_folded })
     }
+}
+
+impl Maker {
+    /// Whether both make views of one owner in one database.
+    fn is_beside(&self, other: &Self) -> bool {
+        self.owner == other.owner && self.database == other.database
+    }
+}
+
+/// Whether a view runs with the rights of whoever reads it.
+fn is_invokers(view: &View) -> bool {
+    view.parts().is_some_and(|parts| parts.security == b"INVOKER")
 }
 
 fn says(line: &str, codes: &[&str]) -> bool {

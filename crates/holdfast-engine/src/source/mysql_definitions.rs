@@ -53,7 +53,7 @@ pub(super) struct Listed {
     pub bytes: u64,
     /// The table of a trigger, or the character set of a view.
     pub of: String,
-    /// Whether a routine has a comment in another character set than its text, or in another mode.
+    /// Whether a routine or an event has a comment in another character set than its text, or in another mode.
     pub has_foreign_comment: bool,
     /// Whether a view is read from the server's lists. To show it, the server would open what it reads from, and may run
     /// functions that are called there.
@@ -99,12 +99,17 @@ impl Listed {
         // In the database itself, views are given without its name where that is possible.
         let mut sql = format!("USE {schema};");
         if self.has_foreign_comment {
-            sql += &format!(
-                "SELECT HEX(routine_comment) FROM information_schema.routines WHERE BINARY routine_schema = {} AND BINARY \
-                 routine_name = {} AND routine_type = '{words}';",
-                mysql_text(&self.schema),
-                mysql_text(&self.name)
-            );
+            let (schema, name) = (mysql_text(&self.schema), mysql_text(&self.name));
+            sql += &match self.kind {
+                Kind::Event => format!(
+                    "SELECT HEX(event_comment) FROM information_schema.events WHERE BINARY event_schema = {schema} AND \
+                     BINARY event_name = {name};"
+                ),
+                _ => format!(
+                    "SELECT HEX(routine_comment) FROM information_schema.routines WHERE BINARY routine_schema = {schema} \
+                     AND BINARY routine_name = {name} AND routine_type = '{words}';"
+                ),
+            };
         }
         sql += &format!("SET SESSION character_set_results = {results};{show}");
         if self.is_view_in_other_set() {
@@ -244,7 +249,9 @@ impl Asking<'_> {
         }
         if kinds.contains(&Kind::Event) {
             self.may_see_events(databases).await?;
-            sql += &listed("events", "event", ("event_definition", "''"), "'EVENT'", "event_name");
+            let text = "event_definition), 0) + 3 * COALESCE(LENGTH(event_comment";
+            let foreign = "IF(sql_mode LIKE '%NO_BACKSLASH_ESCAPES%' AND event_comment <> '', '!', '')";
+            sql += &listed("events", "event", (text, foreign), "'EVENT'", "event_name");
         }
         let parse = |line: &String| {
             let mut words = line.splitn(5, ' ');
