@@ -1,5 +1,6 @@
 //! Opening a backup file by hand, without service or database: the plain stream, or its files into a folder.
 
+use std::collections::HashSet;
 use std::fs::{File, FileTimes};
 use std::io::{self, Read, Seek as _, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt as _;
@@ -23,19 +24,32 @@ pub fn decrypt(path: &Path, password: Option<&Secret>, output: &mut dyn Write) -
     let mut archive = open(path, password)?;
     let mut plain = archive.plain()?;
     let copied = io::copy(&mut plain, output).and_then(|bytes| output.flush().map(|()| bytes));
-    copied.map_err(|error| classify(&error, FailureCode::Corrupt, "This backup cannot be read to its end"))
+    copied.map_err(|error| classify(&error, FailureCode::Corrupt, UNREADABLE))
 }
 
 /// Puts the files of a backup, or those at or below the given paths, into a folder. Gives how many, and what was left
 /// out.
 pub fn extract(path: &Path, password: Option<&Secret>, folder: &Path, only: &[String]) -> Result<(u64, Vec<String>)> {
     let mut archive = open(path, password)?;
+    let choice = Choice::new(only);
+    let mut found = HashSet::new();
+    if !choice.is_everything() {
+        archive.visit(&mut |entry: &Entry| {
+            found.extend(choice.covering(&entry.path).map(str::to_owned));
+            Ok(true)
+        })?;
+    }
+    if let Some(missing) = choice.first_missing(&found) {
+        let message = format!(
+            "There is no {missing} in this backup; nothing was written. Names are as `holdfast backup entries` shows them."
+        );
+        return Err(EngineError::new(FailureCode::EntryMissing, message));
+    }
     let unwritable =
         |error: io::Error| EngineError::new(FailureCode::TargetUnwritable, format!("{}: {error}", folder.display()));
     std::fs::create_dir_all(folder).map_err(unwritable)?;
     let root = Dir::open_ambient_dir(folder, ambient_authority()).map_err(unwritable)?;
     let mut target = Folder { root, folders: Vec::new(), left_out: Vec::new() };
-    let choice = Choice::new(only);
     let left_out = Arc::new(Mutex::new(Vec::new()));
     let noting = left_out.clone();
     let on_left = move |path: &str, left: Left| {
@@ -49,15 +63,26 @@ pub fn extract(path: &Path, password: Option<&Secret>, folder: &Path, only: &[St
     if !is_everything {
         archive.visit(&mut |entry: &Entry| selection.expect(entry).map(|()| true))?;
     }
-    unpack(&mut archive.plain()?, &mut selection, &mut |_| {}, &mut target)?;
+    unpack(&mut Told(archive.plain()?), &mut selection, &mut |_| {}, &mut target)?;
     let restored = selection.counted().restored;
-    if restored == 0 && !is_everything {
-        return Err(EngineError::new(FailureCode::EntryMissing, "There is no such entry in this backup."));
-    }
     let mut named = std::mem::take(&mut *left_out.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
     named.append(&mut target.left_out);
     Ok((restored, named))
 }
+
+/// What a read says about the backup, and not about whatever is written with it.
+struct Told<R>(R);
+
+impl<R: Read> Read for Told<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer).map_err(|error| match error.kind() {
+            io::ErrorKind::Interrupted => error,
+            _ => classify(&error, FailureCode::Corrupt, UNREADABLE).into(),
+        })
+    }
+}
+
+const UNREADABLE: &str = "This backup cannot be read to its end";
 
 fn open(path: &Path, password: Option<&Secret>) -> Result<Archive<File>> {
     let file = File::open(path)

@@ -7,9 +7,26 @@ use std::io::{self, Cursor, Read};
 use holdfast_core::Secret;
 use holdfast_core::backup::name_text;
 
+use crate::archive::pgdump::split::split;
 use crate::archive::tar::{Kind, Member, Part, Reader, Writer};
 use crate::archive::{Archive, Choice, Entry, EntryKind, Existing, Occupant, Options, Selection, ancestors};
 use crate::mysql::definitions::{self, Definition};
+use crate::postgres::describe_dump;
+
+/// Takes what follows from the rows out of a dump that was accepted. What is left, and what was taken out, are dumps too.
+pub fn split_dump(bytes: &[u8]) {
+    let facts = describe_dump(&mut &*bytes).expect("it was accepted before");
+    if facts.unknown_version().is_some() {
+        return;
+    }
+    let mut rest = Vec::new();
+    let split = split(&mut &*bytes, facts.derived, &mut rest).expect("a dump that was accepted can be split");
+    let left = describe_dump(&mut rest.as_slice()).expect("what is left is a dump");
+    assert_eq!((left.derived, left.tables), (0, facts.tables), "something else was taken out");
+    let apart = split.dump(split.parts.iter());
+    let apart = describe_dump(&mut apart.as_slice()).expect("what was taken out is a dump");
+    assert_eq!((apart.derived, apart.tables_with_data), (facts.derived, 0), "something else was taken out");
+}
 
 /// Unpacking stops here: inputs are small, but what they expand to need not be.
 const PLAIN_BYTES: u64 = 16 * 1024 * 1024;

@@ -80,7 +80,7 @@ async fn read_piece(tx: &mut Tx, table: &Table, owner: Option<UserId>, after: i6
         query.build().fetch_all(conn).await.and_then(|rows| {
             rows.iter().map(|row| {
                 kinds.iter().enumerate().map(|(place, kind)| Ok(match kind {
-                    Kind::Text => row.try_get::<Option<String>, _>(place)?.map(Cell::Text),
+                    Kind::Text | Kind::Word(_) => row.try_get::<Option<String>, _>(place)?.map(Cell::Text),
                     Kind::Int | Kind::Time | Kind::Ref(_) | Kind::Own => row.try_get::<Option<i64>, _>(place)?.map(Cell::Int),
                     Kind::Bool => row.try_get::<Option<bool>, _>(place)?.map(Cell::Bool),
                     Kind::Bytes | Kind::Sealed => row.try_get::<Option<Vec<u8>>, _>(place)?.map(Cell::Bytes),
@@ -125,7 +125,7 @@ async fn open_row(
             Some(Cell::Text(text)) => text.into(),
             Some(Cell::Int(number)) => number.into(),
             Some(Cell::Bool(is)) => is.into(),
-            Some(Cell::Bytes(bytes)) if *kind == Kind::Sealed => {
+            Some(Cell::Bytes(bytes)) if matches!(kind, Kind::Sealed) => {
                 let place = Place { table: table.name, column: name, row, user: owner };
                 tx.open(place, &bytes).await?.reveal().into()
             }
@@ -239,7 +239,7 @@ impl Writer {
         for (name, kind) in table.columns {
             let Some(value) = row.get(*name) else { continue };
             // A key of a user's stands under their own id, which is known; other secrets wait for the row's.
-            let is_late = matches!(kind, Kind::Own) || (*kind == Kind::Sealed && table.has_id);
+            let is_late = matches!(kind, Kind::Own) || (matches!(kind, Kind::Sealed) && table.has_id);
             if is_late {
                 continue;
             }
@@ -303,6 +303,9 @@ impl Writer {
         }
         Ok(Some(match kind {
             Kind::Text => Cell::Text(value.as_str().ok_or_else(odd)?.to_owned()),
+            Kind::Word(is_known) => {
+                Cell::Text(value.as_str().filter(|text| is_known(text)).ok_or_else(odd)?.to_owned())
+            }
             Kind::Int => Cell::Int(value.as_i64().ok_or_else(odd)?),
             Kind::Time => {
                 let is_time = |micros: &i64| clock::from_micros(*micros).as_microsecond() == *micros;

@@ -1,9 +1,17 @@
 //! Which tables and columns go along when somebody moves, and which stay.
 
+use holdfast_core::backup::Content;
+use holdfast_core::destination::DestinationKind;
+use holdfast_core::schedule::{Cron, Frequency, TimeOfDay};
+use holdfast_core::stream::StreamKind;
+use holdfast_core::task::{DatabaseEngine, TaskKind};
+
 /// What a column holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
     Text,
+    /// A text that somebody can read here.
+    Word(fn(&str) -> bool),
     Int,
     /// Microseconds, of a time that calendars have.
     Time,
@@ -147,7 +155,7 @@ pub(super) const TABLES: &[Table] = &[
             ("user_id", Kind::Ref("users")),
             ("label", Kind::Text),
             ("search_label", Kind::Text),
-            ("kind", Kind::Text),
+            ("kind", Kind::Word(|text| DestinationKind::parse(text).is_some())),
             ("s3_bucket", Kind::Text),
             ("s3_region", Kind::Text),
             ("s3_endpoint", Kind::Text),
@@ -182,7 +190,7 @@ pub(super) const TABLES: &[Table] = &[
             ("user_id", Kind::Ref("users")),
             ("label", Kind::Text),
             ("search_label", Kind::Text),
-            ("kind", Kind::Text),
+            ("kind", Kind::Word(|text| StreamKind::parse(text).is_some())),
             ("value_sealed", Kind::Sealed),
             ("pushover_token_sealed", Kind::Sealed),
             ("on_success", Kind::Bool),
@@ -226,18 +234,18 @@ pub(super) const TABLES: &[Table] = &[
             ("label", Kind::Text),
             ("search_label", Kind::Text),
             ("description", Kind::Text),
-            ("kind", Kind::Text),
+            ("kind", Kind::Word(|text| TaskKind::parse(text).is_some())),
             ("source_path", Kind::Text),
             ("database_name", Kind::Text),
-            ("database_engine", Kind::Text),
+            ("database_engine", Kind::Word(|text| DatabaseEngine::parse(text).is_some())),
             ("excluded_tables", Kind::Text),
             ("excluded_paths", Kind::Text),
             ("one_file_system", Kind::Bool),
-            ("frequency", Kind::Text),
-            ("time_to_run_at", Kind::Text),
+            ("frequency", Kind::Word(|text| Frequency::parse(text).is_some())),
+            ("time_to_run_at", Kind::Word(|text| TimeOfDay::parse(text).is_some())),
             ("day_of_week", Kind::Int),
             ("day_of_month", Kind::Int),
-            ("custom_cron", Kind::Text),
+            ("custom_cron", Kind::Word(|text| Cron::read(text).is_some())),
             ("max_backups", Kind::Int),
             ("appended_filename", Kind::Text),
             ("store_path", Kind::Text),
@@ -300,7 +308,7 @@ pub(super) const TABLES: &[Table] = &[
             ("suspicion", Kind::Text),
             ("is_confirmed", Kind::Bool),
             ("databases", Kind::Text),
-            ("content", Kind::Text),
+            ("content", Kind::Word(|text| Content::parse(text).is_some())),
             ("format", Kind::Text),
             ("object_key", Kind::Text),
             ("size_bytes", Kind::Int),

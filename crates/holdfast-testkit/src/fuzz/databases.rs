@@ -3,6 +3,7 @@
 
 use std::io::{self, Read};
 
+use holdfast_engine::fuzzing;
 use holdfast_engine::postgres::cluster_dump::{Filter, FilterOptions, check};
 use holdfast_engine::postgres::describe_dump;
 use holdfast_engine::postgres::globals::{self, sql};
@@ -72,16 +73,40 @@ impl PgDump {
     }
 
     fn item(&mut self, rng: &mut Rng, id: u64, has_data: bool) {
-        const KINDS: &[&str] = &["TABLE", "TABLE DATA", "ENCODING", "SCHEMA", "DATABASE", "COMMENT", "BLOBS", "ACL"];
+        const KINDS: &[&str] = &[
+            "TABLE",
+            "TABLE DATA",
+            "ENCODING",
+            "SEARCHPATH",
+            "SCHEMA",
+            "DATABASE",
+            "COMMENT",
+            "BLOBS",
+            "ACL",
+            "INDEX",
+            "INDEX",
+            "INDEX ATTACH",
+            "MATERIALIZED VIEW DATA",
+        ];
+        const DEFINITIONS: &[&str] = &[
+            "SET client_encoding = 'UTF8';",
+            "",
+            "CREATE TABLE x ();",
+            "CREATE INDEX a ON b (c);",
+            "CREATE UNIQUE INDEX a ON b (c);",
+            "REFRESH MATERIALIZED VIEW a;",
+        ];
         self.int(id);
         self.int(has_data.into());
         (0..2).for_each(|_| self.text(b"0"));
-        self.text(rng.pick(NAMES).as_bytes());
+        let tag = rng.pick(NAMES);
+        let tag = if rng.one_in(4) { format!("INDEX \"{}\"", tag.replace('"', "\"\"")) } else { (*tag).to_owned() };
+        self.text(tag.as_bytes());
         self.text(rng.pick(KINDS).as_bytes());
         if self.minor >= 11 {
             self.int(2);
         }
-        self.text(rng.pick(&["SET client_encoding = 'UTF8';", "", "CREATE TABLE x ();"]).as_bytes());
+        self.text(rng.pick(DEFINITIONS).as_bytes());
         (0..2).for_each(|_| self.text(b""));
         self.text(rng.pick(NAMES).as_bytes());
         self.no_text();
@@ -125,6 +150,7 @@ pub fn run_dump(input: &[u8]) -> bool {
     assert!(rest.is_empty(), "a dump was accepted before its end was read");
     let again = describe_dump(&mut Pieces { bytes: input, piece: 1 });
     assert_eq!(again.ok().as_ref(), Some(&facts), "a dump reads differently in pieces");
+    fuzzing::split_dump(input);
     true
 }
 

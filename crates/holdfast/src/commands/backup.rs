@@ -5,6 +5,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::Secret;
+use holdfast_core::run::FailureCode;
 use holdfast_engine::{EngineError, decrypt, extract};
 
 use super::ask;
@@ -31,7 +32,13 @@ pub fn run(command: BackupCommand) -> Result<(), Failure> {
 
 #[expect(clippy::needless_pass_by_value, reason = "as map_err hands it over")]
 fn explain(error: EngineError) -> Failure {
-    Failure::other(format!("{} {}", error.message, error.code.advice()))
+    // No server is involved.
+    let advice = match error.code {
+        FailureCode::TargetUnwritable => "Name a folder that is empty or not there yet, and that you may write to.",
+        code => code.advice(),
+    };
+    let message = error.message.trim_end_matches('.');
+    Failure::other(format!("{message}. {advice}"))
 }
 
 /// An output file appears only when it is whole.

@@ -250,12 +250,20 @@ async fn an_export_moves_an_installation_to_another_database() {
     let wrong = new.run(&["import", file], "another passphrase\n");
     let said = String::from_utf8(wrong.stderr).unwrap();
     assert!(!wrong.status.success() && said.contains("passphrase does not open"), "{said}");
-    // A document that somebody else wrote: a time that no calendar has would trouble everybody here.
+    // A document that somebody else wrote: what nobody here can read would trouble people later.
     let forged = files.path().join("forged.age");
-    forge(Path::new(file), &forged);
-    let refused = new.run(&["import", forged.to_str().unwrap()], "a long passphrase\n");
-    let said = String::from_utf8(refused.stderr).unwrap();
-    assert!(!refused.status.success() && said.contains("has a created_at that makes no sense"), "{said}");
+    for (table, column, value) in [
+        ("users", "created_at", json!(i64::MAX)),
+        ("backup_tasks", "custom_cron", json!("* * * * * * *")),
+        ("backup_tasks", "frequency", json!("never")),
+        ("backups", "content", json!("unknown")),
+    ] {
+        forge(Path::new(file), &forged, |contents| contents[table][0][column] = value);
+        let refused = new.run(&["import", forged.to_str().unwrap()], "a long passphrase\n");
+        let said = String::from_utf8(refused.stderr).unwrap();
+        let expected = format!("has a {column} that makes no sense");
+        assert!(!refused.status.success() && said.contains(&expected), "{said}");
+    }
     let said = new.succeed(&["import", file], "a long passphrase\n");
     assert!(said.contains("Administrators of this installation, by what was taken in: "), "{said}");
     let twice = new.run(&["import", file], "a long passphrase\n");
@@ -270,12 +278,12 @@ async fn an_export_moves_an_installation_to_another_database() {
     drop((ssh, installation));
 }
 
-/// The same export with a time that cannot be.
-fn forge(file: &Path, forged: &Path) {
+/// The same export with something else in it.
+fn forge(file: &Path, forged: &Path, change: impl FnOnce(&mut Value)) {
     let passphrase = holdfast_core::Secret::new("a long passphrase");
     let plain = letter::open(&std::fs::read(file).unwrap(), &passphrase).unwrap();
     let mut document: Value = serde_json::from_slice(&plain).unwrap();
-    document["contents"]["users"][0]["created_at"] = json!(i64::MAX);
+    change(&mut document["contents"]);
     let mut packer = letter::Packer::new().unwrap();
     packer.write_all(&serde_json::to_vec(&document).unwrap()).unwrap();
     std::fs::write(forged, letter::seal(&packer.finish().unwrap(), &passphrase).unwrap()).unwrap();

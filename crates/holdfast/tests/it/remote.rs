@@ -172,6 +172,18 @@ async fn a_file_and_a_few_commands_do_the_whole_job() {
     let mut expected = Fingerprint::of(&at.path("source"));
     assert!(expected.0.remove(&b"fifo"[..]).is_some(), "neither file, folder nor link: left out by name");
     assert_same(&expected, &Fingerprint::of(&at.path("out")));
+    let other = at.text("other");
+    let more = ["backup", "extract", &whole, "--to", &other, "--entry", "many", "--entry", "nosuch"];
+    let output = run(&mut at.command(&more), "correct horse battery\n");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("There is no nosuch in this backup"), "{said}");
+    assert!(!at.path("other").exists(), "nothing was written");
+    let cut = std::fs::read(&whole).unwrap();
+    std::fs::write(at.path("cut"), &cut[..cut.len() - 100]).unwrap();
+    let output =
+        run(&mut at.command(&["backup", "extract", &at.text("cut"), "--to", &other]), "correct horse battery\n");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("cannot be read to its end") && !said.contains("SSH"), "{said}");
     for words in ["task list", "task show 1", "task log 1", "backup list", "run list", "run show 2", "server list"] {
         let arguments: Vec<&str> = words.split(' ').collect();
         assert!(!at.succeed(&arguments).trim().is_empty(), "{words}");

@@ -136,7 +136,8 @@ pub(crate) fn split(reader: &mut dyn Read, derived: u64, out: &mut dyn Write) ->
         let raw = dump.raw.take().unwrap_or_default();
         let Some(follows) = known.kind(&item) else {
             out.write_all(&raw)?;
-            if SETTINGS.contains(&item.kind.as_str()) && settings.len() < SETTINGS.len() {
+            let is_setting = !item.has_data && SETTINGS.contains(&item.kind.as_str());
+            if is_setting && settings.len() < SETTINGS.len() {
                 bytes += raw.len();
                 settings.push(raw);
             }
