@@ -90,15 +90,14 @@ fn open_marked(folder: &Path, expected: Option<&str>) -> Result<(Dir, String)> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(failed(&error, "cannot read the folder's marker")),
     };
-    match (expected, found) {
-        (Some(expected), Some(found)) if expected == found => Ok((root, found)),
-        (Some(_), _) => Err(unmounted()),
-        (None, Some(found)) => Ok((root, found)),
-        (None, None) => {
-            let marker = mark(&root).map_err(|error| failed(&error, "cannot mark the folder"))?;
-            Ok((root, marker))
-        }
-    }
+    let marker = match (expected, found) {
+        (Some(expected), Some(found)) if expected == found => return Ok((root, found)),
+        (Some(_), _) => return Err(unmounted()),
+        (None, Some(found)) => Ok(found),
+        (None, None) => mark(&root),
+    };
+    let marker = marker.and_then(|marker| sweep(&root).map(|()| marker));
+    Ok((root, marker.map_err(|error| failed(&error, "cannot mark the folder"))?))
 }
 
 /// Marks a new folder, and gives the marker that it has from then on. Its first runs may begin at the same moment: the
@@ -113,10 +112,11 @@ fn mark(root: &Dir) -> io::Result<String> {
     let temporary = format!("{MARKER}-{marker}");
     write(&temporary)?;
     let linked = root.hard_link(&temporary, root, MARKER);
-    root.remove_file(&temporary)?;
+    remove_if_there(root, &temporary)?;
     match linked {
         Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+        // Who was first may have swept away the one of another.
+        Err(error) if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => {
             return Ok(root.read_to_string(MARKER)?.trim().to_owned());
         }
         // A file system without hard links.
@@ -124,6 +124,25 @@ fn mark(root: &Dir) -> io::Result<String> {
     }
     sync_dir(root, Path::new("."))?;
     Ok(marker)
+}
+
+/// Removes markers that a killed process was about to set, once there is one.
+fn sweep(root: &Dir) -> io::Result<()> {
+    for entry in root.entries()? {
+        let name = entry?.file_name();
+        let rest = name.to_str().and_then(|name| name.strip_prefix(MARKER)?.strip_prefix('-'));
+        if rest.is_some_and(|rest| rest.len() == 32 && rest.bytes().all(|byte| byte.is_ascii_hexdigit())) {
+            remove_if_there(root, &name)?;
+        }
+    }
+    Ok(())
+}
+
+fn remove_if_there(root: &Dir, name: impl AsRef<Path>) -> io::Result<()> {
+    match root.remove_file(name) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// What an error of the file system means. Nothing of it is tried again: a disk does not get better by itself.
@@ -367,6 +386,9 @@ mod tests {
         for _ in 0..20 {
             let folder = tempfile::tempdir().unwrap();
             let place = folder.path().join("new");
+            // Somebody was killed before it had marked the folder.
+            std::fs::create_dir(&place).unwrap();
+            std::fs::write(place.join(format!("{MARKER}-{}", "0".repeat(32))), "half").unwrap();
             let open = || open_marked(&place, None).unwrap().1;
             let markers: Vec<String> = std::thread::scope(|scope| {
                 let threads: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
