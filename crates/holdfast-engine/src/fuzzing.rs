@@ -20,12 +20,12 @@ pub fn split_dump(bytes: &[u8]) {
         return;
     }
     let mut rest = Vec::new();
-    let split = split(&mut &*bytes, facts.derived, &mut rest).expect("a dump that was accepted can be split");
+    let split = split(&mut &*bytes, facts.taken_out, &mut rest).expect("a dump that was accepted can be split");
     let left = describe_dump(&mut rest.as_slice()).expect("what is left is a dump");
-    assert_eq!((left.derived, left.tables), (0, facts.tables), "something else was taken out");
+    assert_eq!((left.taken_out, left.tables), (0, facts.tables), "something else was taken out");
     let apart = split.dump(split.parts.iter());
     let apart = describe_dump(&mut apart.as_slice()).expect("what was taken out is a dump");
-    assert_eq!((apart.derived, apart.tables_with_data), (facts.derived, 0), "something else was taken out");
+    assert_eq!((apart.taken_out, apart.tables_with_data), (facts.taken_out, 0), "something else was taken out");
 }
 
 /// Unpacking stops here: inputs are small, but what they expand to need not be.

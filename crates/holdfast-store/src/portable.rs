@@ -81,7 +81,7 @@ async fn read_piece(tx: &mut Tx, table: &Table, owner: Option<UserId>, after: i6
             rows.iter().map(|row| {
                 kinds.iter().enumerate().map(|(place, kind)| Ok(match kind {
                     Kind::Text | Kind::Word(_) => row.try_get::<Option<String>, _>(place)?.map(Cell::Text),
-                    Kind::Int | Kind::Time | Kind::Ref(_) | Kind::Own => row.try_get::<Option<i64>, _>(place)?.map(Cell::Int),
+                    Kind::Int | Kind::Within(..) | Kind::Time | Kind::Ref(_) | Kind::Own => row.try_get::<Option<i64>, _>(place)?.map(Cell::Int),
                     Kind::Bool => row.try_get::<Option<bool>, _>(place)?.map(Cell::Bool),
                     Kind::Bytes | Kind::Sealed => row.try_get::<Option<Vec<u8>>, _>(place)?.map(Cell::Bytes),
                 })).collect()
@@ -307,6 +307,9 @@ impl Writer {
                 Cell::Text(value.as_str().filter(|text| is_known(text)).ok_or_else(odd)?.to_owned())
             }
             Kind::Int => Cell::Int(value.as_i64().ok_or_else(odd)?),
+            Kind::Within(first, last) => {
+                Cell::Int(value.as_i64().filter(|number| (first..=last).contains(number)).ok_or_else(odd)?)
+            }
             Kind::Time => {
                 let is_time = |micros: &i64| clock::from_micros(*micros).as_microsecond() == *micros;
                 Cell::Int(value.as_i64().filter(is_time).ok_or_else(odd)?)

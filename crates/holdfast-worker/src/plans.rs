@@ -131,7 +131,7 @@ impl Planner {
     async fn source(&self, app: &App, source: &TaskSource, server: &ServerRow) -> Result<Source> {
         Ok(match source.kind {
             TaskKind::Files => Source::Files(FilesSource {
-                path: source.path.clone().unwrap_or_default(),
+                path: source.path.clone().filter(|path| !path.is_empty()).ok_or_else(|| gone("source path"))?,
                 excluded: source.excluded_paths.clone(),
                 one_file_system: source.one_file_system,
             }),

@@ -9,7 +9,7 @@ pub(crate) mod split;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 
-use self::split::Derived;
+use self::split::{Derived, Follows};
 use super::inspect::Inspected;
 
 /// From 8.0's form to that of PostgreSQL 17 and 18.
@@ -65,7 +65,8 @@ pub struct DumpFacts {
     pub owner_functions: BTreeSet<String>,
     /// The others of them.
     pub further_owner_functions: u64,
-    /// How many items only follow from the rows; see [`split`].
+    /// How many items [`split`] takes out, and how many of them only follow from the rows.
+    pub taken_out: u64,
     pub derived: u64,
 }
 
@@ -143,7 +144,7 @@ struct Item {
     tag: Vec<u8>,
     kind: String,
     definition: Vec<u8>,
-    schema: String,
+    schema: Vec<u8>,
     tablespace: String,
     owner: String,
 }
@@ -186,6 +187,10 @@ impl Item {
         (is_said && !is_given).then(|| format!("{} {}", self.kind, self.short_tag()))
     }
 
+    fn schema_text(&self) -> String {
+        String::from_utf8_lossy(&self.schema).into_owned()
+    }
+
     /// As much of it as a person is told.
     fn short_tag(&self) -> String {
         String::from_utf8_lossy(&self.tag).chars().take(NAME_BYTES).collect()
@@ -194,7 +199,7 @@ impl Item {
     /// The table that it makes.
     fn table(&self) -> Option<(String, String)> {
         let is_table = matches!(self.kind.as_str(), "TABLE" | "FOREIGN TABLE");
-        is_table.then(|| (self.schema.clone(), String::from_utf8_lossy(&self.tag).into_owned()))
+        is_table.then(|| (self.schema_text(), String::from_utf8_lossy(&self.tag).into_owned()))
     }
 
     /// The name in `SET client_encoding = 'UTF8';`.
@@ -313,7 +318,9 @@ impl<'a> Dump<'a> {
                     return Err(bad("the dump has more items than can be"));
                 }
             }
-            self.facts.derived += u64::from(derived.has(&item));
+            let follows = derived.kind(&item);
+            self.facts.taken_out += u64::from(follows.is_some());
+            self.facts.derived += u64::from(matches!(follows, Some(Follows::Index | Follows::Contents)));
             self.note(item)?;
         }
         Ok(with_data)
@@ -336,7 +343,7 @@ impl<'a> Dump<'a> {
         }
         let definition = self.text_up_to(TEXT_BYTES)?.unwrap_or_default();
         let (_removal, _copy_statement) = (self.skip_text()?, self.skip_text()?);
-        let schema = self.name()?.unwrap_or_default();
+        let schema = self.text_up_to(NAME_BYTES)?.unwrap_or_default();
         let tablespace = self.name()?.unwrap_or_default();
         if self.version >= (1, 14) {
             let _access_method = self.skip_text()?;
@@ -363,7 +370,7 @@ impl<'a> Dump<'a> {
         }
         if item.runs_as_owner() {
             if facts.owner_functions.len() < SAID {
-                facts.owner_functions.insert(format!("{}.{}", item.schema, item.short_tag()));
+                facts.owner_functions.insert(format!("{}.{}", item.schema_text(), item.short_tag()));
             } else {
                 facts.further_owner_functions += 1;
             }
@@ -378,10 +385,10 @@ impl<'a> Dump<'a> {
                 tables.insert(table);
             }
         }
+        facts.schemas.extend(Some(item.schema_text()).filter(|schema| !schema.is_empty()));
         if !item.owner.is_empty() && !item.is_about_database() {
             facts.owners.insert(item.owner);
         }
-        facts.schemas.extend(Some(item.schema).filter(|schema| !schema.is_empty()));
         facts.tablespaces.extend(Some(item.tablespace).filter(|name| !name.is_empty() && name != "pg_default"));
         *facts.kinds.entry(item.kind).or_default() += 1;
         let counts = [facts.owners.len(), facts.schemas.len(), facts.tablespaces.len(), facts.kinds.len()];

@@ -40,9 +40,9 @@ impl Choice {
         self.wanted.is_empty()
     }
 
-    /// The chosen path that this entry is, or lies below.
-    pub(crate) fn covering(&self, path: &str) -> Option<&str> {
-        self.wanted.iter().find(|wanted| covers(wanted, path)).map(String::as_str)
+    /// The chosen paths that this entry is, or lies below.
+    pub(crate) fn covering<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a str> {
+        self.wanted.iter().filter(move |wanted| covers(wanted, path)).map(String::as_str)
     }
 
     pub(crate) fn first_missing(&self, found: &HashSet<String>) -> Option<&str> {
@@ -50,7 +50,7 @@ impl Choice {
     }
 
     fn of(&self, path: &str, is_dir: bool) -> Chosen {
-        if self.is_everything() || self.covering(path).is_some() {
+        if self.is_everything() || self.covering(path).next().is_some() {
             Chosen::Yes
         } else if is_dir && self.wanted.iter().any(|wanted| covers(path, wanted)) {
             Chosen::Above

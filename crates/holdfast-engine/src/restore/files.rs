@@ -522,9 +522,15 @@ impl Surveying {
 
     fn visit(&mut self, entry: &Entry) -> ControlFlow<()> {
         if !self.choice.is_everything() {
-            let Some(wanted) = self.choice.covering(&entry.path) else { return ControlFlow::Continue(()) };
-            if !self.found.contains(wanted) {
-                self.found.insert(wanted.to_owned());
+            let mut is_wanted = false;
+            for wanted in self.choice.covering(&entry.path) {
+                is_wanted = true;
+                if !self.found.contains(wanted) {
+                    self.found.insert(wanted.to_owned());
+                }
+            }
+            if !is_wanted {
+                return ControlFlow::Continue(());
             }
         }
         if entry.kind == EntryKind::Hardlink {

@@ -50,21 +50,10 @@ struct StandIn {
     account: String,
 }
 
-/// What somebody who makes views in place of their owner may do beside making them.
-#[derive(Clone, Copy)]
-enum Lent<'a> {
-    /// Read and run what the owner may.
-    Of(&'a [u8]),
-    /// Read everything, and run nothing. A view that runs with the rights of whoever reads it needs no owner who may read.
-    Reading,
-}
-
 /// Who makes the views of an owner in a database: somebody else, where that is possible and of use.
 struct Maker {
     owner: Vec<u8>,
     database: String,
-    /// Makes those alone that run with the rights of whoever reads them.
-    is_reader: bool,
     /// Why nobody can make them.
     failure: Option<String>,
     stand_in: Option<StandIn>,
@@ -85,18 +74,12 @@ impl Session<'_> {
         }
         let mut makers = Vec::new();
         let made = match self.find_makers(&views, &mut makers).await {
-            Ok(()) => self.make_in_turns(&mut makers, views).await,
+            Ok(()) => self.try_making(&makers, views).await,
             Err(error) => Err(error),
         };
         let stand_ins: Vec<StandIn> = makers.into_iter().filter_map(|maker| maker.stand_in).collect();
         self.dismiss(&stand_ins).await;
         self.judge_views(&made?, has_rights)
-    }
-
-    async fn make_in_turns<'v>(&self, makers: &mut Vec<Maker>, views: Vec<&'v View>) -> Result<Missing<'v>> {
-        let missing = self.try_making(makers, views).await?;
-        let has_readers = self.find_readers(&missing.views, makers).await?;
-        if has_readers { self.try_making(makers, missing.views).await } else { Ok(missing) }
     }
 
     /// Tries beforehand whether owners of views may make them in a database that is there: one that reads from another, or
@@ -112,9 +95,7 @@ impl Session<'_> {
             let Some(parts) = view.parts() else { continue };
             let is_other = |name: &String| *name != view.name && names.contains(name.as_str());
             let is_calling = has_function && calls_functions(&parts.rest);
-            // Whoever may only read can make those that run with the rights of whoever reads them.
-            let is_reading = !is_invokers(view) && names_in(&parts.rest).iter().any(is_other);
-            if is_calling || is_reading {
+            if is_calling || names_in(&parts.rest).iter().any(is_other) {
                 let owner = String::from_utf8_lossy(&parts.definer).into_owned();
                 *owners.entry(owner).or_default() |= is_calling;
             }
@@ -139,8 +120,7 @@ impl Session<'_> {
     /// read the first.
     pub(super) async fn try_views(&self, database: &str, definer: &str, with_function: bool) -> Result<()> {
         let is_able = takes_prepared(&self.query("SELECT VERSION()").await?);
-        let lent = Lent::Of(definer.as_bytes());
-        let stand_in = if is_able { self.stand_in(lent, database).await? } else { None };
+        let stand_in = if is_able { self.stand_in(definer.as_bytes(), database).await? } else { None };
         let probe = name_beside("probe");
         let named = |number: u32| format!("{}.`{probe}_{number}`", quoted(database));
         let [first, second, third, fourth, function] = [1, 2, 3, 4, 5].map(named);
@@ -184,9 +164,9 @@ impl Session<'_> {
         let mut is_able = takes_prepared(&self.query("SELECT VERSION()").await?);
         for (owner, database) in places {
             let database = database.to_owned();
-            let mut maker = Maker { owner, database, is_reader: false, failure: None, stand_in: None };
+            let mut maker = Maker { owner, database, failure: None, stand_in: None };
             if is_able {
-                match self.stand_in(Lent::Of(&maker.owner), &maker.database).await {
+                match self.stand_in(&maker.owner, &maker.database).await {
                     Ok(Some(stand_in)) => maker.stand_in = Some(stand_in),
                     Ok(None) => {
                         is_able = false;
@@ -204,38 +184,6 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Finds others for views that run with the rights of whoever reads them, and that their owners could not make. Whether
-    /// there are any.
-    async fn find_readers(&self, views: &[&View], makers: &mut Vec<Maker>) -> Result<bool> {
-        let is_lending = makers.iter().any(|maker| maker.stand_in.is_some());
-        if self.plan.options.no_owner || !is_lending {
-            return Ok(false);
-        }
-        let own = self.own_account().await?;
-        let places: BTreeSet<(Vec<u8>, &str)> = views
-            .iter()
-            .filter(|view| is_invokers(view))
-            .map(|view| (self.owner_of(view, &own), view.database.as_str()))
-            .collect();
-        let before = makers.len();
-        for (owner, database) in places {
-            match self.stand_in(Lent::Reading, database).await {
-                Ok(Some(stand_in)) => makers.push(Maker {
-                    owner,
-                    database: database.to_owned(),
-                    is_reader: true,
-                    failure: None,
-                    stand_in: Some(stand_in),
-                }),
-                Err(error) if error.code == FailureCode::Cancelled => return Err(error),
-                // They stay missing, for the reason that is known.
-                Ok(None) => {}
-                Err(error) => self.context.log.line(error.message),
-            }
-        }
-        Ok(makers.len() > before)
-    }
-
     /// The account of this restore, as a statement names it.
     async fn own_account(&self) -> Result<Vec<u8>> {
         let own = self.query("SELECT CURRENT_USER()").await?;
@@ -250,7 +198,7 @@ impl Session<'_> {
     }
 
     /// Makes an account for a while; `None` when this one may not.
-    async fn stand_in(&self, lent: Lent<'_>, database: &str) -> Result<Option<StandIn>> {
+    async fn stand_in(&self, owner: &[u8], database: &str) -> Result<Option<StandIn>> {
         let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server did not say where we come from.");
         let host = self.query("SELECT HEX(SUBSTRING_INDEX(USER(), '@', -1))").await?;
         let host = unhex(&host).ok_or_else(unclear)?;
@@ -270,7 +218,7 @@ impl Session<'_> {
         }
         let given = async {
             self.judge(&answer.exit, &answer.stderr)?;
-            self.give_rights(lent, database, &stand_in.account).await
+            self.give_rights(owner, database, &stand_in.account).await
         };
         match given.await {
             Ok(()) => Ok(Some(stand_in)),
@@ -281,20 +229,13 @@ impl Session<'_> {
         }
     }
 
-    /// Gives an account what it takes to make views in a database, and what is lent to it.
-    async fn give_rights(&self, lent: Lent<'_>, database: &str, account: &str) -> Result<()> {
-        let rights = match lent {
-            Lent::Of(_) => "SELECT, SHOW VIEW, CREATE VIEW, DROP, EXECUTE",
-            Lent::Reading => "CREATE VIEW, DROP",
-        };
+    /// Gives an account what it takes to make views in a database, and what their owner may read and run.
+    async fn give_rights(&self, owner: &[u8], database: &str, account: &str) -> Result<()> {
+        const IN_ITS_DATABASE: &str = "SELECT, SHOW VIEW, CREATE VIEW, DROP, EXECUTE";
         let pattern = database.replace('\\', "\\\\").replace('_', "\\_").replace('%', "\\%");
-        let mut sql = format!("GRANT {rights} ON {}.* TO {account};\n", quoted(&pattern));
-        if let Lent::Reading = lent {
-            sql += &format!("GRANT SELECT, SHOW VIEW ON *.* TO {account};\n");
-        }
+        let sql = format!("GRANT {IN_ITS_DATABASE} ON {}.* TO {account};\n", quoted(&pattern));
         let answer = self.run(None, sql.as_bytes(), false).await?;
         self.judge(&answer.exit, &answer.stderr)?;
-        let Lent::Of(owner) = lent else { return Ok(()) };
         // Without owners, all views are the restorer's. Nobody knows who wrote the functions that they call, so those find
         // no more than the database itself.
         let grants = if self.plan.options.no_owner { String::new() } else { self.grants_of(owner).await? };
@@ -378,13 +319,8 @@ impl Session<'_> {
         let mut left = vec![in_all; makers.len()];
         while !views.is_empty() {
             errors.clear();
-            for (maker, left) in makers.iter().zip(&mut left) {
-                let Maker { owner, database, is_reader, failure, stand_in } = maker;
-                let has_reader = makers.iter().any(|other| other.is_reader && other.is_beside(maker));
-                let is_theirs = |view: &&&View| {
-                    let is_for_reader = has_reader && is_invokers(view);
-                    view.database == *database && self.owner_of(view, &own) == *owner && is_for_reader == *is_reader
-                };
+            for (Maker { owner, database, failure, stand_in }, left) in makers.iter().zip(&mut left) {
+                let is_theirs = |view: &&&View| view.database == *database && self.owner_of(view, &own) == *owner;
                 // Whoever makes a view for somebody else says for whom.
                 let definer = (stand_in.is_some() || !self.plan.options.no_owner).then_some(owner.as_slice());
                 let sql: String = views.iter().filter(is_theirs).map(|view| view.sql(definer)).collect();
@@ -451,8 +387,8 @@ impl Session<'_> {
         self.judge(&failed, errors).map_err(|error| {
             let is_denied = errors.iter().any(|line| line.contains("'holdfast_"));
             let hint = if is_denied && !no_owner {
-                " A view is made with the rights that its owner has on this server: create that user, or give it the right to \
-                 read and run what the view names."
+                " A view is made with the rights that its owner has on this server, also one that runs with the rights of its \
+                 reader: create that user, give it the right to read and run what the view names, and restore again."
             } else {
                 ""
             };
@@ -472,13 +408,6 @@ impl Session<'_> {
         let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server did not say what views it has.");
         let names = answer.lines().skip(1).map(|line| parse(line).ok_or_else(unclear)).collect::<Result<_>>()?;
         Ok(ViewNames { names, is_folded })
-    }
-}
-
-impl Maker {
-    /// Whether both make views of one owner in one database.
-    fn is_beside(&self, other: &Self) -> bool {
-        self.owner == other.owner && self.database == other.database
     }
 }
 

@@ -31,6 +31,10 @@ use crate::ssh::Connection;
 const RESTORE: &str = "command -v pg_restore >/dev/null 2>&1 || exit 98\n\
     d=$1; shift\n[ -z \"$1\" ] || { PGOPTIONS=\"${PGOPTIONS-} $1\"; export PGOPTIONS; }\nshift\nexec pg_restore --no-password --no-tablespaces --dbname=\"$d\" \"$@\"";
 
+/// The subscriptions of a database.
+const SUBSCRIPTIONS: &str = "SELECT coalesce(pg_catalog.json_agg(s.subname), '[]') FROM pg_catalog.pg_subscription s JOIN \
+    pg_catalog.pg_database d ON d.oid = s.subdbid WHERE d.datname = pg_catalog.current_database()";
+
 /// Ends `pg_restore` with the first statement that fails.
 pub(super) const STRICTLY: &str = "--exit-on-error";
 
@@ -96,6 +100,10 @@ impl Engine {
             let own = session.own_roles().await?;
             facts.spare(&own).iter().for_each(|role| context.log.line(spared_settings(role)));
             facts.withhold(&target, &session.guarded().await?).into_iter().for_each(|text| context.log.warn(text));
+            if !plan.options.no_owner {
+                let changed = facts.settings_of_superusers(&session.roles_there().await?, plan.options.dry_run);
+                changed.into_iter().for_each(|text| context.log.warn(text));
+            }
         }
         let dump = self.read_as(&plan.backup, context, describe_dump).await?;
         session.tell_tablespaces(&dump, facts.as_ref());
@@ -354,9 +362,7 @@ impl Session<'_> {
     /// Makes a fresh database once more, in place of one that was filled with something.
     async fn make_again(&self, made: &Fresh) -> Result<()> {
         let (from, statements) = &made.made_by;
-        let away = [template_sql(&made.fresh)].into_iter().chain(end_sessions_sql(&made.fresh));
-        let away: Vec<String> = away.chain([drop_sql(&made.fresh)]).collect();
-        self.run("postgres", &away).await?;
+        self.drop_fresh(&made.fresh).await?;
         self.run(from, statements).await?;
         if made.was_empty { self.check_empty(made).await } else { Ok(()) }
     }
@@ -418,12 +424,12 @@ impl Session<'_> {
             return Ok(RestoreReport { plain_bytes: fed.plain_bytes, ..RestoreReport::default() });
         }
         self.begin_again(made, &fed.lines).await?;
-        let script = self.restore_script(&made.fresh, dump.has_event_triggers(), &[STRICTLY]).await?;
-        let derived = dump.derived;
-        let fed = self.feed_dump(&script, move |plain, out| split(plain, derived, out)).await?;
+        let script = self.restore_script(&made.fresh, false, &[STRICTLY]).await?;
+        let count = dump.taken_out;
+        let fed = self.feed_dump(&script, move |plain, out| split(plain, count, out)).await?;
         self.judge(&fed.exit, &fed.lines)?;
         let taken_out = fed.made.ok_or_else(|| EngineError::internal("a process that took a part of a dump"))?;
-        self.make_derived(made, dump.has_event_triggers(), &taken_out).await?;
+        self.make_derived(made, dump, &taken_out).await?;
         Ok(RestoreReport { plain_bytes: fed.plain_bytes, ..RestoreReport::default() })
     }
 
@@ -553,17 +559,29 @@ impl Session<'_> {
         }
     }
 
+    /// Drops a database that this restore made itself.
+    async fn drop_fresh(&self, name: &Name) -> Result<()> {
+        let _may_be_none = self.run("postgres", &[template_sql(name)]).await;
+        // While there are subscriptions, it cannot be dropped. Nothing of what they were for is touched.
+        let subscriptions = self.query(name.as_str(), SUBSCRIPTIONS).await.unwrap_or_default();
+        let subscriptions: Vec<String> = serde_json::from_str(&subscriptions).unwrap_or_default();
+        for subscription in &subscriptions {
+            let subscription = identifier(&name_of(subscription)?);
+            let away =
+                ["DISABLE", "SET (slot_name = NONE)"].map(|what| format!("ALTER SUBSCRIPTION {subscription} {what};"));
+            let away: Vec<String> = away.into_iter().chain([format!("DROP SUBSCRIPTION {subscription};")]).collect();
+            self.run(name.as_str(), &away).await?;
+        }
+        let away: Vec<String> = end_sessions_sql(name).into_iter().chain([drop_sql(name)]).collect();
+        self.run("postgres", &away).await
+    }
+
     /// Takes away what this restore made itself.
     pub(super) async fn drop_own(&self, name: &Name) {
         // Also when somebody stopped the run: what it made goes with it, unless the server takes too long for that.
         let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
         let session = Session { context: &context, ..*self };
-        let dropping = async {
-            let _may_be_none = session.run("postgres", &[template_sql(name)]).await;
-            let away: Vec<String> = end_sessions_sql(name).into_iter().chain([drop_sql(name)]).collect();
-            session.run("postgres", &away).await
-        };
-        if !matches!(tokio::time::timeout(CLEANING_UP, dropping).await, Ok(Ok(()))) {
+        if !matches!(tokio::time::timeout(CLEANING_UP, session.drop_fresh(name)).await, Ok(Ok(()))) {
             context.log.warn(format!("The database {name} was left behind on the server."));
         }
     }

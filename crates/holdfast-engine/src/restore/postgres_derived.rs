@@ -5,12 +5,15 @@
 use std::collections::BTreeSet;
 
 use holdfast_core::backup::name_text;
+use holdfast_core::random;
 use holdfast_core::task::DatabaseEngine;
 
 use super::postgres::{Fresh, STRICTLY, Session};
 use crate::archive::pgdump::split::{Follows, Part, Split};
 use crate::error::{EngineError, Result};
+use crate::postgres::DumpFacts;
 use crate::postgres::globals::Name;
+use crate::postgres::quoting::text;
 use crate::remote::{self, Answer, RemoteSettings};
 use crate::source::database;
 
@@ -23,30 +26,36 @@ const SHOWN: usize = 5;
 /// What a server says of one that may be missing.
 const REASONS: [&str; 2] = ["does not exist", "has not been populated"];
 
-/// The indexes of a database, and the materialized views that hold something, as schema and name.
-const THERE: &str = "SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_array(n.nspname, c.relname)), '[]') FROM \
-    pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('i', 'I') OR \
-    (c.relkind = 'm' AND c.relispopulated)";
+/// The indexes of a database, and the materialized views that hold something: schema and name in the encoding of a dump,
+/// as hexadecimal digits.
+fn there_query(encoding: Option<&str>) -> String {
+    let encoding = encoding.map_or_else(|| "pg_catalog.getdatabaseencoding()".to_owned(), text);
+    let digits =
+        |name: &str| format!("pg_catalog.encode(pg_catalog.convert_to({name}::pg_catalog.text, {encoding}), 'hex')");
+    format!(
+        "SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_array({}, {})), '[]') FROM pg_catalog.pg_class c JOIN \
+         pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('i', 'I') OR (c.relkind = 'm' AND \
+         c.relispopulated)",
+        digits("n.nspname"),
+        digits("c.relname")
+    )
+}
 
 impl Session<'_> {
     /// Makes them in a database that has everything else. What a statement says of itself decides about nothing but
     /// itself: those that are not there after all were run are run once more, one at a time.
-    pub(super) async fn make_derived(&self, made: &Fresh, has_event_triggers: bool, split: &Split) -> Result<()> {
+    pub(super) async fn make_derived(&self, made: &Fresh, dump: &DumpFacts, split: &Split) -> Result<()> {
         let (name, parts) = (&made.fresh, || split.parts.iter());
-        let all = self.restore_parts(name, has_event_triggers, &[], split.dump(parts())).await?;
-        if all.exit.success() {
-            return Ok(());
-        }
-        let there = self.there(name).await?;
-        let is_there = |part: &Part| there.contains(&(part.schema.clone(), name_of(part)));
-        let missing: Vec<&Part> = parts().filter(|part| part.follows != Follows::OfIndex && !is_there(part)).collect();
+        let derived = || parts().filter(|part| part.follows != Follows::EventTrigger);
+        let all = self.restore_parts(name, &[], split.dump(derived())).await?;
+        let (mut left_out, mut names) = (BTreeSet::new(), Vec::new());
+        let missing = if all.exit.success() { Vec::new() } else { self.missing(name, dump, split).await? };
         if missing.len() > MISSING {
             return Err(database::explain("pg_restore", &all.exit, &all.stderr, self.context));
         }
-        let (mut left_out, mut names) = (BTreeSet::new(), Vec::new());
         for part in missing {
             let one = split.dump([part].into_iter());
-            let answer = self.restore_parts(name, has_event_triggers, &[STRICTLY], one).await?;
+            let answer = self.restore_parts(name, &[STRICTLY], one).await?;
             if answer.exit.success() {
                 continue;
             }
@@ -54,22 +63,26 @@ impl Session<'_> {
                 return Err(database::explain("pg_restore", &answer.exit, &answer.stderr, self.context));
             }
             answer.stderr.iter().take(SHOWN).for_each(|line| self.context.log.line(line));
-            left_out.insert((part.schema.as_str(), part.name.as_slice()));
+            left_out.insert((&part.schema, &part.name));
             names.push(name_text(part.shown().as_bytes()));
         }
-        // What belongs to indexes that are there. Run a second time, none of it changes anything.
-        let of_index = |part: &&Part| {
-            part.follows == Follows::OfIndex && !left_out.contains(&(part.schema.as_str(), part.name.as_slice()))
+        // What belongs to indexes that are there; run a second time, none of it changes anything. Event triggers come last.
+        let is_last = |part: &&Part| match part.follows {
+            Follows::Index | Follows::Contents => false,
+            Follows::OfIndex => !all.exit.success() && !left_out.contains(&(&part.schema, &part.name)),
+            Follows::EventTrigger => true,
         };
-        let rest =
-            self.restore_parts(name, has_event_triggers, &[STRICTLY], split.dump(parts().filter(of_index))).await?;
-        if !rest.exit.success() {
-            return Err(database::explain("pg_restore", &rest.exit, &rest.stderr, self.context));
+        if parts().any(|part| is_last(&part)) {
+            let last = self.restore_parts(name, &[STRICTLY], split.dump(parts().filter(is_last))).await?;
+            if !last.exit.success() {
+                return Err(database::explain("pg_restore", &last.exit, &last.stderr, self.context));
+            }
         }
         if !names.is_empty() {
             self.context.log.warn(format!(
                 "The database {} has everything but these, which could not be made: {}. What they call may not be found \
-                 without a search_path; the log shows what the server said.",
+                 without a search_path; the log shows what the server said. An index of a partitioned table is of no use \
+                 before each partition has its own.",
                 made.target,
                 names.join(", ")
             ));
@@ -77,23 +90,23 @@ impl Session<'_> {
         Ok(())
     }
 
-    async fn there(&self, database: &Name) -> Result<BTreeSet<(String, String)>> {
-        let told = self.query(database.as_str(), THERE).await?;
-        serde_json::from_str(&told).map_err(EngineError::internal)
+    /// Indexes and contents that are not there.
+    async fn missing<'a>(&self, name: &Name, dump: &DumpFacts, split: &'a Split) -> Result<Vec<&'a Part>> {
+        let told = self.query(name.as_str(), &there_query(dump.encoding.as_deref())).await?;
+        let there: BTreeSet<(String, String)> = serde_json::from_str(&told).map_err(EngineError::internal)?;
+        let is_there = |part: &Part| there.contains(&(random::hex(&part.schema), random::hex(&part.name)));
+        let is_own = |part: &&Part| matches!(part.follows, Follows::Index | Follows::Contents);
+        Ok(split.parts.iter().filter(is_own).filter(|part| !is_there(part)).collect())
     }
 
     /// Runs `pg_restore` on a dump without data.
-    async fn restore_parts(&self, name: &Name, triggers: bool, words: &[&str], dump: Vec<u8>) -> Result<Answer> {
-        let script = self.restore_script(name, triggers, words).await?;
+    async fn restore_parts(&self, name: &Name, words: &[&str], dump: Vec<u8>) -> Result<Answer> {
+        let script = self.restore_script(name, false, words).await?;
         let input = [self.login.lines(DatabaseEngine::Postgresql).into_bytes(), dump].concat();
         let remote = &self.engine.settings.remote;
         let settings = RemoteSettings { answer: remote.finish, ..remote.clone() };
         remote::ask_bytes(self.connection, &settings, self.context, &script, &input).await
     }
-}
-
-fn name_of(part: &Part) -> String {
-    String::from_utf8_lossy(&part.name).into_owned()
 }
 
 /// Whether one statement failed for a reason that it may have.

@@ -47,6 +47,11 @@ impl Engine {
             let (index, dump) = dumps.first().ok_or_else(|| super::not_held(name))?;
             session.check_one(&globals.databases[*index], dump).await?;
             globals.forget_roles();
+            if !plan.options.no_owner {
+                let database = &globals.databases[*index];
+                let changed = database.settings_of_superusers(&session.roles_there().await?, plan.options.dry_run);
+                changed.into_iter().for_each(|text| context.log.warn(text));
+            }
         }
         let there = session.names("SELECT coalesce(json_agg(datname), '[]') FROM pg_database").await?;
         let roles = session.names("SELECT coalesce(json_agg(rolname), '[]') FROM pg_roles").await?;
@@ -303,7 +308,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    async fn roles_there(&self) -> Result<Vec<RoleThere>> {
+    pub(super) async fn roles_there(&self) -> Result<Vec<RoleThere>> {
         let may_read = self.query("postgres", CAN_READ_PASSWORDS).await?;
         let told = self.query("postgres", &roles_query(may_read == "t")).await?;
         serde_json::from_str(&told).map_err(EngineError::internal)
@@ -444,10 +449,10 @@ impl Session<'_> {
     ) -> Result<()> {
         let Self { engine, connection, plan, context, .. } = *self;
         self.begin_again(made, lines).await?;
-        let (derived, taken_out) = (dump.derived, Arc::new(Mutex::new(None)));
+        let (count, taken_out) = (dump.taken_out, Arc::new(Mutex::new(None)));
         let keeping = taken_out.clone();
         let passing = move |_: &str, dump: &mut dyn io::Read, out: &mut dyn io::Write| {
-            let found = split(dump, derived, out)?;
+            let found = split(dump, count, out)?;
             *keeping.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
             Ok(())
         };
@@ -455,14 +460,14 @@ impl Session<'_> {
         if reading.next().await.is_none() {
             return reading.finish().await.and(Err(EngineError::internal("a dump that is not there any more")));
         }
-        let script = self.restore_script(&made.fresh, dump.has_event_triggers(), &[STRICTLY]).await?;
+        let script = self.restore_script(&made.fresh, false, &[STRICTLY]).await?;
         let login = self.login.lines(DatabaseEngine::Postgresql);
         let fed = engine.feed_dump(connection, &script, login, &mut reading, context).await?;
         self.judge(&fed.exit, &fed.lines)?;
         reading.finish().await?;
         let taken_out = taken_out.lock().unwrap_or_else(PoisonError::into_inner).take();
         let taken_out = taken_out.ok_or_else(|| EngineError::internal("a dump that was not split"))?;
-        self.make_derived(made, dump.has_event_triggers(), &taken_out).await
+        self.make_derived(made, dump, &taken_out).await
     }
 }
 

@@ -2,6 +2,7 @@
 
 use holdfast_core::backup::Content;
 use holdfast_core::destination::DestinationKind;
+use holdfast_core::limits;
 use holdfast_core::schedule::{Cron, Frequency, TimeOfDay};
 use holdfast_core::stream::StreamKind;
 use holdfast_core::task::{DatabaseEngine, TaskKind};
@@ -13,6 +14,8 @@ pub(super) enum Kind {
     /// A text that somebody can read here.
     Word(fn(&str) -> bool),
     Int,
+    /// A number from the first to the last of these.
+    Within(i64, i64),
     /// Microseconds, of a time that calendars have.
     Time,
     Bool,
@@ -24,6 +27,12 @@ pub(super) enum Kind {
     Ref(&'static str),
     /// The same, but of this table: filled in when all rows are there.
     Own,
+}
+
+/// Whether something can be the name of a stored object: it stays below the root of its destination.
+fn is_key(text: &str) -> bool {
+    let is_part = |part: &str| !part.is_empty() && part != "." && part != "..";
+    text.split('/').all(is_part) && !text.contains(['\\', '\0'])
 }
 
 pub(super) struct Table {
@@ -127,7 +136,7 @@ pub(super) const TABLES: &[Table] = &[
             ("label", Kind::Text),
             ("search_label", Kind::Text),
             ("host", Kind::Text),
-            ("port", Kind::Int),
+            ("port", Kind::Within(1, 65535)),
             ("username", Kind::Text),
             ("database_username", Kind::Text),
             ("database_password_sealed", Kind::Sealed),
@@ -243,10 +252,10 @@ pub(super) const TABLES: &[Table] = &[
             ("one_file_system", Kind::Bool),
             ("frequency", Kind::Word(|text| Frequency::parse(text).is_some())),
             ("time_to_run_at", Kind::Word(|text| TimeOfDay::parse(text).is_some())),
-            ("day_of_week", Kind::Int),
-            ("day_of_month", Kind::Int),
+            ("day_of_week", Kind::Within(0, 6)),
+            ("day_of_month", Kind::Within(1, 28)),
             ("custom_cron", Kind::Word(|text| Cron::read(text).is_some())),
-            ("max_backups", Kind::Int),
+            ("max_backups", Kind::Within(0, limits::MAX_BACKUPS)),
             ("appended_filename", Kind::Text),
             ("store_path", Kind::Text),
             ("streams_count", Kind::Int),
@@ -310,7 +319,7 @@ pub(super) const TABLES: &[Table] = &[
             ("databases", Kind::Text),
             ("content", Kind::Word(|text| Content::parse(text).is_some())),
             ("format", Kind::Text),
-            ("object_key", Kind::Text),
+            ("object_key", Kind::Word(is_key)),
             ("size_bytes", Kind::Int),
             ("sha256", Kind::Text),
             ("plain_bytes", Kind::Int),

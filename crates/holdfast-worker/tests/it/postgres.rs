@@ -1052,6 +1052,48 @@ async fn an_index_that_cannot_be_built_keeps_nobody_from_their_rows() {
             indisvalid AND relname ~ '^(Part|parts_|of_parts)'";
         assert_eq!(psql(&postgres, "shop", valid), "Part 1_b_idx,Part 1_pkey,of_parts,parts_pkey");
     }
+    // Names in another encoding, an event trigger that nothing switches off, and a subscription.
+    psql(
+        &postgres,
+        "postgres",
+        "CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0",
+    );
+    psql(
+        &postgres,
+        "latin",
+        "CREATE TABLE t (b text); INSERT INTO t VALUES ('x'), ('y'); CREATE TABLE seen (tag text)",
+    );
+    psql(&postgres, "latin", "CREATE FUNCTION lookup(text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT $1'");
+    psql(
+        &postgres,
+        "latin",
+        "CREATE FUNCTION norm(text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN lower($1) || lookup($1); END'",
+    );
+    psql(&postgres, "latin", "CREATE INDEX \"i\u{c3}\u{a9}\" ON t (norm(b)); CREATE UNIQUE INDEX \"i\u{e9}\" ON t (b)");
+    psql(&postgres, "latin", "CREATE INDEX \"good\u{e9}\" ON t (b); COMMENT ON INDEX \"good\u{e9}\" IS 'kept'");
+    psql(
+        &postgres,
+        "latin",
+        "CREATE SUBSCRIPTION s CONNECTION '' PUBLICATION p WITH (connect = false, slot_name = NONE)",
+    );
+    let function = "CREATE FUNCTION note() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.seen VALUES (tg_tag); \
+        END'";
+    psql(&postgres, "latin", function);
+    psql(&postgres, "latin", "CREATE EVENT TRIGGER noting ON ddl_command_end EXECUTE FUNCTION note()");
+    psql(&postgres, "latin", "ALTER EVENT TRIGGER noting ENABLE ALWAYS; COMMENT ON EVENT TRIGGER noting IS 'all'");
+    psql(&postgres, "latin", "DELETE FROM seen");
+    let options = json!({"database_name": "latin", "database_engine": "postgresql"});
+    let backup = bench.back_up(task(&bench, options).await).await;
+    let run = bench.restore(&backup, json!({"database_name": "latin_2"})).await;
+    assert_successful(&run);
+    assert_eq!(run["warnings"], 1, "{}", output(&run));
+    let indexes = "SELECT string_agg(relname, ',' ORDER BY relname) FROM pg_class JOIN pg_index ON indexrelid = oid WHERE indisvalid \
+        AND indrelid = 't'::regclass";
+    assert_eq!(psql(&postgres, "latin_2", indexes), "good\u{e9},i\u{e9}");
+    assert_eq!(psql(&postgres, "latin_2", "SELECT count(*) FROM seen"), "0", "nothing fired");
+    assert_eq!(psql(&postgres, "latin_2", "SELECT evtenabled FROM pg_event_trigger WHERE evtname = 'noting'"), "A");
+    let left = "SELECT count(*) FROM pg_database WHERE datname ~ '^holdfast_'";
+    assert_eq!(psql(&postgres, "postgres", left), "0", "nothing is left behind");
     // Rows that are lost are not made up for by what is in them.
     psql(&postgres, "postgres", "CREATE DATABASE faked");
     psql(&postgres, "faked", "CREATE TABLE known (id int); INSERT INTO known VALUES (1)");

@@ -256,7 +256,9 @@ async fn an_export_moves_an_installation_to_another_database() {
         ("users", "created_at", json!(i64::MAX)),
         ("backup_tasks", "custom_cron", json!("* * * * * * *")),
         ("backup_tasks", "frequency", json!("never")),
+        ("backup_tasks", "day_of_month", json!(-5)),
         ("backups", "content", json!("unknown")),
+        ("backups", "object_key", json!("../../secret")),
     ] {
         forge(Path::new(file), &forged, |contents| contents[table][0][column] = value);
         let refused = new.run(&["import", forged.to_str().unwrap()], "a long passphrase\n");

@@ -1,5 +1,5 @@
 //! Takes what only follows from the rows out of a dump: indexes that are not unique, the contents of materialized views,
-//! and what belongs to either. Their expressions are the one thing in a dump that runs and may call what only a
+//! and what belongs to either; and event triggers, which would fire when these are made. Their expressions are the one thing in a dump that runs and may call what only a
 //! `search_path` finds, so one of them may fail although everything else is restored. Apart from the rest, each can be
 //! tried by itself, and nobody has to believe what a server says about which of many statements failed.
 
@@ -22,20 +22,18 @@ pub(crate) enum Follows {
     Contents,
     /// What is said of an index, or whose part it is; no index, no such thing.
     OfIndex,
+    /// An event trigger, and what is said of one. They come last: what is made before must not fire them.
+    EventTrigger,
 }
 
 /// Knows them, in the order of a table of contents: an index comes before what belongs to it.
 #[derive(Default)]
 pub(super) struct Derived {
-    indexes: BTreeSet<(String, Vec<u8>)>,
+    indexes: BTreeSet<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Derived {
-    pub(super) fn has(&mut self, item: &Item) -> bool {
-        self.kind(item).is_some()
-    }
-
-    fn kind(&mut self, item: &Item) -> Option<Follows> {
+    pub(super) fn kind(&mut self, item: &Item) -> Option<Follows> {
         if item.has_data {
             return None;
         }
@@ -43,11 +41,16 @@ impl Derived {
             // A unique one says something about the rows.
             "INDEX" if item.definition.starts_with(b"CREATE INDEX ") => {
                 let has_room = self.indexes.len() < NAMES && item.tag.len() <= NAME_BYTES;
-                (has_room && self.indexes.insert((item.schema.clone(), item.tag.clone()))).then_some(Follows::Index)
+                has_room.then(|| {
+                    self.indexes.insert((item.schema.clone(), item.tag.clone()));
+                    Follows::Index
+                })
             }
             "MATERIALIZED VIEW DATA" if item.definition.starts_with(b"REFRESH MATERIALIZED VIEW ") => {
                 Some(Follows::Contents)
             }
+            "EVENT TRIGGER" => Some(Follows::EventTrigger),
+            "COMMENT" | "SECURITY LABEL" if item.tag.starts_with(b"EVENT TRIGGER ") => Some(Follows::EventTrigger),
             "INDEX ATTACH" | "COMMENT" => self.index_of(item).map(|_| Follows::OfIndex),
             _ => None,
         }
@@ -76,8 +79,8 @@ fn unquoted(name: &[u8]) -> Vec<u8> {
 /// One item that was taken out.
 pub(crate) struct Part {
     pub follows: Follows,
-    pub schema: String,
-    /// Of the index, or of the materialized view; in the encoding of the dump.
+    /// Schema and name of the index, or of the materialized view, in the encoding of the dump.
+    pub schema: Vec<u8>,
     pub name: Vec<u8>,
     /// The item as it stands in the table of contents.
     raw: Vec<u8>,
@@ -87,11 +90,11 @@ impl Part {
     /// As a person knows it.
     pub fn shown(&self) -> String {
         let what = if self.follows == Follows::Contents { "the contents of" } else { "index" };
-        format!("{what} {}.{}", self.schema, String::from_utf8_lossy(&self.name))
+        format!("{what} {}.{}", String::from_utf8_lossy(&self.schema), String::from_utf8_lossy(&self.name))
     }
 }
 
-/// What was taken out of a dump, to be restored by itself.
+/// What was taken out of a dump, to be restored by itself, in this order.
 pub(crate) struct Split {
     head: Vec<u8>,
     /// The items that say how the others are read: in which encoding, and where names are looked for.
@@ -116,8 +119,8 @@ fn number(value: u32) -> [u8; 5] {
     [0, a, b, c, d]
 }
 
-/// Passes a dump on without what follows from its rows, of which it has `derived`.
-pub(crate) fn split(reader: &mut dyn Read, derived: u64, out: &mut dyn Write) -> io::Result<Split> {
+/// Passes a dump on without what follows from its rows, and without its event triggers: as many items as `taken_out`.
+pub(crate) fn split(reader: &mut dyn Read, taken_out: u64, out: &mut dyn Write) -> io::Result<Split> {
     let mut dump = Dump { raw: Some(Vec::new()), ..Dump::new(reader) };
     dump.read_head()?;
     if dump.version > NEWEST {
@@ -126,7 +129,7 @@ pub(crate) fn split(reader: &mut dyn Read, derived: u64, out: &mut dyn Write) ->
     let head = dump.raw.replace(Vec::new()).unwrap_or_default();
     let count = dump.read_count()?;
     let differs = || bad("the dump is not the one that was looked at");
-    let kept = u64::try_from(count).ok().and_then(|count| count.checked_sub(derived)).ok_or_else(differs)?;
+    let kept = u64::try_from(count).ok().and_then(|count| count.checked_sub(taken_out)).ok_or_else(differs)?;
     out.write_all(&head)?;
     out.write_all(&number(u32::try_from(kept).map_err(|_| differs())?))?;
     let (mut known, mut settings, mut parts, mut bytes) = (Derived::default(), Vec::new(), Vec::new(), 0);
@@ -150,7 +153,7 @@ pub(crate) fn split(reader: &mut dyn Read, derived: u64, out: &mut dyn Write) ->
         let name = if follows == Follows::OfIndex { known.index_of(&item).unwrap_or_default() } else { item.tag };
         parts.push(Part { follows, schema: item.schema, name, raw });
     }
-    if parts.len() as u64 != derived {
+    if parts.len() as u64 != taken_out {
         return Err(differs());
     }
     io::copy(dump.reader, out)?;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 
 use super::query::VALID_UNTIL;
-use super::{Globals, Role};
+use super::{DatabaseFacts, Globals, Name, Role, Setting};
 use crate::postgres::quoting;
 
 /// Among what a role gains: its password may be valid again, or for longer.
@@ -117,15 +117,38 @@ impl Globals {
             format!("{whom} {will} get the right {privilege} to the setting {parameter}{option}.")
         });
         said.extend(bounded(grants, "rights to settings"));
-        let is_superuser = |role: &str| there.get(role).is_some_and(|role| role.is_superuser);
-        let settings = self.settings.iter().filter_map(|setting| {
-            let role = setting.role.as_ref().filter(|role| is_superuser(role.as_str()))?;
-            let (role, name) = (quoting::shown(role.as_str().as_bytes()), quoting::shown(setting.name.as_bytes()));
-            Some(format!("The setting {name} of the superuser {role} {will} be the one of the backup."))
-        });
-        said.extend(bounded(settings, "settings of superusers"));
+        said.extend(changed_settings(&there, self.settings.iter(), None, is_dry));
+        let databases = self.databases.iter();
+        said.extend(
+            databases.flat_map(|facts| changed_settings(&there, facts.settings.iter(), Some(&facts.name), is_dry)),
+        );
         said
     }
+}
+
+impl DatabaseFacts {
+    /// What superusers start with in this database from now on, for a person.
+    pub fn settings_of_superusers(&self, there: &[RoleThere], is_dry: bool) -> Vec<String> {
+        changed_settings(&by_name(there), self.settings.iter(), Some(&self.name), is_dry)
+    }
+}
+
+fn changed_settings<'a>(
+    there: &BTreeMap<&str, &RoleThere>,
+    settings: impl Iterator<Item = &'a Setting>,
+    database: Option<&Name>,
+    is_dry: bool,
+) -> Vec<String> {
+    let will = if is_dry { "would" } else { "will" };
+    let place = database.map(|name| format!(" in database {}", quoting::shown(name.as_str().as_bytes())));
+    let place = place.unwrap_or_default();
+    let is_superuser = |role: &str| there.get(role).is_some_and(|role| role.is_superuser);
+    let said = settings.filter_map(|setting| {
+        let role = setting.role.as_ref().filter(|role| is_superuser(role.as_str()))?;
+        let (role, name) = (quoting::shown(role.as_str().as_bytes()), quoting::shown(setting.name.as_bytes()));
+        Some(format!("The setting {name} of the superuser {role}{place} {will} be the one of the backup."))
+    });
+    bounded(said, "settings of superusers")
 }
 
 fn the_role(name: &str) -> String {

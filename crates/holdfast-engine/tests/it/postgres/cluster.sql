@@ -16,7 +16,7 @@ DO $do$ BEGIN
     IF current_setting('server_version_num')::int >= 150000 THEN
         EXECUTE $$GRANT SET ON PARAMETER work_mem TO "Odd ""role", "a'b\c"$$;
         EXECUTE $$REVOKE SET ON PARAMETER work_mem FROM "a'b\c"$$;
-        EXECUTE $$GRANT SET, ALTER SYSTEM ON PARAMETER log_statement TO "rôle" WITH GRANT OPTION$$;
+        EXECUTE $$GRANT SET ON PARAMETER log_statement TO "rôle" WITH GRANT OPTION$$;
         EXECUTE $$GRANT SET ON PARAMETER my.x TO PUBLIC$$;
     END IF;
 END $do$;
