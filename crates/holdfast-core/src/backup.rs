@@ -159,6 +159,11 @@ pub fn object_key(
     key
 }
 
+/// Whether a text can be the key of a stored object: plain names, none of which leads out of the destination.
+pub fn is_object_key(key: &str) -> bool {
+    key.split('/').all(|part| !part.is_empty() && part != "." && part != ".." && !part.contains('\0'))
+}
+
 /// A label as part of a file name: lower-case letters and digits, anything else one hyphen.
 fn slug(label: &str) -> String {
     const CHARS: usize = 60;

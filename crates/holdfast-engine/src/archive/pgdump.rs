@@ -133,7 +133,7 @@ struct Dump<'a> {
     offset_bytes: usize,
     version: (u8, u8),
     facts: DumpFacts,
-    /// What was read of the head and the contents since somebody emptied it, where somebody wants that.
+    /// The bytes that were read since [`Self::take_raw`], for whoever passes them on.
     raw: Option<Vec<u8>>,
 }
 
@@ -226,6 +226,10 @@ impl<'a> Dump<'a> {
             raw.extend_from_slice(&bytes);
         }
         Ok(bytes)
+    }
+
+    fn take_raw(&mut self) -> Vec<u8> {
+        std::mem::take(self.raw.get_or_insert_default())
     }
 
     fn byte(&mut self) -> io::Result<u8> {

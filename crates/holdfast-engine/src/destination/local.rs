@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, OpenOptions, OpenOptionsExt as _};
+use holdfast_core::backup::is_object_key;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 
@@ -157,10 +158,8 @@ fn failed(error: &io::Error, doing: &str) -> EngineError {
     EngineError::new(code, format!("The destination's disk: {doing}: {error}"))
 }
 
-/// A key is made of plain names: nothing climbs, nothing is hidden or absolute.
 fn path(key: &str) -> Result<PathBuf> {
-    let is_plain = |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains('\0');
-    if key.split('/').all(is_plain) {
+    if is_object_key(key) {
         return Ok(PathBuf::from(key));
     }
     Err(EngineError::internal(format!("{key:?} is no key")))

@@ -1,6 +1,6 @@
-//! What only follows from the rows of a PostgreSQL database, after everything else was restored: indexes that are not
-//! unique, and contents of materialized views. They may call functions that only a `search_path` finds; then a restore
-//! goes on without them and names them. Any other reason, such as a full disk, ends it.
+//! What only follows from the rows of a PostgreSQL database: indexes that are not unique, and the contents of
+//! materialized views. They are made after everything else. One that calls a function which only a `search_path` finds
+//! is left out and named; if one fails for another reason, such as a full disk, the restore fails.
 
 use std::collections::BTreeSet;
 

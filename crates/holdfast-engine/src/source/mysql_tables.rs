@@ -120,7 +120,8 @@ impl Asking<'_> {
         self.leave_out_tables(schema, before, |found| is_versioned_by_transactions(&found.statement), WHY)
     }
 
-    /// A backup of a whole server goes on without such tables: otherwise, one tenant's table would fail it for everybody.
+    /// A backup of a whole server goes on without such tables: otherwise, one tenant's table would make it fail for
+    /// everybody.
     fn leave_out_tables(
         &self,
         schema: &str,

@@ -1,6 +1,6 @@
 //! Which tables and columns go along when somebody moves, and which stay.
 
-use holdfast_core::backup::Content;
+use holdfast_core::backup::{Content, is_object_key};
 use holdfast_core::destination::DestinationKind;
 use holdfast_core::limits;
 use holdfast_core::schedule::{Cron, Frequency, TimeOfDay};
@@ -27,12 +27,6 @@ pub(super) enum Kind {
     Ref(&'static str),
     /// The same, but of this table: filled in when all rows are there.
     Own,
-}
-
-/// Whether something can be the name of a stored object: it stays below the root of its destination.
-fn is_key(text: &str) -> bool {
-    let is_part = |part: &str| !part.is_empty() && part != "." && part != "..";
-    text.split('/').all(is_part) && !text.contains(['\\', '\0'])
 }
 
 pub(super) struct Table {
@@ -319,7 +313,7 @@ pub(super) const TABLES: &[Table] = &[
             ("databases", Kind::Text),
             ("content", Kind::Word(|text| Content::parse(text).is_some())),
             ("format", Kind::Text),
-            ("object_key", Kind::Word(is_key)),
+            ("object_key", Kind::Word(is_object_key)),
             ("size_bytes", Kind::Int),
             ("sha256", Kind::Text),
             ("plain_bytes", Kind::Int),

@@ -1,7 +1,9 @@
-//! Takes what only follows from the rows out of a dump: indexes that are not unique, the contents of materialized views,
-//! and what belongs to either; and event triggers, which would fire when these are made. Their expressions are the one thing in a dump that runs and may call what only a
-//! `search_path` finds, so one of them may fail although everything else is restored. Apart from the rest, each can be
-//! tried by itself, and nobody has to believe what a server says about which of many statements failed.
+//! Takes items out of a dump that are restored after everything else: indexes that are not unique, the contents of
+//! materialized views, and event triggers, which would fire when the others are made.
+//!
+//! Indexes and materialized views follow from the rows, and their expressions may call a function that only a
+//! `search_path` finds, so one of them can fail although everything else is restored. Each can be tried by itself then,
+//! and nobody has to believe what a server says about which of many statements failed.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -126,17 +128,17 @@ pub(crate) fn split(reader: &mut dyn Read, taken_out: u64, out: &mut dyn Write) 
     if dump.version > NEWEST {
         return Err(bad("this dump is newer than this Holdfast knows"));
     }
-    let head = dump.raw.replace(Vec::new()).unwrap_or_default();
+    let head = dump.take_raw();
     let count = dump.read_count()?;
+    dump.take_raw();
     let differs = || bad("the dump is not the one that was looked at");
     let kept = u64::try_from(count).ok().and_then(|count| count.checked_sub(taken_out)).ok_or_else(differs)?;
     out.write_all(&head)?;
     out.write_all(&number(u32::try_from(kept).map_err(|_| differs())?))?;
     let (mut known, mut settings, mut parts, mut bytes) = (Derived::default(), Vec::new(), Vec::new(), 0);
     for _ in 0..count {
-        dump.raw = Some(Vec::new());
         let item = dump.read_item()?;
-        let raw = dump.raw.take().unwrap_or_default();
+        let raw = dump.take_raw();
         let Some(follows) = known.kind(&item) else {
             out.write_all(&raw)?;
             let is_setting = !item.has_data && SETTINGS.contains(&item.kind.as_str());
