@@ -305,7 +305,7 @@ pub(crate) async fn list_tasks(call: Call) -> Answer {
         tag: call.query.id_filter(&mut errors, "tag_id"),
         server: call.query.id_filter(&mut errors, "remote_server_id"),
         destination: call.query.id_filter(&mut errors, "backup_destination_id"),
-        standing: None,
+        health: None,
     };
     if !errors.is_empty() {
         return Err(errors.into());

@@ -9,7 +9,7 @@ use holdfast_core::rate::Quota;
 use holdfast_core::run::Trigger;
 use holdfast_core::scope::Scope;
 use holdfast_store::runs::{self, NewRun, Subject};
-use holdfast_store::{At, Store, Tx, audit};
+use holdfast_store::{DbTime, Store, Tx, audit};
 use tokio::sync::Notify;
 
 use crate::caller::{Caller, LimitKey, TokenCache};
@@ -110,7 +110,7 @@ impl App {
     }
 
     /// Wakes whoever delivers notices in this process.
-    pub fn wake_postman(&self) {
+    pub fn wake_dispatcher(&self) {
         self.notice_written.notify_one();
     }
 
@@ -132,7 +132,7 @@ impl App {
         action: &str,
         detail: &str,
     ) -> Result<()> {
-        audit::insert(tx, At(self.now()), user, origin, action, detail).await?;
+        audit::insert(tx, DbTime(self.now()), user, origin, action, detail).await?;
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use holdfast_core::page::Page;
 use holdfast_core::run::Trigger;
 use holdfast_store::destinations::{self, DestinationRow};
 use holdfast_store::runs::Subject;
-use holdfast_store::{At, Listing, Tx, catalogue};
+use holdfast_store::{DbTime, Listing, Tx, catalogue};
 
 use crate::error::{owned, written};
 use crate::{App, AppError, Caller, Result};
@@ -20,7 +20,7 @@ pub async fn show(app: &App, caller: &Caller, id: DestinationId) -> Result<Desti
 }
 
 /// When its sealed list of everything was last written there, and why it could not be since.
-pub async fn catalogue(app: &App, caller: &Caller, id: DestinationId) -> Result<(Option<At>, Option<String>)> {
+pub async fn catalogue(app: &App, caller: &Caller, id: DestinationId) -> Result<(Option<DbTime>, Option<String>)> {
     show(app, caller, id).await?;
     Ok(catalogue::find(&mut app.store.read().await?, id.0).await?.unwrap_or_default())
 }

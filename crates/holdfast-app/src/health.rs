@@ -118,7 +118,7 @@ pub async fn render_figures(app: &App) -> Result<String> {
 type Gauge = (&'static str, &'static str, Vec<(&'static str, i64)>);
 
 fn gauges(found: &Figures, now: Timestamp, workers: usize) -> Vec<Gauge> {
-    let age = |at: Option<holdfast_store::At>| at.map_or(0, |at| seconds_since(now, at.0).max(0));
+    let age = |at: Option<holdfast_store::DbTime>| at.map_or(0, |at| seconds_since(now, at.0).max(0));
     let one = |value: i64| vec![("", value)];
     let fine = found.tasks - found.tasks_paused - found.tasks_failed - found.tasks_overdue;
     vec![

@@ -17,7 +17,6 @@ pub mod logs;
 pub mod notices;
 pub mod overview;
 pub mod people;
-pub mod portable;
 pub mod probes;
 pub mod profile;
 pub mod servers;
@@ -27,6 +26,7 @@ pub mod streams;
 pub mod tags;
 pub mod tasks;
 pub mod tokens;
+pub mod transfer;
 pub mod two_factor;
 
 pub use app::{App, Limits, Ports};

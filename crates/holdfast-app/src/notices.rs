@@ -27,7 +27,7 @@ pub async fn retry(app: &App, caller: &Caller, id: NoticeId) -> Result<()> {
         return Err(AppError::Conflict("This notice is not undelivered; there is nothing to try again.".into()));
     }
     tx.commit().await?;
-    app.wake_postman();
+    app.wake_dispatcher();
     Ok(())
 }
 

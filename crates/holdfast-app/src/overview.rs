@@ -3,9 +3,9 @@
 use holdfast_core::Timestamp;
 use holdfast_core::clock::{self, Zone};
 use holdfast_core::ids::UserId;
-use holdfast_core::standing::Standing;
-use holdfast_store::days::{self, DayRow};
-use holdfast_store::standings::{self, StandingRow};
+use holdfast_core::task_health::TaskHealth;
+use holdfast_store::daily_stats::{self, DayRow};
+use holdfast_store::task_health::{self, TaskHealthRow};
 use holdfast_store::tasks::{self, TaskRow};
 use holdfast_store::upcoming::{self, UpcomingRow};
 use holdfast_store::{Tx, backups, live, settings};
@@ -13,7 +13,7 @@ use holdfast_store::{Tx, backups, live, settings};
 use crate::{App, Caller, Result};
 
 /// The setting that holds until when days were counted, in microseconds.
-pub const TALLIED_AT: &str = "tallied_at";
+pub const DAILY_STATS_AT: &str = "tallied_at";
 /// Days that the overview looks back.
 pub const DAYS: usize = 30;
 /// Tasks that it shows one by one: those that need somebody first, then those that run next.
@@ -34,7 +34,7 @@ pub enum DayResult {
 /// A task as the overview shows it.
 pub struct Card {
     pub task: TaskRow,
-    pub standing: StandingRow,
+    pub health: TaskHealthRow,
     /// One for each day, the oldest first.
     pub days: Vec<DayResult>,
     /// Sizes of its backups, the oldest first.
@@ -44,7 +44,7 @@ pub struct Card {
 /// So many tasks stand like this.
 #[derive(Debug, Clone, Copy)]
 pub struct Count {
-    pub standing: Standing,
+    pub health: TaskHealth,
     pub tasks: i64,
 }
 
@@ -68,26 +68,26 @@ pub struct Overview {
 pub async fn show(app: &App, caller: &Caller) -> Result<Overview> {
     let now = app.now();
     let mut tx = app.store.read().await?;
-    let standings = standings::count(&mut tx, caller.user).await?;
+    let healths = task_health::count(&mut tx, caller.user).await?;
     let mut counts: Vec<Count> = Vec::new();
-    for row in &standings {
-        match counts.iter_mut().find(|count| count.standing == row.standing()) {
+    for row in &healths {
+        match counts.iter_mut().find(|count| count.health == row.health()) {
             Some(count) => count.tasks += row.count,
-            None => counts.push(Count { standing: row.standing(), tasks: row.count }),
+            None => counts.push(Count { health: row.health(), tasks: row.count }),
         }
     }
     let next = upcoming::list(&mut tx, caller.user, CARDS).await?;
-    let mut ids = standings::list_wanting(&mut tx, caller.user, CARDS).await?;
+    let mut ids = task_health::list_wanting(&mut tx, caller.user, CARDS).await?;
     for row in &next {
         if ids.len() < CARDS as usize && !ids.contains(&row.id) {
             ids.push(row.id);
         }
     }
     let cards = load_cards(&mut tx, &ids, now, &caller.zone).await?;
-    let stored_bytes = days::sum_stored(&mut tx, caller.user).await?;
+    let stored_bytes = daily_stats::sum_stored(&mut tx, caller.user).await?;
     Ok(Overview {
-        tasks: standings.iter().map(|row| row.count).sum(),
-        proven_tasks: standings.iter().map(|row| row.proven).sum(),
+        tasks: healths.iter().map(|row| row.count).sum(),
+        proven_tasks: healths.iter().map(|row| row.proven).sum(),
         counts,
         proven_at: backups::find_last_proven(&mut tx, caller.user).await?,
         stored_bytes,
@@ -101,16 +101,16 @@ pub async fn show(app: &App, caller: &Caller) -> Result<Overview> {
 }
 
 async fn load_cards(tx: &mut Tx, ids: &[i64], now: Timestamp, zone: &Zone) -> Result<Vec<Card>> {
-    let standings = standings::list(tx, ids).await?;
+    let healths = task_health::list(tx, ids).await?;
     let days = Days::of(now, zone);
-    let ends = days::list_ends(tx, ids, days.first()).await?;
+    let ends = daily_stats::list_ends(tx, ids, days.first()).await?;
     let sizes = backups::list_sizes(tx, ids, SIZES).await?;
     let mut cards = Vec::with_capacity(ids.len());
     for task in tasks::list_by_id(tx, ids).await? {
-        let Some(standing) = standings.iter().find(|row| row.id == task.id).cloned() else { continue };
+        let Some(health) = healths.iter().find(|row| row.id == task.id).cloned() else { continue };
         let own_ends = ends.iter().filter(|(of, ..)| *of == task.id).map(|(_, status, at)| (status.as_str(), at.0));
         let own_sizes = sizes.iter().filter(|(of, _)| *of == task.id).map(|(_, size)| *size);
-        cards.push(Card { days: days.results(own_ends), sizes: own_sizes.collect(), standing, task });
+        cards.push(Card { days: days.results(own_ends), sizes: own_sizes.collect(), health, task });
     }
     Ok(cards)
 }
@@ -118,7 +118,7 @@ async fn load_cards(tx: &mut Tx, ids: &[i64], now: Timestamp, zone: &Zone) -> Re
 /// How each of the last days of a task went.
 pub async fn task_days(app: &App, caller: &Caller, task: i64) -> Result<Vec<DayResult>> {
     let days = Days::of(app.now(), &caller.zone);
-    let ends = days::list_ends(&mut app.store.read().await?, &[task], days.first()).await?;
+    let ends = daily_stats::list_ends(&mut app.store.read().await?, &[task], days.first()).await?;
     Ok(days.results(ends.iter().map(|(_, status, at)| (status.as_str(), at.0))))
 }
 
@@ -158,7 +158,7 @@ fn day_starts(now: Timestamp, zone: &Zone) -> Vec<(String, Timestamp)> {
 /// Past days as they were written down, and today as it is.
 async fn load_days(tx: &mut Tx, user: UserId, now: Timestamp, zone: &Zone, stored: i64) -> Result<Vec<DayRow>> {
     let starts = day_starts(now, zone);
-    let known = days::list(tx, user, starts.first().map_or("", |(day, _)| day)).await?;
+    let known = daily_stats::list(tx, user, starts.first().map_or("", |(day, _)| day)).await?;
     let mut rows = Vec::with_capacity(starts.len());
     let mut last_stored = None;
     for (number, (day, start)) in starts.iter().enumerate() {
@@ -167,7 +167,7 @@ async fn load_days(tx: &mut Tx, user: UserId, now: Timestamp, zone: &Zone, store
         let figures = match row {
             _ if is_today => count_today(tx, user, *start, row).await?,
             Some(row) => row.figures,
-            None => days::Figures::default(),
+            None => daily_stats::Figures::default(),
         };
         // A day on which nothing happened ended with what the day before had.
         last_stored = if is_today { Some(stored) } else { row.and_then(|row| row.stored_bytes).or(last_stored) };
@@ -177,11 +177,16 @@ async fn load_days(tx: &mut Tx, user: UserId, now: Timestamp, zone: &Zone, store
 }
 
 /// What was written down of today, and what ended since: a busy user's day has tens of thousands of runs.
-async fn count_today(tx: &mut Tx, user: UserId, start: Timestamp, row: Option<&DayRow>) -> Result<days::Figures> {
-    let tallied = settings::find(tx, TALLIED_AT).await?.and_then(|text| text.parse().ok()).map(clock::from_micros);
+async fn count_today(
+    tx: &mut Tx,
+    user: UserId,
+    start: Timestamp,
+    row: Option<&DayRow>,
+) -> Result<daily_stats::Figures> {
+    let tallied = settings::find(tx, DAILY_STATS_AT).await?.and_then(|text| text.parse().ok()).map(clock::from_micros);
     match (row, tallied.filter(|at| *at > start)) {
-        (Some(row), Some(at)) => Ok(row.figures + days::count(tx, user, at, clock::after_all()).await?),
-        _ => Ok(days::count(tx, user, start, clock::after_all()).await?),
+        (Some(row), Some(at)) => Ok(row.figures + daily_stats::count(tx, user, at, clock::after_all()).await?),
+        _ => Ok(daily_stats::count(tx, user, start, clock::after_all()).await?),
     }
 }
 
@@ -194,11 +199,11 @@ pub async fn count_days(
     zone: &Zone,
 ) -> Result<Vec<DayRow>> {
     let starts = clock::days_between(since, now, zone);
-    let stored = days::sum_stored(tx, user).await?;
+    let stored = daily_stats::sum_stored(tx, user).await?;
     let mut rows = Vec::with_capacity(starts.len());
     for (number, (day, start)) in starts.iter().enumerate() {
         let until = starts.get(number + 1).map(|(_, start)| *start);
-        let figures = days::count(tx, user, *start, until.unwrap_or(now)).await?;
+        let figures = daily_stats::count(tx, user, *start, until.unwrap_or(now)).await?;
         let stored_bytes = until.is_none().then_some(stored);
         rows.push(DayRow { day: day.clone(), figures, stored_bytes });
     }

@@ -6,7 +6,7 @@ use holdfast_core::user::{LinkPurpose, UserDraft};
 use holdfast_store::audit::{self, EventRow};
 use holdfast_store::users::{self, UserRow};
 use holdfast_store::workers::{self, LeaseRow, WorkerRow};
-use holdfast_store::{At, settings};
+use holdfast_store::{DbTime, settings};
 
 use crate::accounts::{self, OPEN, REGISTRATION};
 use crate::mailer::Mail;
@@ -36,7 +36,7 @@ pub struct Installation {
     pub workers: Vec<WorkerRow>,
     pub leases: Vec<LeaseRow>,
     pub queued: i64,
-    pub queued_since: Option<At>,
+    pub queued_since: Option<DbTime>,
 }
 
 pub async fn show(app: &App, caller: &Caller) -> Result<Installation> {

@@ -35,7 +35,7 @@ pub async fn update(app: &App, caller: &Caller, id: StreamId, input: &StreamInpu
         notices::hurry(&mut tx, id, app.now()).await?;
     }
     let row = finish(app, caller, tx, id, &draft).await?;
-    app.wake_postman();
+    app.wake_dispatcher();
     Ok(row)
 }
 

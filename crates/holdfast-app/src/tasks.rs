@@ -9,7 +9,7 @@ use holdfast_core::task::{TaskDraft, TaskInput};
 use holdfast_core::{Secret, Timestamp, random, rules};
 use holdfast_store::due;
 use holdfast_store::runs::{self, NewRun, RunRow, Subject};
-use holdfast_store::standings::{self, StandingRow};
+use holdfast_store::task_health::{self, TaskHealthRow};
 use holdfast_store::tasks::{self, Attachable, TaskFilter, TaskRow};
 use holdfast_store::upcoming::{self, UpcomingRow};
 use holdfast_store::{Listing, Tx, backups};
@@ -41,9 +41,9 @@ pub async fn show(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
 }
 
 /// How these tasks stand.
-pub async fn list_standings(app: &App, items: &[Task]) -> Result<Vec<StandingRow>> {
+pub async fn list_health(app: &App, items: &[Task]) -> Result<Vec<TaskHealthRow>> {
     let ids: Vec<i64> = items.iter().map(|task| task.row.id).collect();
-    Ok(standings::list(&mut app.store.read().await?, &ids).await?)
+    Ok(task_health::list(&mut app.store.read().await?, &ids).await?)
 }
 
 /// What these tasks of the caller's are called.

@@ -7,7 +7,7 @@
 use crate::backup::name_text;
 use crate::figures::size;
 
-words! {
+string_enum! {
     /// What looks wrong about a backup.
     Sign {
         Empty = "empty",

@@ -7,7 +7,7 @@ use crate::input::{Errors, Field};
 use crate::task::{DatabaseEngine, TaskKind};
 use crate::{limits, random, rules};
 
-words! {
+string_enum! {
     /// What the last full read of a backup found.
     Verification {
         Unverified = "unverified",
@@ -17,7 +17,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// Why a backup was deleted.
     DeletedReason { Retention = "retention", User = "user", TaskDeleted = "task_deleted" }
 }

@@ -6,7 +6,7 @@ use crate::input::{Errors, Field};
 use crate::secret::SecretChange;
 use crate::{limits, network, rules};
 
-words! {
+string_enum! {
     DestinationKind { S3 = "s3", CustomS3 = "custom_s3", Local = "local" }
 }
 

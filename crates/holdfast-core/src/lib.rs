@@ -1,7 +1,7 @@
 //! The pure domain of Holdfast: what things are and which rules they obey. No IO, no async, no wire format.
 
 #[macro_use]
-mod words;
+mod string_enum;
 
 pub mod anomaly;
 pub mod backup;
@@ -27,10 +27,10 @@ pub mod scope;
 pub mod secret;
 pub mod server;
 pub mod slots;
-pub mod standing;
 pub mod stream;
 pub mod tag;
 pub mod task;
+pub mod task_health;
 pub mod user;
 
 pub use jiff::Timestamp;

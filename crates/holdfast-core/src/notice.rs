@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp, ToSpan as _, Zoned};
 
 use crate::schedule::{Schedule, TimeOfDay};
 
-words! {
+string_enum! {
     /// What a notice is about. The three of the heartbeat go to a task's own URL and not to streams.
     NoticeKind {
         Success = "success",
@@ -27,7 +27,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// Where a notice is. All but the first are ends.
     NoticeStatus {
         Pending = "pending",

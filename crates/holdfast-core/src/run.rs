@@ -2,7 +2,7 @@
 
 use crate::limits;
 
-words! {
+string_enum! {
     /// Where a run is. The last three are ends; a run that reached one never leaves it.
     RunStatus {
         Queued = "queued",
@@ -13,7 +13,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// What a run does. Only backups belong to a task and are its logs.
     RunKind {
         Backup = "backup",
@@ -27,17 +27,17 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// Who asked for a run.
     Trigger { Schedule = "schedule", Manual = "manual", Webhook = "webhook", CatchUp = "catch-up" }
 }
 
-words! {
+string_enum! {
     /// What a task does at the moment. Paused is told by its own field.
     TaskStatus { Ready = "ready", Running = "running" }
 }
 
-words! {
+string_enum! {
     /// Why a run failed, as a word that programs can rely on.
     FailureCode {
         // On the way to the server.

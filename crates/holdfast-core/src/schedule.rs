@@ -7,7 +7,7 @@ use jiff::civil::{Date, Time, Weekday};
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, ToSpan};
 
-words! {
+string_enum! {
     /// How often a task runs. `custom` is a cron expression with no named frequency beside it.
     Frequency {
         Hourly = "hourly",

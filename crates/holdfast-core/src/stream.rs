@@ -4,7 +4,7 @@ use crate::input::{Errors, Field};
 use crate::secret::SecretChange;
 use crate::{Secret, limits, network, rules};
 
-words! {
+string_enum! {
     StreamKind {
         Email = "email",
         Discord = "discord",

@@ -8,7 +8,7 @@ use crate::schedule::{self, Cron, CronError, Frequency, Schedule, TimeOfDay};
 use crate::secret::SecretChange;
 use crate::{limits, network, rules};
 
-words! {
+string_enum! {
     TaskKind { Files = "files", Database = "database" }
 }
 
@@ -21,7 +21,7 @@ impl TaskKind {
     }
 }
 
-words! {
+string_enum! {
     DatabaseEngine { Mysql = "mysql", Postgresql = "postgresql" }
 }
 

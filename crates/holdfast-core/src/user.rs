@@ -3,7 +3,7 @@
 use crate::input::Errors;
 use crate::{Secret, limits, network, rules};
 
-words! {
+string_enum! {
     /// What a one-time link is for.
     LinkPurpose {
         /// Claims the account that the first start made.

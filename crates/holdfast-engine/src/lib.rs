@@ -10,7 +10,6 @@ mod error;
 mod extract;
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod letter;
 mod mysql;
 mod plan;
 pub mod postgres;
@@ -18,6 +17,7 @@ mod probe;
 mod progress;
 mod remote;
 mod restore;
+pub mod sealed_document;
 mod server;
 pub mod sftp;
 mod source;

@@ -2,7 +2,7 @@
 
 use holdfast_core::ids::UserId;
 
-use crate::{At, Result, Tx};
+use crate::{DbTime, Result, Tx};
 
 /// Who acts: shown with every event.
 #[derive(Debug, Clone, Default)]
@@ -16,7 +16,7 @@ pub struct Origin {
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct EventRow {
     pub id: i64,
-    pub at: At,
+    pub at: DbTime,
     pub user_id: Option<i64>,
     pub actor: String,
     pub action: String,
@@ -27,7 +27,7 @@ pub struct EventRow {
 
 pub async fn insert(
     tx: &mut Tx,
-    at: At,
+    at: DbTime,
     user: Option<UserId>,
     origin: &Origin,
     action: &str,
@@ -49,7 +49,7 @@ pub async fn insert(
 }
 
 /// Forgets events of long ago, so many at a time.
-pub async fn delete_before(tx: &mut Tx, before: At, limit: i64) -> Result<u64> {
+pub async fn delete_before(tx: &mut Tx, before: DbTime, limit: i64) -> Result<u64> {
     let sql = "DELETE FROM audit_events WHERE id IN (SELECT id FROM audit_events WHERE at < $1 LIMIT $2)";
     execute!(tx, sql, before, limit)
 }

@@ -12,7 +12,7 @@ use holdfast_core::{Secret, Timestamp};
 use sqlx::QueryBuilder;
 
 use crate::engine::push_ids;
-use crate::{At, Listing, Result, StoreError, Tx};
+use crate::{DbTime, Listing, Result, StoreError, Tx};
 
 packed_row! {
     pub struct BackupRow {
@@ -36,9 +36,9 @@ packed_row! {
         entries: i64 = "b.entries",
         is_encrypted: bool = "b.is_encrypted",
         verification: String = "b.verification",
-        verified_at: Option<At> = "b.verified_at",
-        created_at: At = "b.created_at",
-        deleted_at: Option<At> = "b.deleted_at",
+        verified_at: Option<DbTime> = "b.verified_at",
+        created_at: DbTime = "b.created_at",
+        deleted_at: Option<DbTime> = "b.deleted_at",
         deleted_reason: Option<String> = "b.deleted_reason",
         remove_attempts: i64 = "b.remove_attempts",
     }
@@ -100,7 +100,7 @@ pub async fn insert(tx: &mut Tx, owner: UserId, new: &NewBackup, now: Timestamp)
         &new.plain_sha256,
         new.entries,
         new.password.is_some(),
-        At(now),
+        DbTime(now),
         &new.source_server,
         (!new.signs.is_empty()).then(|| anomaly::signs_text(&new.signs)),
         (!new.databases.is_empty()).then(|| serde_json::json!(new.databases).to_string())
@@ -326,7 +326,7 @@ pub async fn mark_deleted(tx: &mut Tx, id: BackupId, reason: DeletedReason, now:
         tx,
         "UPDATE backups SET deleted_at = $1, deleted_reason = $2, remove_after = $1
          WHERE id = $3 AND deleted_at IS NULL",
-        At(now),
+        DbTime(now),
         reason.as_str(),
         id.0
     )?;
@@ -341,7 +341,7 @@ pub async fn list_to_remove(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<V
         (i64,),
         "SELECT id FROM backups WHERE deleted_at IS NOT NULL AND removed_at IS NULL AND remove_after <= $1
          ORDER BY remove_after, id LIMIT $2",
-        At(now),
+        DbTime(now),
         limit
     )?;
     Ok(rows.into_iter().map(|(id,)| BackupId(id)).collect())
@@ -353,16 +353,16 @@ pub async fn claim_removal(tx: &mut Tx, id: BackupId, now: Timestamp, until: Tim
         tx,
         "UPDATE backups SET remove_after = $1, remove_attempts = remove_attempts + $2
          WHERE id = $3 AND removed_at IS NULL AND remove_after <= $4",
-        At(until),
+        DbTime(until),
         i64::from(is_try),
         id.0,
-        At(now)
+        DbTime(now)
     )?;
     Ok(claimed == 1)
 }
 
 pub async fn update_removed(tx: &mut Tx, id: BackupId, now: Timestamp) -> Result<()> {
-    execute!(tx, "UPDATE backups SET removed_at = $1 WHERE id = $2", At(now), id.0)?;
+    execute!(tx, "UPDATE backups SET removed_at = $1 WHERE id = $2", DbTime(now), id.0)?;
     Ok(())
 }
 
@@ -372,7 +372,7 @@ pub async fn update_verification(tx: &mut Tx, id: BackupId, found: Verification,
         tx,
         "UPDATE backups SET verification = $1, verified_at = $2 WHERE id = $3",
         found.as_str(),
-        At(now),
+        DbTime(now),
         id.0
     )?;
     crate::tasks::update_proven(tx, id).await
@@ -404,8 +404,8 @@ pub async fn list_unread(
                  AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.user_id = b.user_id AND (r.status = 'queued'
                                  OR r.kind = 'verify' AND r.status = 'running'))) due
          WHERE place = 1 ORDER BY read_at, id LIMIT $3",
-        At(before),
-        At(tried),
+        DbTime(before),
+        DbTime(tried),
         limit
     )?;
     Ok(rows.into_iter().map(|(id, owner)| (BackupId(id), UserId(owner))).collect())
@@ -427,7 +427,7 @@ pub async fn find_size_before(tx: &mut Tx, task: TaskId, run: RunId) -> Result<O
 pub async fn find_last_proven(tx: &mut Tx, user: UserId) -> Result<Option<Timestamp>> {
     let row = fetch_optional!(
         tx,
-        (Option<At>,),
+        (Option<DbTime>,),
         "SELECT MAX(verified_at) FROM backups
          WHERE user_id = $1 AND verification = 'verified' AND deleted_at IS NULL",
         user.0
@@ -464,7 +464,7 @@ pub async fn list_sizes(tx: &mut Tx, tasks: &[i64], limit: i64) -> Result<Vec<(i
     if tasks.is_empty() {
         return Ok(Vec::new());
     }
-    on!(tx, conn => {
+    with_conn!(tx, conn => {
         let mut query = QueryBuilder::<Db>::new(
             "SELECT task_id, size_bytes FROM (SELECT id, task_id, size_bytes,
                  ROW_NUMBER() OVER (PARTITION BY task_id ORDER BY id DESC) AS place FROM backups WHERE task_id IN (",

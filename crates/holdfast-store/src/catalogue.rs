@@ -2,7 +2,7 @@
 
 use holdfast_core::Timestamp;
 
-use crate::{At, Result, Tx};
+use crate::{DbTime, Result, Tx};
 
 /// Wishes taken at once; what is left comes with the next look.
 const WISHES: i64 = 10_000;
@@ -19,7 +19,7 @@ pub async fn settle_wishes(tx: &mut Tx, now: Timestamp) -> Result<()> {
     users.dedup();
     for user in users {
         let sql = "UPDATE backup_destinations SET catalogue_wanted_at = $1 WHERE user_id = $2";
-        execute!(tx, sql, At(now), user)?;
+        execute!(tx, sql, DbTime(now), user)?;
     }
     Ok(())
 }
@@ -29,7 +29,7 @@ pub async fn settle_wishes(tx: &mut Tx, now: Timestamp) -> Result<()> {
 pub struct DueRow {
     pub id: i64,
     pub user_id: i64,
-    wanted_at: At,
+    wanted_at: DbTime,
     /// What the last one is called there.
     pub key: Option<String>,
     /// What one was to be called whose end nobody noted.
@@ -60,13 +60,13 @@ pub async fn claim(tx: &mut Tx, has_failed: bool, limit: i64, lease: Timestamp, 
         };
     }
     let sql = if tx.is_sqlite() { claim!("") } else { claim!("FOR UPDATE SKIP LOCKED") };
-    fetch_all!(tx, DueRow, sql, At(lease), has_failed, At(now), limit)
+    fetch_all!(tx, DueRow, sql, DbTime(lease), has_failed, DbTime(now), limit)
 }
 
 /// Notes what is about to be written, so that what a lost worker leaves is found. False when the claim was lost.
 pub async fn note(tx: &mut Tx, due: &DueRow, lease: Timestamp, key: &str) -> Result<bool> {
     let sql = "UPDATE backup_destinations SET catalogue_pending = $1 WHERE id = $2 AND catalogue_next_at = $3";
-    Ok(execute!(tx, sql, key, due.id, At(lease))? == 1)
+    Ok(execute!(tx, sql, key, due.id, DbTime(lease))? == 1)
 }
 
 /// What was written, and when it may be written again.
@@ -88,11 +88,11 @@ pub async fn finish(tx: &mut Tx, due: &DueRow, lease: Timestamp, written: &Writt
          WHERE id = $6 AND catalogue_next_at = $7",
         written.key,
         written.bytes,
-        At(written.at),
-        At(written.next_at),
+        DbTime(written.at),
+        DbTime(written.next_at),
         due.wanted_at,
         due.id,
-        At(lease)
+        DbTime(lease)
     )?;
     Ok(noted == 1)
 }
@@ -100,7 +100,7 @@ pub async fn finish(tx: &mut Tx, due: &DueRow, lease: Timestamp, written: &Writt
 /// Puts the next one off for longer, unless somebody has it by now.
 pub async fn wait_until(tx: &mut Tx, due: &DueRow, planned: Timestamp, next_at: Timestamp) -> Result<()> {
     let sql = "UPDATE backup_destinations SET catalogue_next_at = $1 WHERE id = $2 AND catalogue_next_at = $3";
-    execute!(tx, sql, At(next_at), due.id, At(planned))?;
+    execute!(tx, sql, DbTime(next_at), due.id, DbTime(planned))?;
     Ok(())
 }
 
@@ -113,7 +113,7 @@ pub async fn put_off(tx: &mut Tx, due: &DueRow, lease: Timestamp) -> Result<()> 
          WHERE id = $2 AND catalogue_next_at = $3",
         due.wanted_at,
         due.id,
-        At(lease)
+        DbTime(lease)
     )?;
     Ok(())
 }
@@ -125,15 +125,15 @@ pub async fn fail(tx: &mut Tx, due: &DueRow, lease: Timestamp, error: &str, next
         "UPDATE backup_destinations SET catalogue_error = $1, catalogue_next_at = $2
          WHERE id = $3 AND catalogue_next_at = $4",
         error,
-        At(next_at),
+        DbTime(next_at),
         due.id,
-        At(lease)
+        DbTime(lease)
     )?;
     Ok(())
 }
 
 /// What people see of it: when it was written last, and why it could not be.
-pub async fn find(tx: &mut Tx, destination: i64) -> Result<Option<(Option<At>, Option<String>)>> {
+pub async fn find(tx: &mut Tx, destination: i64) -> Result<Option<(Option<DbTime>, Option<String>)>> {
     let sql = "SELECT catalogue_at, catalogue_error FROM backup_destinations WHERE id = $1";
-    fetch_optional!(tx, (Option<At>, Option<String>), sql, destination)
+    fetch_optional!(tx, (Option<DbTime>, Option<String>), sql, destination)
 }

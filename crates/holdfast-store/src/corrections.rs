@@ -5,7 +5,7 @@ use holdfast_core::ids::{TaskId, UserId};
 use holdfast_core::schedule::Schedule;
 
 use crate::tasks::read_schedule;
-use crate::{At, Result, Tx};
+use crate::{DbTime, Result, Tx};
 
 /// A task whose times may lie too far ahead; its schedule tells.
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -13,8 +13,8 @@ pub struct AheadRow {
     pub id: i64,
     pub user_id: i64,
     pub label: String,
-    pub next_run_at: At,
-    pub overdue_at: Option<At>,
+    pub next_run_at: DbTime,
+    pub overdue_at: Option<DbTime>,
     frequency: String,
     time_to_run_at: Option<String>,
     day_of_week: i64,
@@ -45,7 +45,7 @@ pub async fn list_tasks_ahead(tx: &mut Tx, now: Timestamp, after: TaskId, limit:
              OR overdue_at > $1 + CASE frequency WHEN 'hourly' THEN 86400000000 WHEN 'daily' THEN 122400000000
                  WHEN 'weekly' THEN 684000000000 ELSE 2419200000000 END)
          ORDER BY id LIMIT $3",
-        At(now),
+        DbTime(now),
         after.0,
         limit
     )
@@ -63,13 +63,13 @@ pub async fn pull_task_back(
     let moved = execute!(
         tx,
         "UPDATE backup_tasks SET next_run_at = $1, overdue_at = $2 WHERE id = $3 AND next_run_at = $4",
-        At(next_run_at),
-        overdue_at.map(At),
+        DbTime(next_run_at),
+        overdue_at.map(DbTime),
         row.id,
         row.next_run_at
     )?;
     if moved == 1 {
-        execute!(tx, "UPDATE runs SET slot_at = NULL WHERE task_id = $1 AND slot_at > $2", row.id, At(now))?;
+        execute!(tx, "UPDATE runs SET slot_at = NULL WHERE task_id = $1 AND slot_at > $2", row.id, DbTime(now))?;
     }
     Ok(moved == 1)
 }
@@ -86,27 +86,27 @@ pub struct Latest {
 
 /// Ends every waiting that would last longer than any may. Gives how many there were.
 pub async fn end_waits(tx: &mut Tx, latest: Latest, now: Timestamp) -> Result<u64> {
-    let now = At(now);
+    let now = DbTime(now);
     let mut ended = 0;
     let sql = "UPDATE backup_tasks SET retry_at = $1 WHERE retry_at > $2";
-    ended += execute!(tx, sql, now, At(latest.retry))?;
+    ended += execute!(tx, sql, now, DbTime(latest.retry))?;
     let sql = "UPDATE notices SET next_try_at = $1 WHERE next_try_at > $2";
-    ended += execute!(tx, sql, now, At(latest.notice))?;
+    ended += execute!(tx, sql, now, DbTime(latest.notice))?;
     let sql = "UPDATE backups SET remove_after = $1
                WHERE deleted_at IS NOT NULL AND removed_at IS NULL AND remove_after > $2";
-    ended += execute!(tx, sql, now, At(latest.removal))?;
+    ended += execute!(tx, sql, now, DbTime(latest.removal))?;
     // When it was first cleared is as wrong as when it is to be cleared again.
     let sql = "UPDATE uploads SET retry_after = $1, cleared_at = NULL WHERE retry_after > $2 OR cleared_at > $2";
-    ended += execute!(tx, sql, now, At(latest.upload))?;
+    ended += execute!(tx, sql, now, DbTime(latest.upload))?;
     let sql = "UPDATE backup_destinations SET catalogue_next_at = $1
                WHERE catalogue_wanted_at IS NOT NULL AND catalogue_next_at > $2";
-    ended += execute!(tx, sql, now, At(latest.catalogue))?;
+    ended += execute!(tx, sql, now, DbTime(latest.catalogue))?;
     Ok(ended)
 }
 
 /// Users whose next summary of the week is later than this, with their zones.
-pub async fn list_summaries_after(tx: &mut Tx, latest: Timestamp, limit: i64) -> Result<Vec<(UserId, At, String)>> {
+pub async fn list_summaries_after(tx: &mut Tx, latest: Timestamp, limit: i64) -> Result<Vec<(UserId, DbTime, String)>> {
     let sql = "SELECT id, summary_at, timezone FROM users WHERE summary_at > $1 ORDER BY summary_at, id LIMIT $2";
-    let rows = fetch_all!(tx, (i64, At, String), sql, At(latest), limit)?;
+    let rows = fetch_all!(tx, (i64, DbTime, String), sql, DbTime(latest), limit)?;
     Ok(rows.into_iter().map(|(id, at, zone)| (UserId(id), at, zone)).collect())
 }

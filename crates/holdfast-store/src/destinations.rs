@@ -7,7 +7,7 @@ use holdfast_core::rules::search_form;
 use holdfast_core::run::{self, FailureCode};
 use holdfast_core::{Secret, Timestamp};
 
-use crate::{At, Listing, Result, StoreError, Tx};
+use crate::{DbTime, Listing, Result, StoreError, Tx};
 
 packed_row! {
     pub struct DestinationRow {
@@ -20,15 +20,15 @@ packed_row! {
         s3_endpoint: Option<String> = "d.s3_endpoint",
         s3_path_style: bool = "d.s3_path_style",
         status: String = "d.status",
-        last_checked_at: Option<At> = "d.last_checked_at",
+        last_checked_at: Option<DbTime> = "d.last_checked_at",
         last_error: Option<String> = "d.last_error",
         last_error_code: Option<String> = "d.last_error_code",
         /// What marks the folder of a local destination, once it was used.
         marker: Option<String> = "d.marker",
         /// Whether what is deleted stays as an older version, as the last check found it.
         keeps_versions: bool = "d.keeps_versions",
-        created_at: At = "d.created_at",
-        updated_at: At = "d.updated_at",
+        created_at: DbTime = "d.created_at",
+        updated_at: DbTime = "d.updated_at",
     }
 }
 
@@ -77,9 +77,9 @@ pub async fn insert(tx: &mut Tx, owner: UserId, draft: &DestinationDraft, now: T
         &draft.label,
         search_form(&draft.label),
         draft.kind.as_str(),
-        At(now)
+        DbTime(now)
     )?;
-    write(tx, id, owner, draft, At(now)).await?;
+    write(tx, id, owner, draft, DbTime(now)).await?;
     Ok(DestinationId(id))
 }
 
@@ -96,7 +96,7 @@ pub async fn update(tx: &mut Tx, row: &DestinationRow, draft: &DestinationDraft,
     Ok(())
 }
 
-async fn write(tx: &mut Tx, id: i64, owner: UserId, draft: &DestinationDraft, updated_at: At) -> Result<()> {
+async fn write(tx: &mut Tx, id: i64, owner: UserId, draft: &DestinationDraft, updated_at: DbTime) -> Result<()> {
     write_secret!(tx, "backup_destinations", "s3_access_key_sealed", id, owner, &draft.access_key);
     write_secret!(tx, "backup_destinations", "s3_secret_key_sealed", id, owner, &draft.secret_key);
     execute!(
@@ -144,7 +144,7 @@ pub async fn update_check(
         if error.is_none() { "reachable" } else { "unreachable" },
         error.map(|(_, text)| run::stored_line(text)),
         error.map(|(code, _)| code.as_str()),
-        At(now),
+        DbTime(now),
         id.0
     )?;
     Ok(())

@@ -5,14 +5,14 @@ use holdfast_core::ids::{RunId, TaskId};
 use holdfast_core::schedule::Schedule;
 
 use crate::tasks::read_schedule;
-use crate::{At, Result, Tx};
+use crate::{DbTime, Result, Tx};
 
 /// A task whose slot has come.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct DueRow {
     pub id: i64,
     pub user_id: i64,
-    pub next_run_at: At,
+    pub next_run_at: DbTime,
     frequency: String,
     time_to_run_at: Option<String>,
     day_of_week: i64,
@@ -36,7 +36,7 @@ pub async fn list(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<DueRow>
         "SELECT id, user_id, next_run_at, frequency, time_to_run_at, day_of_week, day_of_month, custom_cron
          FROM backup_tasks WHERE next_run_at <= $1 ORDER BY next_run_at, id LIMIT $2 FOR UPDATE SKIP LOCKED";
     let sql = if tx.is_sqlite() { SQL } else { SHARED };
-    fetch_all!(tx, DueRow, sql, At(now), limit)
+    fetch_all!(tx, DueRow, sql, DbTime(now), limit)
 }
 
 /// A task that is to be tried once more.
@@ -58,7 +58,7 @@ pub async fn list_retries(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec
              (SELECT r.requested_by FROM runs r WHERE r.id = t.retry_run_id) AS requested_by, t.retry_run_id
          FROM backup_tasks t WHERE t.retry_at <= $1 ORDER BY t.retry_at, t.id LIMIT $2 FOR UPDATE OF t SKIP LOCKED";
     let sql = if tx.is_sqlite() { SQL } else { SHARED };
-    fetch_all!(tx, RetryRow, sql, At(now), limit)
+    fetch_all!(tx, RetryRow, sql, DbTime(now), limit)
 }
 
 /// Has a task tried once more later, unless it is paused.
@@ -66,7 +66,7 @@ pub async fn plan_retry(tx: &mut Tx, id: TaskId, failed: RunId, at: Timestamp) -
     let planned = execute!(
         tx,
         "UPDATE backup_tasks SET retry_at = $1, retry_run_id = $2 WHERE id = $3 AND paused_at IS NULL",
-        At(at),
+        DbTime(at),
         failed.0,
         id.0
     )?;
@@ -95,7 +95,7 @@ pub async fn advance(tx: &mut Tx, due: &DueRow, next_run_at: Option<Timestamp>) 
     let moved = execute!(
         tx,
         "UPDATE backup_tasks SET next_run_at = $1 WHERE id = $2 AND next_run_at = $3",
-        next_run_at.map(At),
+        next_run_at.map(DbTime),
         due.id,
         due.next_run_at
     )?;

@@ -18,7 +18,7 @@ use crate::{Result, migrate, sealing, sqlite};
 
 /// Runs one expression on whichever engine `$tx` belongs to. Inside, `Db` is the engine's type and `$conn` its
 /// connection; the SQL text is the same for both.
-macro_rules! on {
+macro_rules! with_conn {
     ($tx:expr, $conn:ident => $body:expr) => {{
         let result = match $tx.engine() {
             $crate::engine::Engine::Sqlite($conn) => {
@@ -37,28 +37,28 @@ macro_rules! on {
 /// The rows of a query as a `Vec` of `$row`.
 macro_rules! fetch_all {
     ($tx:expr, $row:ty, $sql:expr $(, $bind:expr)* $(,)?) => {
-        on!($tx, conn => sqlx::query_as::<Db, $row>($sql)$(.bind($bind))*.fetch_all(conn).await)
+        with_conn!($tx, conn => sqlx::query_as::<Db, $row>($sql)$(.bind($bind))*.fetch_all(conn).await)
     };
 }
 
 /// The first row of a query, if there is one.
 macro_rules! fetch_optional {
     ($tx:expr, $row:ty, $sql:expr $(, $bind:expr)* $(,)?) => {
-        on!($tx, conn => sqlx::query_as::<Db, $row>($sql)$(.bind($bind))*.fetch_optional(conn).await)
+        with_conn!($tx, conn => sqlx::query_as::<Db, $row>($sql)$(.bind($bind))*.fetch_optional(conn).await)
     };
 }
 
 /// The single value of a query that always has one.
 macro_rules! fetch_scalar {
     ($tx:expr, $value:ty, $sql:expr $(, $bind:expr)* $(,)?) => {
-        on!($tx, conn => sqlx::query_scalar::<Db, $value>($sql)$(.bind($bind))*.fetch_one(conn).await)
+        with_conn!($tx, conn => sqlx::query_scalar::<Db, $value>($sql)$(.bind($bind))*.fetch_one(conn).await)
     };
 }
 
 /// Runs a statement and gives the number of rows it changed.
 macro_rules! execute {
     ($tx:expr, $sql:expr $(, $bind:expr)* $(,)?) => {
-        on!($tx, conn => sqlx::query::<Db>($sql)$(.bind($bind))*.execute(conn).await.map(|done| done.rows_affected()))
+        with_conn!($tx, conn => sqlx::query::<Db>($sql)$(.bind($bind))*.execute(conn).await.map(|done| done.rows_affected()))
     };
 }
 

@@ -2,16 +2,16 @@
 
 use holdfast_core::Timestamp;
 
-use crate::{At, Result, StoreError, Tx};
+use crate::{DbTime, Result, StoreError, Tx};
 
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct Figures {
     pub queued: i64,
     /// Since when the run that waits longest does.
-    pub queued_since: Option<At>,
+    pub queued_since: Option<DbTime>,
     pub running: i64,
     /// The slot that comes, or came, first.
-    pub next_slot_at: Option<At>,
+    pub next_slot_at: Option<DbTime>,
     pub tasks: i64,
     pub tasks_paused: i64,
     pub tasks_failed: i64,
@@ -61,37 +61,37 @@ pub async fn find(tx: &mut Tx) -> Result<Figures> {
 }
 
 /// The slot that comes, or came, first.
-pub async fn find_next_slot(tx: &mut Tx) -> Result<Option<At>> {
+pub async fn find_next_slot(tx: &mut Tx) -> Result<Option<DbTime>> {
     let sql = "SELECT MIN(next_run_at) FROM backup_tasks WHERE next_run_at IS NOT NULL";
-    Ok(fetch_optional!(tx, (Option<At>,), sql)?.and_then(|(at,)| at))
+    Ok(fetch_optional!(tx, (Option<DbTime>,), sql)?.and_then(|(at,)| at))
 }
 
 /// What time it is for the database, where it runs on a machine of its own.
-pub async fn find_clock(tx: &mut Tx) -> Result<Option<At>> {
+pub async fn find_clock(tx: &mut Tx) -> Result<Option<DbTime>> {
     if tx.is_sqlite() {
         return Ok(None);
     }
     let sql = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)";
-    fetch_scalar!(tx, At, sql).map(Some)
+    fetch_scalar!(tx, DbTime, sql).map(Some)
 }
 
 /// When the newest run was queued.
-pub async fn find_newest(tx: &mut Tx) -> Result<Option<At>> {
+pub async fn find_newest(tx: &mut Tx) -> Result<Option<DbTime>> {
     let sql = "SELECT created_at FROM runs ORDER BY id DESC LIMIT 1";
-    Ok(fetch_optional!(tx, (At,), sql)?.map(|(at,)| at))
+    Ok(fetch_optional!(tx, (DbTime,), sql)?.map(|(at,)| at))
 }
 
 /// Messages since then that nobody got.
 pub async fn count_undelivered(tx: &mut Tx, since: Timestamp) -> Result<i64> {
     let sql = "SELECT COUNT(*) FROM notices WHERE status = 'undelivered' AND created_at >= $1";
-    fetch_scalar!(tx, i64, sql, At(since))
+    fetch_scalar!(tx, i64, sql, DbTime(since))
 }
 
 /// When tasks that are not paused succeeded last.
-pub async fn list_successes(tx: &mut Tx, limit: i64) -> Result<Vec<(i64, At)>> {
+pub async fn list_successes(tx: &mut Tx, limit: i64) -> Result<Vec<(i64, DbTime)>> {
     fetch_all!(
         tx,
-        (i64, At),
+        (i64, DbTime),
         "SELECT id, last_success_at FROM backup_tasks WHERE paused_at IS NULL AND last_success_at IS NOT NULL
          ORDER BY id LIMIT $1",
         limit

@@ -3,7 +3,7 @@
 use holdfast_core::Timestamp;
 use holdfast_core::ids::UserId;
 
-use crate::{At, Result, Tx};
+use crate::{DbTime, Result, Tx};
 
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct IdentityRow {
@@ -12,7 +12,7 @@ pub struct IdentityRow {
     pub provider: String,
     /// What the provider calls the account; for people.
     pub name: String,
-    pub created_at: At,
+    pub created_at: DbTime,
 }
 
 /// `Conflict` when the account belongs to somebody, or the user has one of this provider.
@@ -31,7 +31,7 @@ pub async fn insert(
         provider,
         subject,
         name,
-        At(now)
+        DbTime(now)
     )?;
     Ok(())
 }

@@ -4,7 +4,7 @@
 
 #[macro_use]
 mod engine;
-mod at;
+mod db_time;
 mod error;
 #[macro_use]
 mod packed;
@@ -17,13 +17,13 @@ mod sealing;
 mod sqlite;
 
 #[macro_use]
-pub mod standings;
+pub mod task_health;
 
 pub mod audit;
 pub mod backups;
 pub mod catalogue;
 pub mod corrections;
-pub mod days;
+pub mod daily_stats;
 pub mod destinations;
 pub mod due;
 pub mod figures;
@@ -31,7 +31,6 @@ pub mod identities;
 pub mod live;
 pub mod master_key;
 pub mod notices;
-pub mod portable;
 pub mod probes;
 pub mod queue;
 pub mod restores;
@@ -45,12 +44,13 @@ pub mod summaries;
 pub mod tags;
 pub mod tasks;
 pub mod tokens;
+pub mod transfer;
 pub mod upcoming;
 pub mod uploads;
 pub mod users;
 pub mod workers;
 
-pub use at::At;
+pub use db_time::DbTime;
 pub use engine::{Migrations, Options, Store, Tx, sqlite_path};
 pub use error::{StartError, StoreError};
 pub use listing::Listing;

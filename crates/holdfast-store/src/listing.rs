@@ -42,7 +42,7 @@ macro_rules! list_page {
     (@ordered $tx:expr, $listing:expr, $order:literal, $table:literal as $alias:literal, $where:expr
         $(, $bind:expr)*) => {{
         let listing = $listing;
-        let (lines, total) = on!($tx, conn => sqlx::query_as::<Db, (String, i64)>(concat!(
+        let (lines, total) = with_conn!($tx, conn => sqlx::query_as::<Db, (String, i64)>(concat!(
             "SELECT COALESCE(string_agg(p.line, '\u{1e}'), ''), (SELECT COUNT(*) FROM ", $table, " ",
             $alias, " WHERE ", $alias, ".user_id = $1", $where, ") FROM (SELECT ", $alias, ".id, ", packed_line!(),
             " AS line FROM ", $table, " ", $alias, " WHERE ", $alias, ".user_id = $1", $where, " ORDER BY ", $alias,

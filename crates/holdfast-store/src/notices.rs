@@ -6,7 +6,7 @@ use holdfast_core::notice::{NoticeKind, NoticeStatus};
 use holdfast_core::page::Page;
 use holdfast_core::run;
 
-use crate::{At, Listing, Result, Tx};
+use crate::{DbTime, Listing, Result, Tx};
 
 packed_row! {
     pub struct NoticeRow {
@@ -19,10 +19,10 @@ packed_row! {
         title: String = "n.title",
         status: String = "n.status",
         tries: i64 = "n.tries",
-        next_try_at: Option<At> = "n.next_try_at",
+        next_try_at: Option<DbTime> = "n.next_try_at",
         answer: Option<String> = "n.answer",
-        created_at: At = "n.created_at",
-        ended_at: Option<At> = "n.ended_at",
+        created_at: DbTime = "n.created_at",
+        ended_at: Option<DbTime> = "n.ended_at",
     }
 }
 
@@ -88,15 +88,15 @@ pub async fn insert(tx: &mut Tx, new: &NewNotice<'_>, now: Timestamp) -> Result<
         run::stored_line(new.title),
         new.content,
         new.held_until.is_some(),
-        At(new.held_until.unwrap_or(now)),
-        At(now)
+        DbTime(new.held_until.unwrap_or(now)),
+        DbTime(now)
     )?;
     Ok(())
 }
 
 /// Whether anything is due; costs next to nothing.
 pub async fn has_due(tx: &mut Tx, now: Timestamp) -> Result<bool> {
-    fetch_scalar!(tx, bool, "SELECT EXISTS (SELECT 1 FROM notices WHERE next_try_at <= $1)", At(now))
+    fetch_scalar!(tx, bool, "SELECT EXISTS (SELECT 1 FROM notices WHERE next_try_at <= $1)", DbTime(now))
 }
 
 /// Somebody who has something due.
@@ -120,7 +120,7 @@ pub async fn list_due_recipients(tx: &mut Tx, now: Timestamp, limit: i64) -> Res
                  WHERE next_try_at <= $1 GROUP BY recipient, stream_id) d
              LEFT JOIN notification_streams s ON s.id = d.stream_id
          ORDER BY is_failing, d.next_try_at LIMIT $2",
-        At(now),
+        DbTime(now),
         limit
     )?;
     let read = |(text, is_failing, by_mail): &(String, bool, bool)| match Recipient::parse(text) {
@@ -142,7 +142,7 @@ pub struct ClaimedNotice {
     pub tries: i64,
     pub is_held: bool,
     claim: i64,
-    pub created_at: At,
+    pub created_at: DbTime,
 }
 
 /// Takes what is due for one recipient, oldest first, or all that was held back for it: until `until` nobody else does.
@@ -164,7 +164,8 @@ pub async fn claim(
              ORDER BY id LIMIT $5 FOR UPDATE SKIP LOCKED)
          RETURNING id, kind, content, tries, is_held, claim, created_at";
     let sql = if tx.is_sqlite() { SQL } else { SHARED };
-    let mut claimed = fetch_all!(tx, ClaimedNotice, sql, At(until), recipient.to_text(), At(now), only_held, limit)?;
+    let mut claimed =
+        fetch_all!(tx, ClaimedNotice, sql, DbTime(until), recipient.to_text(), DbTime(now), only_held, limit)?;
     claimed.sort_unstable_by_key(|notice| notice.id);
     Ok(claimed)
 }
@@ -185,7 +186,7 @@ pub async fn supersede_older(tx: &mut Tx, recipient: Recipient, kept: Option<i64
         "UPDATE notices SET status = 'superseded', answer = 'A later one took its place.', next_try_at = NULL,
              ended_at = $1
          WHERE recipient = $2 AND next_try_at IS NOT NULL AND id < $3 AND id <> $4",
-        At(now),
+        DbTime(now),
         recipient.to_text(),
         newest,
         kept.unwrap_or(0)
@@ -207,7 +208,7 @@ pub async fn finish(
          WHERE id = $4 AND claim = $5 AND status = 'pending'",
         status.as_str(),
         run::stored_line(answer),
-        At(now),
+        DbTime(now),
         notice.id,
         notice.claim
     )?;
@@ -222,7 +223,7 @@ pub async fn postpone(tx: &mut Tx, notice: &ClaimedNotice, answer: &str, next_tr
          WHERE id = $4 AND claim = $5 AND status = 'pending'",
         run::stored_line(answer),
         notice.tries + 1,
-        At(next_try_at),
+        DbTime(next_try_at),
         notice.id,
         notice.claim
     )?;
@@ -234,7 +235,7 @@ pub async fn hurry(tx: &mut Tx, stream: StreamId, now: Timestamp) -> Result<()> 
     execute!(
         tx,
         "UPDATE notices SET next_try_at = $1 WHERE stream_id = $2 AND next_try_at > $1 AND tries > 0",
-        At(now),
+        DbTime(now),
         stream.0
     )?;
     Ok(())
@@ -245,7 +246,7 @@ pub async fn release(tx: &mut Tx, notice: &ClaimedNotice, at: Timestamp) -> Resu
     execute!(
         tx,
         "UPDATE notices SET next_try_at = $1 WHERE id = $2 AND claim = $3 AND status = 'pending'",
-        At(at),
+        DbTime(at),
         notice.id,
         notice.claim
     )?;
@@ -257,9 +258,9 @@ pub async fn rest(tx: &mut Tx, recipient: Recipient, until: Timestamp, now: Time
     execute!(
         tx,
         "UPDATE notices SET next_try_at = $1 WHERE recipient = $2 AND next_try_at <= $3",
-        At(until),
+        DbTime(until),
         recipient.to_text(),
-        At(now)
+        DbTime(now)
     )?;
     Ok(())
 }
@@ -292,7 +293,7 @@ pub async fn retry(tx: &mut Tx, id: NoticeId, now: Timestamp) -> Result<bool> {
         tx,
         "UPDATE notices SET status = 'pending', tries = 0, next_try_at = $1, ended_at = NULL, claim = claim + 1
          WHERE id = $2 AND status = 'undelivered'",
-        At(now),
+        DbTime(now),
         id.0
     )?;
     Ok(retried == 1)
@@ -303,7 +304,7 @@ pub async fn delete_before(tx: &mut Tx, before: Timestamp, limit: i64) -> Result
     execute!(
         tx,
         "DELETE FROM notices WHERE id IN (SELECT id FROM notices WHERE ended_at < $1 ORDER BY ended_at LIMIT $2)",
-        At(before),
+        DbTime(before),
         limit
     )
 }
@@ -318,10 +319,10 @@ pub struct Subject {
     pub destination_label: String,
     pub streams_count: i64,
     pub has_heartbeat: bool,
-    pub next_run_at: Option<At>,
+    pub next_run_at: Option<DbTime>,
     /// The failure that people heard of last.
     pub told_code: Option<String>,
-    pub told_at: Option<At>,
+    pub told_at: Option<DbTime>,
     pub timezone: String,
     pub quiet_from: Option<String>,
     pub quiet_until: Option<String>,
@@ -403,7 +404,7 @@ pub async fn list_listeners(tx: &mut Tx, audience: Audience) -> Result<Vec<Liste
 
 /// Notes which failure of a task people heard of.
 pub async fn update_told(tx: &mut Tx, task: TaskId, code: &str, now: Timestamp) -> Result<()> {
-    execute!(tx, "UPDATE backup_tasks SET told_code = $1, told_at = $2 WHERE id = $3", code, At(now), task.0)?;
+    execute!(tx, "UPDATE backup_tasks SET told_code = $1, told_at = $2 WHERE id = $3", code, DbTime(now), task.0)?;
     Ok(())
 }
 
@@ -413,7 +414,7 @@ pub async fn renew_told(tx: &mut Tx, task: TaskId, code: &str, now: Timestamp) -
         tx,
         "UPDATE backup_tasks SET told_code = COALESCE(told_code, $1), told_at = $2 WHERE id = $3",
         code,
-        At(now),
+        DbTime(now),
         task.0
     )?;
     Ok(())
@@ -426,7 +427,7 @@ pub async fn note_success(tx: &mut Tx, task: TaskId, overdue_at: Option<Timestam
         "UPDATE backup_tasks SET told_code = NULL, told_at = NULL, overdue_at = CASE WHEN paused_at IS NULL THEN $1 END,
              overdue_since = NULL
          WHERE id = $2",
-        overdue_at.map(At),
+        overdue_at.map(DbTime),
         task.0
     )?;
     Ok(())
@@ -436,9 +437,9 @@ pub async fn note_success(tx: &mut Tx, task: TaskId, overdue_at: Option<Timestam
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct OverdueRow {
     pub id: i64,
-    pub overdue_at: At,
-    pub last_success_at: Option<At>,
-    pub running_since: Option<At>,
+    pub overdue_at: DbTime,
+    pub last_success_at: Option<DbTime>,
+    pub running_since: Option<DbTime>,
 }
 
 /// Of several processes that ask, each gets others.
@@ -454,7 +455,7 @@ pub async fn list_overdue(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec
              (SELECT r.started_at FROM runs r WHERE r.task_id = t.id AND r.status = 'running') AS running_since
          FROM backup_tasks t WHERE t.overdue_at <= $1 ORDER BY t.overdue_at, t.id LIMIT $2 FOR UPDATE OF t SKIP LOCKED";
     let sql = if tx.is_sqlite() { SQL } else { SHARED };
-    fetch_all!(tx, OverdueRow, sql, At(now), limit)
+    fetch_all!(tx, OverdueRow, sql, DbTime(now), limit)
 }
 
 /// When to look at an overdue task again. False when it is not overdue any more, or another process took it.
@@ -463,7 +464,7 @@ pub async fn move_overdue(tx: &mut Tx, row: &OverdueRow, next: Timestamp) -> Res
         tx,
         "UPDATE backup_tasks SET overdue_at = $1, overdue_since = COALESCE(overdue_since, $3)
          WHERE id = $2 AND overdue_at = $3",
-        At(next),
+        DbTime(next),
         row.id,
         row.overdue_at
     )?;
@@ -476,7 +477,7 @@ pub struct ExpiringToken {
     pub id: i64,
     pub user_id: i64,
     pub name: String,
-    pub expires_at: At,
+    pub expires_at: DbTime,
     pub timezone: String,
     pub quiet_from: Option<String>,
     pub quiet_until: Option<String>,
@@ -496,8 +497,8 @@ pub async fn list_expiring_tokens(
          WHERE t.expires_at > $1 AND t.expires_at <= $2 AND t.expiry_told_at IS NULL
              AND (t.expires_at - $1) * 4 <= t.expires_at - t.created_at
          ORDER BY t.expires_at LIMIT $3",
-        At(now),
-        At(before),
+        DbTime(now),
+        DbTime(before),
         limit
     )
 }
@@ -505,5 +506,5 @@ pub async fn list_expiring_tokens(
 /// False when another process told of it.
 pub async fn note_expiry_told(tx: &mut Tx, token: i64, now: Timestamp) -> Result<bool> {
     let sql = "UPDATE api_tokens SET expiry_told_at = $1 WHERE id = $2 AND expiry_told_at IS NULL";
-    Ok(execute!(tx, sql, At(now), token)? == 1)
+    Ok(execute!(tx, sql, DbTime(now), token)? == 1)
 }

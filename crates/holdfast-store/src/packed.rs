@@ -9,7 +9,7 @@ use std::str::Split;
 
 use holdfast_core::clock;
 
-use crate::{At, Result, StoreError};
+use crate::{DbTime, Result, StoreError};
 
 /// Between fields, between rows, and in place of NULL. Validation refuses control characters in every text we store.
 pub(crate) const FIELD: char = '\u{1f}';
@@ -86,9 +86,9 @@ impl FromField for bool {
     }
 }
 
-impl FromField for At {
+impl FromField for DbTime {
     fn from_field(text: &str) -> Option<Self> {
-        text.parse().ok().map(|micros| At(clock::from_micros(micros)))
+        text.parse().ok().map(|micros| DbTime(clock::from_micros(micros)))
     }
 }
 
@@ -160,7 +160,7 @@ mod tests {
             id: i64 = "id",
             label: String = "label",
             note: Option<String> = "note",
-            seen_at: Option<At> = "seen_at",
+            seen_at: Option<DbTime> = "seen_at",
             is_on: bool = "is_on",
         }
     }

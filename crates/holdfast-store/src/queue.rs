@@ -12,7 +12,7 @@ use sqlx::QueryBuilder;
 use crate::engine::push_ids;
 use crate::restores::target_extent;
 use crate::runs::{self, RunRow};
-use crate::{At, Result, StoreError, Tx};
+use crate::{DbTime, Result, StoreError, Tx};
 
 /// Whom a run keeps busy and what it uses, as the queue counts it.
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -219,10 +219,10 @@ pub async fn claim(
     if chosen.is_empty() {
         return Ok(Vec::new());
     }
-    let claimed = on!(tx, conn => {
+    let claimed = with_conn!(tx, conn => {
         let mut query = QueryBuilder::<Db>::new("UPDATE runs SET status = 'running', worker = ");
-        query.push_bind(worker).push(", lease_epoch = lease_epoch + 1, lease_expires_at = ").push_bind(At(lease_until));
-        query.push(", started_at = ").push_bind(At(now)).push(" WHERE status = 'queued' AND id IN (");
+        query.push_bind(worker).push(", lease_epoch = lease_epoch + 1, lease_expires_at = ").push_bind(DbTime(lease_until));
+        query.push(", started_at = ").push_bind(DbTime(now)).push(" WHERE status = 'queued' AND id IN (");
         push_ids(&mut query, &chosen);
         query.push(") RETURNING id");
         query.build_query_as::<(i64,)>().fetch_all(conn).await
@@ -260,7 +260,7 @@ pub async fn fail_lost(tx: &mut Tx, lost: &lease::Beat, now: Timestamp) -> Resul
          WHERE id = $3 AND status = 'running' AND lease_epoch = $4 AND COALESCE(lease_expires_at, 0) = $5
          RETURNING lease_epoch",
         FailureCode::WorkerLost.as_str(),
-        At(now),
+        DbTime(now),
         lost.run.0,
         lost.epoch,
         lost.sign
@@ -298,7 +298,7 @@ pub async fn find_waiting(tx: &mut Tx, now: Timestamp) -> Result<Waiting> {
              EXISTS (SELECT 1 FROM catalogue_wishes) OR EXISTS (SELECT 1 FROM backup_destinations
                      WHERE catalogue_wanted_at IS NOT NULL AND status = 'reachable'
                          AND COALESCE(catalogue_next_at, 0) <= $1) AS has_catalogue",
-        At(now)
+        DbTime(now)
     )?;
     row.ok_or_else(|| StoreError::Broken("a query without a row".to_owned()))
 }

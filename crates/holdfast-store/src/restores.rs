@@ -6,7 +6,7 @@ use holdfast_core::ids::{RunId, ServerId, UserId};
 use holdfast_core::queue::{Extent, Host};
 
 use crate::queue::{HostRow, host_columns};
-use crate::{At, Result, Tx};
+use crate::{DbTime, Result, Tx};
 
 #[derive(sqlx::FromRow)]
 struct RestoreRow {
@@ -59,7 +59,7 @@ pub async fn begin_writing(tx: &mut Tx, run: RunId, epoch: i64, folder: Option<&
              jump_port = (SELECT j.port FROM remote_servers s JOIN remote_servers j ON j.id = s.jump_server_id
                  WHERE s.id = restores.server_id)
          WHERE run_id = $3 AND EXISTS (SELECT 1 FROM runs WHERE id = $3 AND lease_epoch = $4 AND status = 'running')",
-        At(now),
+        DbTime(now),
         folder,
         run.0,
         epoch
@@ -96,7 +96,7 @@ struct WrittenRow {
     overwrite: bool,
     is_undone: bool,
     status: String,
-    finished_at: Option<At>,
+    finished_at: Option<DbTime>,
     content: Option<String>,
     /// The server as it is now, if it is still there: only after the first contact is its key known.
     #[sqlx(flatten)]

@@ -7,7 +7,7 @@ use holdfast_core::run::{self, FailureCode, RunKind, RunStatus, Trigger};
 use sqlx::QueryBuilder;
 
 use crate::engine::push_ids;
-use crate::{At, Listing, Result, Tx};
+use crate::{DbTime, Listing, Result, Tx};
 
 packed_row! {
     pub struct RunRow {
@@ -32,9 +32,9 @@ packed_row! {
         bytes_per_second: i64 = "r.bytes_per_second",
         warnings: i64 = "r.warnings",
         error_code: Option<String> = "r.error_code",
-        created_at: At = "r.created_at",
-        started_at: Option<At> = "r.started_at",
-        finished_at: Option<At> = "r.finished_at",
+        created_at: DbTime = "r.created_at",
+        started_at: Option<DbTime> = "r.started_at",
+        finished_at: Option<DbTime> = "r.finished_at",
     }
 }
 
@@ -135,9 +135,9 @@ pub async fn insert(tx: &mut Tx, new: &NewRun, now: Timestamp) -> Result<Option<
         stream,
         backup,
         trigger.as_str(),
-        slot.map(At),
+        slot.map(DbTime),
         attempt,
-        At(now),
+        DbTime(now),
         load_server,
         retry_of.map(|run| run.0)
     )?;
@@ -164,9 +164,9 @@ pub async fn insert_ended(
         owner.0,
         task.0,
         end.0.as_str(),
-        At(slot),
+        DbTime(slot),
         end.1.as_str(),
-        At(now)
+        DbTime(now)
     )?;
     let Some((id,)) = row else { return Ok(None) };
     append_line(tx, RunId(id), 0, text, now).await?;
@@ -255,7 +255,7 @@ pub async fn list_lines(tx: &mut Tx, runs: &[i64]) -> Result<Vec<(i64, String)>>
     if runs.is_empty() {
         return Ok(Vec::new());
     }
-    on!(tx, conn => {
+    with_conn!(tx, conn => {
         let mut query = QueryBuilder::<Db>::new("SELECT run_id, text FROM run_lines WHERE run_id IN (");
         push_ids(&mut query, runs);
         query.push(") ORDER BY run_id, number");
@@ -278,7 +278,7 @@ pub async fn append_line(tx: &mut Tx, id: RunId, epoch: i64, text: &str, now: Ti
         "INSERT INTO run_lines (run_id, number, at, text)
          SELECT r.id, (SELECT COALESCE(MAX(number), 0) + 1 FROM run_lines WHERE run_id = r.id), $1, $2
          FROM runs r WHERE r.id = $3 AND r.lease_epoch = $4",
-        At(now),
+        DbTime(now),
         text,
         id.0,
         epoch
@@ -288,7 +288,7 @@ pub async fn append_line(tx: &mut Tx, id: RunId, epoch: i64, text: &str, now: Ti
 
 /// These runs, in the order of their turns.
 pub(crate) async fn list_in_turn(tx: &mut Tx, wanted: &[i64]) -> Result<Vec<RunRow>> {
-    let lines = on!(tx, conn => {
+    let lines = with_conn!(tx, conn => {
         let mut query = QueryBuilder::<Db>::new(concat!("SELECT ", packed_line!(), " FROM runs r WHERE r.id IN ("));
         push_ids(&mut query, wanted);
         query.push(") ORDER BY r.turn, r.id");
@@ -340,7 +340,7 @@ pub async fn update_progress(
         counts.bytes_total,
         counts.files_total,
         counts.bytes_per_second,
-        At(lease_until),
+        DbTime(lease_until),
         id.0,
         epoch
     )?;
@@ -393,7 +393,7 @@ pub async fn finish(
          WHERE id = $4 AND lease_epoch = $5 AND status = 'running'",
         status.as_str(),
         error_code.map(FailureCode::as_str),
-        At(now),
+        DbTime(now),
         id.0,
         epoch
     )?;
@@ -405,7 +405,7 @@ pub async fn cancel_queued(tx: &mut Tx, id: RunId, now: Timestamp) -> Result<boo
     let cancelled = execute!(
         tx,
         "UPDATE runs SET status = 'cancelled', finished_at = $1 WHERE id = $2 AND status = 'queued'",
-        At(now),
+        DbTime(now),
         id.0
     )?;
     Ok(cancelled == 1)
@@ -416,7 +416,7 @@ pub async fn request_cancel(tx: &mut Tx, id: RunId, now: Timestamp) -> Result<()
     execute!(
         tx,
         "UPDATE runs SET cancel_requested_at = COALESCE(cancel_requested_at, $1) WHERE id = $2",
-        At(now),
+        DbTime(now),
         id.0
     )?;
     Ok(())
@@ -432,7 +432,7 @@ pub async fn delete_old_checks(tx: &mut Tx, before: Timestamp, limit: i64) -> Re
         tx,
         "DELETE FROM runs WHERE id IN (SELECT id FROM runs
              WHERE kind IN ('check-server', 'check-destination', 'test-stream', 'probe') AND finished_at < $1 LIMIT $2)",
-        At(before),
+        DbTime(before),
         limit
     )
 }
@@ -454,7 +454,7 @@ pub async fn delete_old_logs(tx: &mut Tx, before: Timestamp, limit: i64) -> Resu
                  AND NOT EXISTS (SELECT 1 FROM backups b WHERE b.run_id = r.id AND b.deleted_at IS NULL)
                  AND (r.task_id IS NULL OR EXISTS (SELECT 1 FROM runs n WHERE n.task_id = r.task_id AND n.id > r.id))
              ORDER BY r.finished_at LIMIT $2)",
-        At(before),
+        DbTime(before),
         limit
     )
 }

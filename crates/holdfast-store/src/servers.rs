@@ -9,7 +9,7 @@ use holdfast_core::server::{CurrentServer, ServerDraft};
 use holdfast_core::{Secret, Timestamp};
 
 use crate::queue::{HostRow, host_columns};
-use crate::{At, Listing, Result, Tx};
+use crate::{DbTime, Listing, Result, Tx};
 
 packed_row! {
     pub struct ServerRow {
@@ -26,16 +26,16 @@ packed_row! {
         /// Another one that the server showed since, waiting to be accepted.
         offered_host_key: Option<String> = "s.offered_host_key",
         connectivity: String = "s.connectivity",
-        last_connected_at: Option<At> = "s.last_connected_at",
-        last_checked_at: Option<At> = "s.last_checked_at",
+        last_connected_at: Option<DbTime> = "s.last_connected_at",
+        last_checked_at: Option<DbTime> = "s.last_checked_at",
         last_error: Option<String> = "s.last_error",
         last_error_code: Option<String> = "s.last_error_code",
         latency_micros: Option<i64> = "s.latency_micros",
         /// One tool a line: its name, a blank, its version.
         tools: String = "s.tools",
         jump_server_id: Option<i64> = "s.jump_server_id",
-        created_at: At = "s.created_at",
-        updated_at: At = "s.updated_at",
+        created_at: DbTime = "s.created_at",
+        updated_at: DbTime = "s.updated_at",
     }
 }
 
@@ -90,9 +90,9 @@ pub async fn insert(tx: &mut Tx, owner: UserId, draft: &ServerDraft, now: Timest
         &draft.host,
         draft.port,
         &draft.username,
-        At(now)
+        DbTime(now)
     )?;
-    write(tx, id, owner, draft, At(now)).await?;
+    write(tx, id, owner, draft, DbTime(now)).await?;
     Ok(ServerId(id))
 }
 
@@ -117,13 +117,13 @@ pub async fn clear_passwords_behind(tx: &mut Tx, row: &ServerRow, now: Timestamp
         tx,
         "UPDATE remote_servers SET database_password_sealed = NULL, updated_at = $1
          WHERE jump_server_id = $2 AND user_id = $3 AND database_password_sealed IS NOT NULL",
-        At(now),
+        DbTime(now),
         row.id,
         row.user_id
     )
 }
 
-async fn write(tx: &mut Tx, id: i64, owner: UserId, draft: &ServerDraft, updated_at: At) -> Result<()> {
+async fn write(tx: &mut Tx, id: i64, owner: UserId, draft: &ServerDraft, updated_at: DbTime) -> Result<()> {
     write_secret!(tx, "remote_servers", "database_password_sealed", id, owner, &draft.database_password);
     execute!(
         tx,
@@ -195,7 +195,7 @@ pub async fn update_online(tx: &mut Tx, id: ServerId, latency_micros: Option<i64
         "UPDATE remote_servers SET connectivity = 'online', last_connected_at = $1, last_checked_at = $1, last_error = NULL,
              last_error_code = NULL, latency_micros = COALESCE($2, latency_micros)
          WHERE id = $3",
-        At(now),
+        DbTime(now),
         latency_micros,
         id.0
     )?;
@@ -210,7 +210,7 @@ pub async fn update_offline(tx: &mut Tx, id: ServerId, code: FailureCode, error:
          WHERE id = $4",
         run::stored_line(error),
         code.as_str(),
-        At(now),
+        DbTime(now),
         id.0
     )?;
     Ok(())

@@ -4,7 +4,7 @@ use holdfast_core::Timestamp;
 use holdfast_core::ids::UserId;
 use holdfast_core::user::LinkPurpose;
 
-use crate::{At, Result, Tx};
+use crate::{DbTime, Result, Tx};
 
 /// A browser that signs in.
 pub struct NewSession<'a> {
@@ -22,8 +22,8 @@ pub struct SessionRow {
     pub digest: Vec<u8>,
     pub device: String,
     pub address: Option<String>,
-    pub seen_at: At,
-    pub created_at: At,
+    pub seen_at: DbTime,
+    pub created_at: DbTime,
 }
 
 pub async fn insert(tx: &mut Tx, new: &NewSession<'_>, now: Timestamp) -> Result<()> {
@@ -35,8 +35,8 @@ pub async fn insert(tx: &mut Tx, new: &NewSession<'_>, now: Timestamp) -> Result
         new.digest.to_vec(),
         new.device,
         new.address,
-        At(new.expires_at),
-        At(now)
+        DbTime(new.expires_at),
+        DbTime(now)
     )?;
     Ok(())
 }
@@ -49,14 +49,14 @@ pub async fn list(tx: &mut Tx, user: UserId, now: Timestamp) -> Result<Vec<Sessi
         "SELECT id, digest, device, address, seen_at, created_at FROM sessions
          WHERE user_id = $1 AND expires_at > $2 ORDER BY seen_at DESC, id DESC",
         user.0,
-        At(now)
+        DbTime(now)
     )
 }
 
 /// Notes that a session is in use; once in a while is enough.
 pub async fn update_seen(tx: &mut Tx, digest: &[u8; 32], address: Option<&str>, now: Timestamp) -> Result<()> {
     let sql = "UPDATE sessions SET seen_at = $1, address = $2 WHERE digest = $3";
-    execute!(tx, sql, At(now), address, digest.to_vec())?;
+    execute!(tx, sql, DbTime(now), address, digest.to_vec())?;
     Ok(())
 }
 
@@ -73,10 +73,10 @@ pub async fn delete_others(tx: &mut Tx, user: UserId, digest: &[u8; 32]) -> Resu
 pub async fn find_user(tx: &mut Tx, digest: &[u8; 32], now: Timestamp) -> Result<Option<(UserId, Timestamp)>> {
     let row = fetch_optional!(
         tx,
-        (i64, At),
+        (i64, DbTime),
         "SELECT user_id, seen_at FROM sessions WHERE digest = $1 AND expires_at > $2",
         digest.to_vec(),
-        At(now)
+        DbTime(now)
     )?;
     Ok(row.map(|(id, seen_at)| (UserId(id), seen_at.0)))
 }
@@ -113,8 +113,8 @@ pub async fn replace_link(
         digest.to_vec(),
         user.0,
         purpose.as_str(),
-        At(expires_at),
-        At(now)
+        DbTime(expires_at),
+        DbTime(now)
     )?;
     Ok(())
 }
@@ -126,7 +126,7 @@ pub async fn find_link(tx: &mut Tx, digest: &[u8; 32], now: Timestamp) -> Result
         (i64, String),
         "SELECT user_id, purpose FROM sign_in_links WHERE digest = $1 AND expires_at > $2",
         digest.to_vec(),
-        At(now)
+        DbTime(now)
     )?;
     Ok(row.and_then(|(id, purpose)| Some((UserId(id), LinkPurpose::parse(&purpose)?))))
 }
@@ -138,14 +138,14 @@ pub async fn take_link(tx: &mut Tx, digest: &[u8; 32], now: Timestamp) -> Result
         (i64, String),
         "DELETE FROM sign_in_links WHERE digest = $1 AND expires_at > $2 RETURNING user_id, purpose",
         digest.to_vec(),
-        At(now)
+        DbTime(now)
     )?;
     Ok(row.and_then(|(id, purpose)| Some((UserId(id), LinkPurpose::parse(&purpose)?))))
 }
 
 /// Forgets what has expired.
 pub async fn delete_expired(tx: &mut Tx, now: Timestamp) -> Result<u64> {
-    let sessions = execute!(tx, "DELETE FROM sessions WHERE expires_at <= $1", At(now))?;
-    let links = execute!(tx, "DELETE FROM sign_in_links WHERE expires_at <= $1", At(now))?;
+    let sessions = execute!(tx, "DELETE FROM sessions WHERE expires_at <= $1", DbTime(now))?;
+    let links = execute!(tx, "DELETE FROM sign_in_links WHERE expires_at <= $1", DbTime(now))?;
     Ok(sessions + links)
 }

@@ -3,7 +3,7 @@
 use holdfast_core::ids::UserId;
 use holdfast_core::{Secret, Timestamp};
 
-use crate::{At, Place, Result, Tx};
+use crate::{DbTime, Place, Result, Tx};
 
 fn place(user: UserId) -> Place {
     Place { table: "ssh_keys", column: "private_sealed", row: user.0, user }
@@ -34,7 +34,7 @@ pub async fn insert(tx: &mut Tx, user: UserId, public: &[u8], private: &Secret, 
         user.0,
         public,
         sealed,
-        At(now)
+        DbTime(now)
     )?;
     Ok(())
 }

@@ -8,7 +8,7 @@ use holdfast_core::rules::search_form;
 use holdfast_core::run;
 use holdfast_core::stream::{CurrentStream, StreamDraft, StreamKind};
 
-use crate::{At, Listing, Result, StoreError, Tx};
+use crate::{DbTime, Listing, Result, StoreError, Tx};
 
 packed_row! {
     pub struct StreamRow {
@@ -20,12 +20,12 @@ packed_row! {
         on_failure: bool = "s.on_failure",
         last_test_succeeded: Option<bool> = "s.last_test_succeeded",
         last_test_message: Option<String> = "s.last_test_message",
-        last_tested_at: Option<At> = "s.last_tested_at",
+        last_tested_at: Option<DbTime> = "s.last_tested_at",
         last_delivery_succeeded: Option<bool> = "s.last_delivery_succeeded",
         last_delivery_message: Option<String> = "s.last_delivery_message",
-        last_delivery_at: Option<At> = "s.last_delivery_at",
-        created_at: At = "s.created_at",
-        updated_at: At = "s.updated_at",
+        last_delivery_at: Option<DbTime> = "s.last_delivery_at",
+        created_at: DbTime = "s.created_at",
+        updated_at: DbTime = "s.updated_at",
     }
 }
 
@@ -82,7 +82,7 @@ pub async fn insert(tx: &mut Tx, owner: UserId, draft: &StreamDraft, now: Timest
         draft.kind.as_str(),
         draft.on_success,
         draft.on_failure,
-        At(now)
+        DbTime(now)
     )?;
     write_secrets(tx, id, owner, draft).await?;
     Ok(StreamId(id))
@@ -132,7 +132,7 @@ pub async fn update_delivery(tx: &mut Tx, id: StreamId, succeeded: bool, message
          WHERE id = $4",
         succeeded,
         run::stored_line(message),
-        At(at),
+        DbTime(at),
         id.0
     )?;
     Ok(())
@@ -146,7 +146,7 @@ pub async fn update_test(tx: &mut Tx, id: StreamId, succeeded: bool, message: &s
          WHERE id = $4",
         succeeded,
         run::stored_line(message),
-        At(at),
+        DbTime(at),
         id.0
     )?;
     Ok(())

@@ -3,14 +3,14 @@
 use holdfast_core::Timestamp;
 use holdfast_core::ids::UserId;
 
-use crate::{At, Result, Tx};
+use crate::{DbTime, Result, Tx};
 
 /// A task's week.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct TaskWeek {
     pub id: i64,
     pub label: String,
-    pub paused_at: Option<At>,
+    pub paused_at: Option<DbTime>,
     pub told_code: Option<String>,
     /// Why its last run failed, if it did.
     pub last_code: Option<String>,
@@ -18,8 +18,8 @@ pub struct TaskWeek {
     pub failed: i64,
     pub missed: i64,
     /// Of backups that can be restored, as far as is known.
-    pub oldest: Option<At>,
-    pub newest: Option<At>,
+    pub oldest: Option<DbTime>,
+    pub newest: Option<DbTime>,
     pub damaged: i64,
     /// Of the newest backup, and of the newest one before the week.
     pub size: Option<i64>,
@@ -57,8 +57,8 @@ pub async fn list_task_weeks(
                  ORDER BY b.id DESC LIMIT 1) AS size_before
          FROM backup_tasks t WHERE t.user_id = $1 ORDER BY t.id LIMIT $4",
         user.0,
-        At(from),
-        At(to),
+        DbTime(from),
+        DbTime(to),
         limit
     )
 }
@@ -71,8 +71,8 @@ pub async fn count_runs(tx: &mut Tx, user: UserId, from: Timestamp, to: Timestam
         "SELECT COUNT(CASE WHEN r.status = 'successful' THEN 1 END), COUNT(CASE WHEN r.status = 'failed' THEN 1 END)
          FROM runs r WHERE r.user_id = $1 AND r.kind = 'backup' AND r.finished_at >= $2 AND r.finished_at < $3",
         user.0,
-        At(from),
-        At(to)
+        DbTime(from),
+        DbTime(to)
     )?;
     Ok(row.unwrap_or_default())
 }
@@ -87,7 +87,7 @@ pub async fn sum_stored(tx: &mut Tx, user: UserId, then: Timestamp) -> Result<(i
                  THEN b.size_bytes ELSE 0 END), 0) AS BIGINT)
          FROM backups b WHERE b.user_id = $1",
         user.0,
-        At(then)
+        DbTime(then)
     )?;
     Ok(row.unwrap_or_default())
 }

@@ -6,7 +6,7 @@ use holdfast_core::page::Page;
 use holdfast_core::rules::search_form;
 use holdfast_core::tag::TagDraft;
 
-use crate::{At, Listing, Result, Tx};
+use crate::{DbTime, Listing, Result, Tx};
 
 packed_row! {
     pub struct TagRow {
@@ -15,8 +15,8 @@ packed_row! {
         label: String = "g.label",
         description: Option<String> = "g.description",
         colour: Option<String> = "g.colour",
-        created_at: At = "g.created_at",
-        updated_at: At = "g.updated_at",
+        created_at: DbTime = "g.created_at",
+        updated_at: DbTime = "g.updated_at",
     }
 }
 
@@ -52,7 +52,7 @@ pub async fn insert(tx: &mut Tx, owner: UserId, draft: &TagDraft, now: Timestamp
         search_form(&draft.label),
         &draft.description,
         &draft.colour,
-        At(now)
+        DbTime(now)
     )?;
     Ok(TagId(id))
 }

@@ -8,16 +8,16 @@ use holdfast_core::rules::search_form;
 use holdfast_core::run::{FailureCode, RunStatus, TaskStatus};
 use holdfast_core::schedule::{Cron, Frequency, Schedule, TimeOfDay};
 use holdfast_core::secret::SecretChange;
-use holdfast_core::standing::Standing;
 use holdfast_core::task::{DatabaseEngine, Source, Storage, TaskDraft, TaskKind, TaskSettings};
+use holdfast_core::task_health::TaskHealth;
 use holdfast_core::{Secret, Timestamp};
 use sqlx::QueryBuilder;
 
 use crate::engine::{Engine, push_ids};
-use crate::{At, Listing, Result, StoreError, Tx};
+use crate::{DbTime, Listing, Result, StoreError, Tx};
 
-// The same as the core's standing, for the database to choose by; a test compares the two.
-macro_rules! standing {
+// The same as the core's health, for the database to choose by; a test compares the two.
+macro_rules! health {
     () => {
         concat!(
             "CASE WHEN ",
@@ -55,20 +55,20 @@ packed_row! {
         store_path: String = "t.store_path",
         has_encryption_password: bool = "(t.encryption_password_sealed IS NOT NULL)",
         has_heartbeat: bool = "(t.heartbeat_sealed IS NOT NULL)",
-        next_run_at: Option<At> = "t.next_run_at",
-        last_run_at: Option<At> = "t.last_run_at",
-        paused_at: Option<At> = "t.paused_at",
-        created_at: At = "t.created_at",
-        updated_at: At = "t.updated_at",
+        next_run_at: Option<DbTime> = "t.next_run_at",
+        last_run_at: Option<DbTime> = "t.last_run_at",
+        paused_at: Option<DbTime> = "t.paused_at",
+        created_at: DbTime = "t.created_at",
+        updated_at: DbTime = "t.updated_at",
         streams_count: i64 = "t.streams_count",
         tags_count: i64 = "t.tags_count",
         /// When a backup of it that is still there was last read back whole.
-        proven_at: Option<At> = "t.proven_at",
+        proven_at: Option<DbTime> = "t.proven_at",
         /// Since when old backups are not removed, because a newer one is suspicious.
-        retention_held_at: Option<At> = "t.retention_held_at",
+        retention_held_at: Option<DbTime> = "t.retention_held_at",
         held_signs: Option<String> = "t.held_signs",
         held_reason: Option<String> = "t.held_reason",
-        held_told_at: Option<At> = "t.held_told_at",
+        held_told_at: Option<DbTime> = "t.held_told_at",
         is_live: bool = is_live!(),
     }
 }
@@ -142,7 +142,7 @@ pub struct TaskFilter {
     pub server: Option<i64>,
     pub destination: Option<i64>,
     /// How they stand.
-    pub standing: Option<Standing>,
+    pub health: Option<TaskHealth>,
 }
 
 pub async fn find(tx: &mut Tx, id: TaskId) -> Result<Option<TaskRow>> {
@@ -161,7 +161,7 @@ pub async fn list(tx: &mut Tx, listing: &Listing, filter: &TaskFilter) -> Result
         || filter.tag.is_some()
         || filter.server.is_some()
         || filter.destination.is_some()
-        || filter.standing.is_some();
+        || filter.health.is_some();
     if !narrowed {
         return list_page!(tx, listing, "backup_tasks" as "t");
     }
@@ -179,7 +179,7 @@ pub async fn list(tx: &mut Tx, listing: &Listing, filter: &TaskFilter) -> Result
               AND ($8 IS NULL OR t.remote_server_id = $8)
               AND ($9 IS NULL OR t.backup_destination_id = $9)
               AND ($10 IS NULL OR $10 = ",
-            standing!(),
+            health!(),
             ")"
         ),
         filter.status.map(|status| status == TaskStatus::Running),
@@ -187,7 +187,7 @@ pub async fn list(tx: &mut Tx, listing: &Listing, filter: &TaskFilter) -> Result
         filter.tag,
         filter.server,
         filter.destination,
-        filter.standing.map(Standing::as_str)
+        filter.health.map(TaskHealth::as_str)
     )
 }
 
@@ -201,7 +201,7 @@ pub async fn list_tag_ids(tx: &mut Tx, tasks: &[i64]) -> Result<Vec<(i64, i64)>>
 }
 
 async fn list_attached(tx: &mut Tx, select: &'static str, tasks: &[i64]) -> Result<Vec<(i64, i64)>> {
-    on!(tx, conn => {
+    with_conn!(tx, conn => {
         let mut query = QueryBuilder::<Db>::new(select);
         push_ids(&mut query, tasks);
         query.push(") ORDER BY 1, 2");
@@ -258,9 +258,9 @@ pub async fn insert(
         fetch_scalar!(tx, i64, SQL),
         &draft.settings,
         owner.0,
-        next_run_at.map(At),
-        At(now),
-        overdue_at(&draft.settings.schedule, now).map(At)
+        next_run_at.map(DbTime),
+        DbTime(now),
+        overdue_at(&draft.settings.schedule, now).map(DbTime)
     )?;
     write_attached(tx, id, owner, draft).await?;
     Ok(TaskId(id))
@@ -285,9 +285,9 @@ pub async fn update(
     with_settings!(
         execute!(tx, SQL),
         &draft.settings,
-        next_run_at.map(At),
+        next_run_at.map(DbTime),
         row.updated_at.moved_on(now),
-        overdue.map(At),
+        overdue.map(DbTime),
         row.id,
         row.user_id
     )?;
@@ -357,10 +357,10 @@ pub async fn update_pause(
         "UPDATE backup_tasks SET paused_at = $1, next_run_at = $2, updated_at = $3, overdue_at = $4, retry_at = NULL,
              losses = 0, overdue_since = NULL
          WHERE id = $5 AND user_id = $6",
-        paused_at.map(At),
-        next_run_at.map(At),
+        paused_at.map(DbTime),
+        next_run_at.map(DbTime),
         row.updated_at.moved_on(now),
-        overdue.map(At),
+        overdue.map(DbTime),
         row.id,
         row.user_id
     )?;
@@ -382,7 +382,7 @@ pub async fn count_owned(tx: &mut Tx, table: Attachable, owner: UserId, ids: &[i
     if ids.is_empty() {
         return Ok(0);
     }
-    let count = on!(tx, conn => {
+    let count = with_conn!(tx, conn => {
         let mut query = QueryBuilder::<Db>::new(select);
         query.push_bind(owner.0).push(" AND id IN (");
         push_ids(&mut query, ids);
@@ -423,7 +423,7 @@ pub async fn update_last_run(
 ) -> Result<()> {
     let (status, code) = end;
     if status == RunStatus::Cancelled {
-        execute!(tx, "UPDATE backup_tasks SET last_run_at = $1 WHERE id = $2", At(finished_at), id.0)?;
+        execute!(tx, "UPDATE backup_tasks SET last_run_at = $1 WHERE id = $2", DbTime(finished_at), id.0)?;
         return Ok(());
     }
     execute!(
@@ -431,7 +431,7 @@ pub async fn update_last_run(
         "UPDATE backup_tasks SET last_run_at = $1, last_run_id = $2, last_status = $3, last_error_code = $4,
              last_warnings = $5, last_success_at = CASE WHEN $3 = 'successful' THEN $1 ELSE last_success_at END
          WHERE id = $6",
-        At(finished_at),
+        DbTime(finished_at),
         run.0,
         status.as_str(),
         code.map(FailureCode::as_str),
@@ -447,7 +447,7 @@ pub async fn update_hold(tx: &mut Tx, id: TaskId, signs: &str, reason: &str, now
         tx,
         "UPDATE backup_tasks SET retention_held_at = COALESCE(retention_held_at, $1), held_signs = $2, held_reason = $3
          WHERE id = $4",
-        At(now),
+        DbTime(now),
         signs,
         reason,
         id.0
@@ -456,7 +456,7 @@ pub async fn update_hold(tx: &mut Tx, id: TaskId, signs: &str, reason: &str, now
 }
 
 pub async fn update_hold_told(tx: &mut Tx, id: TaskId, now: Timestamp) -> Result<()> {
-    execute!(tx, "UPDATE backup_tasks SET held_told_at = $1 WHERE id = $2", At(now), id.0)?;
+    execute!(tx, "UPDATE backup_tasks SET held_told_at = $1 WHERE id = $2", DbTime(now), id.0)?;
     Ok(())
 }
 
@@ -501,7 +501,7 @@ pub async fn list_labels(tx: &mut Tx, owner: UserId, tasks: &[i64]) -> Result<Ve
     if tasks.is_empty() {
         return Ok(Vec::new());
     }
-    on!(tx, conn => {
+    with_conn!(tx, conn => {
         let mut query = QueryBuilder::<Db>::new("SELECT id, label FROM backup_tasks WHERE user_id = ");
         query.push_bind(owner.0).push(" AND id IN (");
         push_ids(&mut query, tasks);
@@ -515,7 +515,7 @@ pub async fn list_by_id(tx: &mut Tx, ids: &[i64]) -> Result<Vec<TaskRow>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let lines = on!(tx, conn => {
+    let lines = with_conn!(tx, conn => {
         let mut query = QueryBuilder::<Db>::new(concat!("SELECT ", packed_line!(), " FROM backup_tasks t WHERE t.id IN ("));
         push_ids(&mut query, ids);
         query.push(")");

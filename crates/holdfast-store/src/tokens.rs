@@ -4,7 +4,7 @@ use holdfast_core::Timestamp;
 use holdfast_core::ids::{TokenId, UserId};
 use holdfast_core::scope::ScopeSet;
 
-use crate::{At, Result, Tx};
+use crate::{DbTime, Result, Tx};
 
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct TokenRow {
@@ -12,9 +12,9 @@ pub struct TokenRow {
     pub user_id: i64,
     pub name: String,
     pub scopes: String,
-    pub expires_at: Option<At>,
-    pub last_used_at: Option<At>,
-    pub created_at: At,
+    pub expires_at: Option<DbTime>,
+    pub last_used_at: Option<DbTime>,
+    pub created_at: DbTime,
 }
 
 /// What a request with a token needs to know, in one row.
@@ -23,7 +23,7 @@ pub struct CallerRow {
     pub token_id: i64,
     pub user_id: i64,
     pub scopes: String,
-    pub expires_at: Option<At>,
+    pub expires_at: Option<DbTime>,
     pub timezone: String,
     pub is_admin: bool,
 }
@@ -46,8 +46,8 @@ pub async fn insert(tx: &mut Tx, token: &NewToken<'_>, now: Timestamp) -> Result
         token.name,
         token.digest.to_vec(),
         token.scopes.to_text(),
-        token.expires_at.map(At),
-        At(now)
+        token.expires_at.map(DbTime),
+        DbTime(now)
     )?;
     Ok(TokenId(id))
 }
@@ -98,10 +98,10 @@ pub(crate) async fn bump_epoch(tx: &mut Tx) -> Result<()> {
 
 /// Forgets tokens that expired long ago.
 pub async fn delete_expired(tx: &mut Tx, before: Timestamp) -> Result<u64> {
-    execute!(tx, "DELETE FROM api_tokens WHERE expires_at < $1", At(before))
+    execute!(tx, "DELETE FROM api_tokens WHERE expires_at < $1", DbTime(before))
 }
 
 pub async fn update_last_used(tx: &mut Tx, id: TokenId, at: Timestamp) -> Result<()> {
-    execute!(tx, "UPDATE api_tokens SET last_used_at = $1 WHERE id = $2", At(at), id.0)?;
+    execute!(tx, "UPDATE api_tokens SET last_used_at = $1 WHERE id = $2", DbTime(at), id.0)?;
     Ok(())
 }

@@ -2,14 +2,14 @@
 
 use holdfast_core::ids::UserId;
 
-use crate::{At, Result, Tx, packed};
+use crate::{DbTime, Result, Tx, packed};
 
 packed_row! {
     pub struct UpcomingRow {
         id: i64 = "t.id",
         label: String = "t.label",
         kind: String = "t.kind",
-        next_run_at: At = "t.next_run_at",
+        next_run_at: DbTime = "t.next_run_at",
     }
 }
 

@@ -3,7 +3,7 @@
 use holdfast_core::Timestamp;
 use holdfast_core::ids::{DestinationId, RunId, UserId};
 
-use crate::{At, Result, Tx};
+use crate::{DbTime, Result, Tx};
 
 /// Notes the key of an upload that begins, as long as the lease of `epoch` holds.
 pub async fn insert(
@@ -22,7 +22,7 @@ pub async fn insert(
          ON CONFLICT (run_id) DO UPDATE SET object_key = excluded.object_key",
         destination.0,
         key,
-        At(now),
+        DbTime(now),
         run.0,
         epoch
     )?;
@@ -48,7 +48,7 @@ pub struct AbandonedRow {
     pub destination_id: i64,
     pub object_key: String,
     pub upload_id: Option<String>,
-    pub cleared_at: Option<At>,
+    pub cleared_at: Option<DbTime>,
 }
 
 impl AbandonedRow {
@@ -67,19 +67,19 @@ pub async fn list_abandoned(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<V
            AND NOT EXISTS (SELECT 1 FROM backups b
                            WHERE b.destination_id = u.destination_id AND b.object_key = u.object_key)
          ORDER BY u.run_id LIMIT $2",
-        At(now),
+        DbTime(now),
         limit
     )
 }
 
 /// Notes that an upload was cleared away for the first time.
 pub async fn update_cleared(tx: &mut Tx, run: RunId, now: Timestamp) -> Result<()> {
-    execute!(tx, "UPDATE uploads SET cleared_at = COALESCE(cleared_at, $1) WHERE run_id = $2", At(now), run.0)?;
+    execute!(tx, "UPDATE uploads SET cleared_at = COALESCE(cleared_at, $1) WHERE run_id = $2", DbTime(now), run.0)?;
     Ok(())
 }
 
 /// Takes the clearing of an upload upon oneself until `until`.
 pub async fn claim(tx: &mut Tx, run: RunId, now: Timestamp, until: Timestamp) -> Result<bool> {
     let sql = "UPDATE uploads SET retry_after = $1 WHERE run_id = $2 AND retry_after <= $3";
-    Ok(execute!(tx, sql, At(until), run.0, At(now))? == 1)
+    Ok(execute!(tx, sql, DbTime(until), run.0, DbTime(now))? == 1)
 }

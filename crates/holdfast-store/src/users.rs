@@ -6,7 +6,7 @@ use holdfast_core::schedule::TimeOfDay;
 use holdfast_core::user::UserDraft;
 use holdfast_core::{Secret, Timestamp};
 
-use crate::{At, Place, Result, Tx};
+use crate::{DbTime, Place, Result, Tx};
 
 macro_rules! columns {
     () => {
@@ -27,7 +27,7 @@ pub struct UserRow {
     pub weekly_summary_enabled: bool,
     pub totp_sealed: Option<Vec<u8>>,
     pub totp_last_step: i64,
-    pub created_at: At,
+    pub created_at: DbTime,
     /// Both or neither, as HH:MM.
     pub quiet_from: Option<String>,
     pub quiet_until: Option<String>,
@@ -66,7 +66,7 @@ pub async fn insert(tx: &mut Tx, draft: &UserDraft, password_hash: Option<String
         password_hash,
         &draft.timezone,
         draft.is_admin,
-        At(now)
+        DbTime(now)
     )?;
     Ok(UserId(id))
 }
@@ -104,7 +104,13 @@ pub async fn find_unclaimed_admin(tx: &mut Tx) -> Result<Option<UserRow>> {
 
 /// A new password; links that were sent out before open nothing any more.
 pub async fn update_password(tx: &mut Tx, id: UserId, password_hash: &str, now: Timestamp) -> Result<()> {
-    execute!(tx, "UPDATE users SET password_hash = $1, updated_at = $2 WHERE id = $3", password_hash, At(now), id.0)?;
+    execute!(
+        tx,
+        "UPDATE users SET password_hash = $1, updated_at = $2 WHERE id = $3",
+        password_hash,
+        DbTime(now),
+        id.0
+    )?;
     crate::sessions::delete_links(tx, id).await
 }
 
@@ -115,7 +121,7 @@ pub async fn update_profile(tx: &mut Tx, id: UserId, draft: &UserDraft, now: Tim
         &draft.name,
         &draft.email,
         &draft.timezone,
-        At(now),
+        DbTime(now),
         id.0
     )?;
     crate::sessions::delete_links(tx, id).await?;
@@ -123,12 +129,12 @@ pub async fn update_profile(tx: &mut Tx, id: UserId, draft: &UserDraft, now: Tim
 }
 
 pub async fn update_language(tx: &mut Tx, id: UserId, language: &str, now: Timestamp) -> Result<()> {
-    execute!(tx, "UPDATE users SET language = $1, updated_at = $2 WHERE id = $3", language, At(now), id.0)?;
+    execute!(tx, "UPDATE users SET language = $1, updated_at = $2 WHERE id = $3", language, DbTime(now), id.0)?;
     Ok(())
 }
 
 pub async fn update_admin(tx: &mut Tx, id: UserId, is_admin: bool, now: Timestamp) -> Result<()> {
-    execute!(tx, "UPDATE users SET is_admin = $1, updated_at = $2 WHERE id = $3", is_admin, At(now), id.0)?;
+    execute!(tx, "UPDATE users SET is_admin = $1, updated_at = $2 WHERE id = $3", is_admin, DbTime(now), id.0)?;
     crate::tokens::bump_epoch(tx).await
 }
 
@@ -198,28 +204,28 @@ pub async fn update_hearing(
         quiet.map(|quiet| quiet.from.to_string()),
         quiet.map(|quiet| quiet.until.to_string()),
         summary_at.is_some(),
-        summary_at.map(At),
-        At(now),
+        summary_at.map(DbTime),
+        DbTime(now),
         id.0
     )?;
     Ok(())
 }
 
 /// Those whose summary of the week is due.
-pub async fn list_summaries(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<(i64, At)>> {
+pub async fn list_summaries(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<(i64, DbTime)>> {
     fetch_all!(
         tx,
-        (i64, At),
+        (i64, DbTime),
         "SELECT id, summary_at FROM users WHERE summary_at <= $1 ORDER BY summary_at, id LIMIT $2",
-        At(now),
+        DbTime(now),
         limit
     )
 }
 
 /// False when another process has written that summary.
-pub async fn move_summary(tx: &mut Tx, id: UserId, due: At, next: Option<Timestamp>) -> Result<bool> {
+pub async fn move_summary(tx: &mut Tx, id: UserId, due: DbTime, next: Option<Timestamp>) -> Result<bool> {
     let sql = "UPDATE users SET summary_at = $1 WHERE id = $2 AND summary_at = $3";
-    Ok(execute!(tx, sql, next.map(At), id.0, due)? == 1)
+    Ok(execute!(tx, sql, next.map(DbTime), id.0, due)? == 1)
 }
 
 /// Turns two-factor on with a secret, or off with `None`.
@@ -232,7 +238,7 @@ pub async fn update_totp(tx: &mut Tx, user: &UserRow, secret: Option<&Secret>, n
         tx,
         "UPDATE users SET totp_sealed = $1, totp_last_step = 0, updated_at = $2 WHERE id = $3",
         sealed,
-        At(now),
+        DbTime(now),
         user.id
     )?;
     Ok(())
@@ -271,7 +277,7 @@ pub async fn statistics(tx: &mut Tx, id: UserId, today: Timestamp) -> Result<Sta
             (SELECT COUNT(*) FROM tags WHERE user_id = $1) AS tags,
             (SELECT COUNT(*) FROM notification_streams WHERE user_id = $1) AS streams",
         id.0,
-        At(today)
+        DbTime(today)
     )?;
     row.ok_or_else(|| crate::StoreError::Broken("statistics without a row".to_owned()))
 }

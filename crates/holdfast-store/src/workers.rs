@@ -2,14 +2,14 @@
 
 use holdfast_core::Timestamp;
 
-use crate::{At, Result, Tx};
+use crate::{DbTime, Result, Tx};
 
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct WorkerRow {
     pub name: String,
     pub version: String,
-    pub started_at: At,
-    pub seen_at: At,
+    pub started_at: DbTime,
+    pub seen_at: DbTime,
 }
 
 /// A run that a worker holds, of whatever user: its content is not told.
@@ -19,8 +19,8 @@ pub struct LeaseRow {
     pub kind: String,
     pub worker: Option<String>,
     pub email: String,
-    pub started_at: Option<At>,
-    pub lease_expires_at: Option<At>,
+    pub started_at: Option<DbTime>,
+    pub lease_expires_at: Option<DbTime>,
 }
 
 pub async fn beat(tx: &mut Tx, name: &str, version: &str, started: Timestamp, now: Timestamp) -> Result<()> {
@@ -30,15 +30,15 @@ pub async fn beat(tx: &mut Tx, name: &str, version: &str, started: Timestamp, no
          ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at",
         name,
         version,
-        At(started),
-        At(now)
+        DbTime(started),
+        DbTime(now)
     )?;
     Ok(())
 }
 
 /// Forgets those that have not been heard of for long.
 pub async fn delete_silent(tx: &mut Tx, before: Timestamp) -> Result<()> {
-    execute!(tx, "DELETE FROM workers WHERE seen_at < $1", At(before))?;
+    execute!(tx, "DELETE FROM workers WHERE seen_at < $1", DbTime(before))?;
     Ok(())
 }
 
@@ -62,9 +62,12 @@ pub async fn list_leases(tx: &mut Tx, limit: i64) -> Result<Vec<LeaseRow>> {
 }
 
 /// How many runs wait, and since when the one that waits longest does.
-pub async fn find_queue(tx: &mut Tx) -> Result<(i64, Option<At>)> {
-    let row =
-        fetch_optional!(tx, (i64, Option<At>), "SELECT COUNT(*), MIN(created_at) FROM runs WHERE status = 'queued'")?;
+pub async fn find_queue(tx: &mut Tx) -> Result<(i64, Option<DbTime>)> {
+    let row = fetch_optional!(
+        tx,
+        (i64, Option<DbTime>),
+        "SELECT COUNT(*), MIN(created_at) FROM runs WHERE status = 'queued'"
+    )?;
     Ok(row.unwrap_or((0, None)))
 }
 

@@ -18,7 +18,7 @@ use holdfast_store::backups::{self, NewBackup};
 use holdfast_store::master_key::MasterKeySource;
 use holdfast_store::{Migrations, Options, Store};
 use holdfast_ui::Ui;
-use holdfast_worker::{CourierMailer, Parts, StoredArchives, Worker};
+use holdfast_worker::{Parts, SenderMailer, StoredArchives, Worker};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -111,12 +111,12 @@ impl TestApp {
         let destinations = folder.path().join("destinations");
         let archives =
             Arc::new(StoredArchives::new(engine.clone(), store.clone(), destinations.clone(), settings.reading));
-        let courier = holdfast_notify::Courier::new(settings.notify);
-        let mailer = Arc::new(CourierMailer::new(courier.clone(), shared.clone()));
+        let sender = holdfast_notify::Sender::new(settings.notify);
+        let mailer = Arc::new(SenderMailer::new(sender.clone(), shared.clone()));
         let providers = Arc::new(holdfast_identity::Providers::new(settings.identity));
         let ports = Ports { archives, mailer, providers };
         let app = Arc::new(App::new(store, shared, settings.limits, settings.device_auth_enabled, ports));
-        let parts = Parts { app: app.clone(), engine, folder: destinations, settings: settings.work, courier };
+        let parts = Parts { app: app.clone(), engine, folder: destinations, settings: settings.work, sender };
         let stop = CancellationToken::new();
         let api = holdfast_api::router(Arc::new(Api { app: app.clone(), metrics: None }));
         let ui = holdfast_ui::router(Arc::new(Ui::new(app.clone(), false, stop.clone())));

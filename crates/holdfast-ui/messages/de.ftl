@@ -161,13 +161,13 @@ weekday-5 = Freitag
 weekday-6 = Samstag
 
 ## Zustände
-standing-running = Läuft
-standing-paused = Pausiert
-standing-new = Noch nicht gelaufen
-standing-good = Gesichert
-standing-warned = Gesichert, mit Warnungen
-standing-overdue = Überfällig
-standing-failed = Fehlgeschlagen
+health-running = Läuft
+health-paused = Pausiert
+health-new = Noch nicht gelaufen
+health-good = Gesichert
+health-warned = Gesichert, mit Warnungen
+health-overdue = Überfällig
+health-failed = Fehlgeschlagen
 run-queued = Wartet
 run-running = Läuft
 run-successful = Erfolgreich

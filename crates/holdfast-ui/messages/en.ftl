@@ -161,13 +161,13 @@ weekday-5 = Friday
 weekday-6 = Saturday
 
 ## States
-standing-running = Running
-standing-paused = Paused
-standing-new = Has not run yet
-standing-good = Backed up
-standing-warned = Backed up, with warnings
-standing-overdue = Overdue
-standing-failed = Failed
+health-running = Running
+health-paused = Paused
+health-new = Has not run yet
+health-good = Backed up
+health-warned = Backed up, with warnings
+health-overdue = Overdue
+health-failed = Failed
 run-queued = Waiting
 run-running = Running
 run-successful = Successful

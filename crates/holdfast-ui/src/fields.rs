@@ -9,7 +9,7 @@ use holdfast_core::input::Errors;
 
 use crate::form::Form;
 use crate::human::Markup;
-use crate::words::Words;
+use crate::translator::Translator;
 
 /// What stands in a form: from a row, or as somebody sent it.
 #[derive(Debug, Clone, Default)]
@@ -113,7 +113,7 @@ pub(crate) struct Input {
 
 /// Makes the fields of one form.
 pub(crate) struct Fields<'a> {
-    pub t: Words,
+    pub t: Translator,
     pub values: &'a Values,
     pub errors: &'a Errors,
 }
@@ -311,7 +311,7 @@ mod tests {
     fn a_field_shows_what_was_typed_as_text_and_its_errors_beside_it() {
         let values = Values::default().set("label", "\"><script>alert(1)</script>");
         let errors = Errors::one("label", "The label field is required.");
-        let fields = Fields { t: Words::default(), values: &values, errors: &errors };
+        let fields = Fields { t: Translator::default(), values: &values, errors: &errors };
         let html = fields.line("label", "<b>Label</b>".into()).hint("a hint".into()).required().to_string();
         assert!(!html.contains("<script") && !html.contains("<b>"), "{html}");
         assert!(html.contains("aria-invalid=\"true\"") && html.contains("The label field is required."), "{html}");

@@ -1,7 +1,7 @@
 //! What is around every page: the navigation, the corner with what is going on, and what was just done.
 
 use crate::session::Theme;
-use crate::words::Words;
+use crate::translator::Translator;
 
 /// Where in the house a page is, so that the navigation can show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,7 +20,7 @@ pub(crate) enum Place {
 
 #[derive(Clone, Default)]
 pub(crate) struct Frame {
-    pub t: Words,
+    pub t: Translator,
     pub csrf: String,
     pub theme: Theme,
     pub place: Place,
@@ -46,7 +46,7 @@ pub(crate) struct Way {
 
 impl Frame {
     /// Around a page for somebody who is not signed in.
-    pub(crate) fn visitor(t: Words, theme: Theme, csrf: String) -> Self {
+    pub(crate) fn visitor(t: Translator, theme: Theme, csrf: String) -> Self {
         Self { t, theme, csrf, ..Self::default() }
     }
 

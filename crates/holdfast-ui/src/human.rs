@@ -6,7 +6,7 @@ use askama::filters::HtmlSafe;
 use holdfast_core::Timestamp;
 use holdfast_core::clock::{self, Zone};
 
-use crate::words::Words;
+use crate::translator::Translator;
 
 const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;
@@ -16,14 +16,14 @@ const DAY: i64 = 24 * HOUR;
 /// Whose words, zone and now a page is written with.
 #[derive(Clone)]
 pub(crate) struct Reader {
-    pub t: Words,
+    pub t: Translator,
     pub zone: Zone,
     pub now: Timestamp,
 }
 
 impl Default for Reader {
     fn default() -> Self {
-        Self { t: Words::default(), zone: Zone::UTC, now: Timestamp::UNIX_EPOCH }
+        Self { t: Translator::default(), zone: Zone::UTC, now: Timestamp::UNIX_EPOCH }
     }
 }
 
@@ -175,7 +175,7 @@ mod tests {
 
     fn reader(code: &str) -> Reader {
         let zone = clock::zone("Europe/Berlin").unwrap();
-        Reader { t: Words::of(code), zone, now: "2025-03-03T10:00:00Z".parse().unwrap() }
+        Reader { t: Translator::of(code), zone, now: "2025-03-03T10:00:00Z".parse().unwrap() }
     }
 
     #[test]

@@ -11,8 +11,8 @@ mod live;
 mod page;
 mod pages;
 mod session;
+mod translator;
 mod view;
-mod words;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -25,8 +25,8 @@ use tokio_util::sync::CancellationToken;
 use tower_http::compression::CompressionLayer;
 
 use crate::pages::{
-    account, administration, audit, backups, destinations, identity, kept, notices, overview, probe, restore, runs,
-    search, security, servers, sign_in, streams, tags, task_form, tasks,
+    account, administration, audit, backups, destinations, form_resource, identity, notices, overview, probe, restore,
+    runs, search, security, servers, sign_in, streams, tags, task_form, tasks,
 };
 
 /// What every page reaches.
@@ -147,10 +147,10 @@ fn backup_pages() -> Router<Arc<Ui>> {
 
 fn resource_pages() -> Router<Arc<Ui>> {
     Router::new()
-        .merge(kept::routes::<servers::Server>())
-        .merge(kept::routes::<destinations::Destination>())
-        .merge(kept::routes::<streams::Stream>())
-        .merge(kept::routes::<tags::Tag>())
+        .merge(form_resource::routes::<servers::Server>())
+        .merge(form_resource::routes::<destinations::Destination>())
+        .merge(form_resource::routes::<streams::Stream>())
+        .merge(form_resource::routes::<tags::Tag>())
         .route("/servers", get(servers::list))
         .route("/servers/{id}", get(servers::show))
         .route("/servers/{id}/check", post(servers::check))
@@ -170,16 +170,16 @@ mod tests {
 
     use super::*;
     use crate::frame::{Frame, Place};
-    use crate::words::Words;
+    use crate::translator::Translator;
 
     /// Every page with something in it, in every language, with text in every place that somebody else could have
     /// written. What comes out is markup of ours alone.
     #[test]
     fn every_template_renders_and_what_people_typed_shows_as_text() {
         let hostile = "<img src=x onerror=alert(1)>\"'</script>";
-        for (code, _) in Words::all() {
+        for (code, _) in Translator::all() {
             let frame = Frame {
-                t: Words::of(code),
+                t: Translator::of(code),
                 csrf: "token".into(),
                 place: Place::Tasks,
                 name: hostile.into(),

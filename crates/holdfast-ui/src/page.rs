@@ -12,7 +12,7 @@ use holdfast_app::AppError;
 use crate::Ui;
 use crate::frame::Frame;
 use crate::session::{self, Theme};
-use crate::words::Words;
+use crate::translator::Translator;
 
 /// Nothing runs and nothing is loaded but our own script, style sheet and pictures.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -126,7 +126,7 @@ struct Problem {
 }
 
 impl Problem {
-    fn page(&self, t: Words, theme: Theme, back: Option<String>) -> MessagePage {
+    fn page(&self, t: Translator, theme: Theme, back: Option<String>) -> MessagePage {
         // What the use case says is the most precise; some problems need more words, or have none.
         let text = match self.key {
             "problem-forged" => t.say("problem-forged-text"),
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn what_people_typed_shows_as_text() {
         let problem = Problem { key: "problem-conflict", text: "<img src=x onerror=alert(1)> a & b".into() };
-        let html = problem.page(Words::default(), Theme::Dark, Some("/a\"><b>".into())).render().unwrap();
+        let html = problem.page(Translator::default(), Theme::Dark, Some("/a\"><b>".into())).render().unwrap();
         assert!(!html.contains("<img") && !html.contains("<b>") && html.contains("data-theme=\"dark\""), "{html}");
     }
 

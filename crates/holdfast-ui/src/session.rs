@@ -15,7 +15,7 @@ use crate::form::{Form, csrf_token};
 use crate::frame::{Frame, Place};
 use crate::human::Reader;
 use crate::page::PageError;
-use crate::words::Words;
+use crate::translator::Translator;
 
 const SESSION: &str = "holdfast_session";
 const VISITOR: &str = "holdfast_visitor";
@@ -67,7 +67,7 @@ impl FromRequestParts<Arc<Ui>> for SignedIn {
             found => found?,
         };
         caller.gone = context.gone.clone();
-        let t = Words::of(&user.language);
+        let t = Translator::of(&user.language);
         let reader = Reader { t, zone: caller.zone.clone(), now: ui.app.now() };
         let query = Form::of_query(parts.uri.query());
         let said = t.find(&format!("said-{}", query.text("said")));
@@ -82,7 +82,7 @@ impl FromRequestParts<Arc<Ui>> for SignedIn {
 }
 
 impl SignedIn {
-    pub(crate) fn t(&self) -> Words {
+    pub(crate) fn t(&self) -> Translator {
         self.reader.t
     }
 
@@ -149,8 +149,8 @@ pub(crate) fn context(parts: &Parts) -> Result<Context, PageError> {
 }
 
 /// The language of somebody who may not be signed in: the one they had last, else what their browser asks for.
-pub(crate) fn language(headers: &HeaderMap) -> Words {
-    cookie(headers, LANGUAGE).map_or_else(|| Words::of_browser(headers), |code| Words::of(&code))
+pub(crate) fn language(headers: &HeaderMap) -> Translator {
+    cookie(headers, LANGUAGE).map_or_else(|| Translator::of_browser(headers), |code| Translator::of(&code))
 }
 
 /// What a browser says it is.
@@ -180,7 +180,7 @@ pub(crate) fn remember_theme(response: &mut Response, theme: Theme, secure: bool
     set(response, THEME, theme.as_str(), YEAR_SECS, secure);
 }
 
-pub(crate) fn remember_language(response: &mut Response, t: Words, secure: bool) {
+pub(crate) fn remember_language(response: &mut Response, t: Translator, secure: bool) {
     set(response, LANGUAGE, t.code(), YEAR_SECS, secure);
 }
 

@@ -6,7 +6,7 @@ use axum::response::Response;
 use holdfast_app::Caller;
 use holdfast_core::page::{Page, PageRequest};
 use holdfast_core::run::{FailureCode, RunKind, RunStatus};
-use holdfast_core::standing::Standing;
+use holdfast_core::task_health::TaskHealth;
 use holdfast_store::Listing;
 use holdfast_store::runs::RunRow;
 
@@ -15,7 +15,7 @@ use crate::form::Form;
 use crate::frame::Frame;
 use crate::human::{Markup, Reader, escaped};
 use crate::page::render;
-use crate::words::Words;
+use crate::translator::Translator;
 
 /// Rows that fit on a page of a list.
 pub(crate) const PER_PAGE: i64 = 50;
@@ -32,18 +32,18 @@ pub(crate) fn state(class: &str, word: &str) -> Markup {
     Markup(format!("<span class=\"state {class}\"><span aria-hidden=\"true\">{shape}</span> {}</span>", escaped(word)))
 }
 
-pub(crate) fn standing(t: Words, standing: Standing) -> Markup {
-    let class = match standing {
-        Standing::Good => "good",
-        Standing::Running => "running",
-        Standing::Warned | Standing::Overdue => "attention",
-        Standing::Failed => "failed",
-        Standing::New | Standing::Paused => "",
+pub(crate) fn health(t: Translator, health: TaskHealth) -> Markup {
+    let class = match health {
+        TaskHealth::Good => "good",
+        TaskHealth::Running => "running",
+        TaskHealth::Warned | TaskHealth::Overdue => "attention",
+        TaskHealth::Failed => "failed",
+        TaskHealth::New | TaskHealth::Paused => "",
     };
-    state(class, &t.say(&format!("standing-{}", standing.as_str())))
+    state(class, &t.say(&format!("health-{}", health.as_str())))
 }
 
-pub(crate) fn run_state(t: Words, run: &RunRow) -> Markup {
+pub(crate) fn run_state(t: Translator, run: &RunRow) -> Markup {
     let class = match RunStatus::parse(&run.status) {
         Some(RunStatus::Successful) if run.warnings > 0 => "attention",
         Some(RunStatus::Successful) => "good",
@@ -55,7 +55,7 @@ pub(crate) fn run_state(t: Words, run: &RunRow) -> Markup {
     state(class, &word)
 }
 
-pub(crate) fn proof(t: Words, verification: &str) -> Markup {
+pub(crate) fn proof(t: Translator, verification: &str) -> Markup {
     let class = match verification {
         "verified" => "good",
         "corrupt" | "missing" => "failed",
@@ -65,13 +65,13 @@ pub(crate) fn proof(t: Words, verification: &str) -> Markup {
 }
 
 /// What a run does, in words.
-pub(crate) fn run_kind(t: Words, kind: &str) -> String {
+pub(crate) fn run_kind(t: Translator, kind: &str) -> String {
     let known = RunKind::parse(kind).map_or("backup", RunKind::as_str);
     t.say(&format!("kind-{known}"))
 }
 
 /// Why something failed and what to do about it. A language may say less about a reason than the service itself.
-pub(crate) fn advice(t: Words, code: &str) -> String {
+pub(crate) fn advice(t: Translator, code: &str) -> String {
     let own = || FailureCode::parse(code).map(|code| code.advice().to_owned()).unwrap_or_default();
     t.find(&format!("failure-{}", code.replace('_', "-"))).unwrap_or_else(own)
 }
@@ -202,11 +202,11 @@ mod tests {
 
     #[test]
     fn every_state_has_a_shape_and_a_word_in_every_language() {
-        for (code, _) in Words::all() {
-            let t = Words::of(code);
-            for known in Standing::ALL {
-                let html = standing(t, *known).0;
-                assert!(!html.contains("standing-"), "{code} {html}");
+        for (code, _) in Translator::all() {
+            let t = Translator::of(code);
+            for known in TaskHealth::ALL {
+                let html = health(t, *known).0;
+                assert!(!html.contains("health-"), "{code} {html}");
             }
             for code in FailureCode::ALL {
                 assert!(advice(t, code.as_str()).len() > 10);

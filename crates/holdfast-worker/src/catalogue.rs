@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use holdfast_app::{App, AppError, Result, portable};
+use holdfast_app::{App, AppError, Result, transfer};
 use holdfast_core::Timestamp;
 use holdfast_core::backup::catalogue_key;
 use holdfast_core::ids::{DestinationId, UserId};
-use holdfast_engine::letter::Packer;
+use holdfast_engine::sealed_document::Packer;
 use holdfast_engine::{DestinationSpec, Engine};
 use holdfast_store::catalogue::{self, DueRow, Written};
 
@@ -84,10 +84,10 @@ async fn write(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, leas
     }
     let owner = UserId(due.user_id);
     let at = app.now();
-    let key = catalogue_key(&portable::folder(app, owner).await?, at);
+    let key = catalogue_key(&transfer::folder(app, owner).await?, at);
     let broken = |error: holdfast_engine::EngineError| AppError::Internal(error.message);
     let mut packer = Packer::new().map_err(broken)?;
-    portable::export(app, Some(owner), &mut packer).await?;
+    transfer::export(app, Some(owner), &mut packer).await?;
     let packed = packer.finish().map_err(broken)?;
     let sealed = app.store.read().await?.seal_file(&packed)?;
     let bytes = i64::try_from(sealed.len()).unwrap_or(i64::MAX);

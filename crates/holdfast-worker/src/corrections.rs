@@ -9,7 +9,7 @@ use holdfast_core::ids::{TaskId, UserId};
 use holdfast_core::{Timestamp, notice, slots};
 use holdfast_store::corrections::{self, AheadRow, Latest};
 use holdfast_store::workers::WorkerRow;
-use holdfast_store::{At, StoreError, Tx, audit, users, workers};
+use holdfast_store::{DbTime, StoreError, Tx, audit, users, workers};
 
 use crate::Settings;
 use crate::scheduler::later;
@@ -124,7 +124,7 @@ async fn pull_back(tx: &mut Tx, row: &AheadRow, now: Timestamp) -> Result<bool, 
     if next.is_some() {
         let detail = format!("{} {}: next run {from} → {to}", row.id, row.label);
         let owner = Some(UserId(row.user_id));
-        audit::insert(tx, At(now), owner, &Origin::default(), "backup_task.next_run_corrected", &detail).await?;
+        audit::insert(tx, DbTime(now), owner, &Origin::default(), "backup_task.next_run_corrected", &detail).await?;
     }
     Ok(true)
 }
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     fn worker(name: &str, seen: i64) -> WorkerRow {
-        let at = At(Timestamp::from_second(seen).unwrap());
+        let at = DbTime(Timestamp::from_second(seen).unwrap());
         WorkerRow { name: name.to_owned(), version: String::new(), started_at: at, seen_at: at }
     }
 

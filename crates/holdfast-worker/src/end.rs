@@ -16,12 +16,12 @@ use holdfast_engine::{
 };
 use holdfast_store::backups::{self, NewBackup};
 use holdfast_store::runs::{self, RunRow};
-use holdfast_store::{At, StoreError, Tx, audit, destinations, due, probes, servers, streams, tasks, uploads};
+use holdfast_store::{DbTime, StoreError, Tx, audit, destinations, due, probes, servers, streams, tasks, uploads};
 
 use crate::Settings;
 use crate::execute::{Executor, of_app};
-use crate::herald::{Ended, Ending};
 use crate::lease::{append_lines, counts, lease_until};
+use crate::outbox::{Ended, Ending};
 use crate::scheduler::{later, seconds};
 use crate::suspicion::{Assessment, Reading};
 
@@ -154,7 +154,7 @@ impl FollowUp<'_> {
         self.line(tx, &text, now).await?;
         let detail = format!("{task} {}", row.label);
         let owner = Some(UserId(row.user_id));
-        audit::insert(tx, At(now), owner, &Origin::default(), "backup_task.paused_after_losses", &detail).await?;
+        audit::insert(tx, DbTime(now), owner, &Origin::default(), "backup_task.paused_after_losses", &detail).await?;
         tracing::error!(task = task.0, "paused: its last {MOST_LOSSES} runs each lost their worker");
         metrics::counter!("holdfast_tasks_paused_after_losses_total").increment(1);
         Ok(Next::Pause)
@@ -299,7 +299,7 @@ impl End<'_> {
         let next = follow_up.write(&mut tx, settings, now).await?;
         self.note_news(&mut tx, next, counts.warnings, now).await?;
         tx.commit().await?;
-        app.wake_postman();
+        app.wake_dispatcher();
         Ok(true)
     }
 
@@ -320,7 +320,7 @@ impl End<'_> {
             }
             _ => return Ok(()),
         };
-        self.executor.herald.run_ended(tx, &next.ending(self.run, ended, warnings), now).await
+        self.executor.outbox.run_ended(tx, &next.ending(self.run, ended, warnings), now).await
     }
 
     /// What follows from the end, beyond the run itself.
@@ -417,7 +417,7 @@ impl End<'_> {
         if before.is_some_and(|row| row.last_error_code.is_some()) {
             return Ok(());
         }
-        self.executor.herald.destination_lost(tx, destination, RunId(self.run.id), found, now).await
+        self.executor.outbox.destination_lost(tx, destination, RunId(self.run.id), found, now).await
     }
 
     async fn note_verification(&self, tx: &mut Tx, found: Verification, now: Timestamp) -> Result<(), StoreError> {
@@ -426,9 +426,9 @@ impl End<'_> {
             tracing::error!(backup, found = found.as_str(), "a stored backup cannot be restored");
             metrics::counter!("holdfast_backups_damaged_total").increment(1);
             let (owner, detail) = (Some(UserId(self.run.user_id)), format!("{backup} {}", found.as_str()));
-            audit::insert(tx, At(now), owner, &Origin::default(), "backup.found_damaged", &detail).await?;
+            audit::insert(tx, DbTime(now), owner, &Origin::default(), "backup.found_damaged", &detail).await?;
             let reason = self.done.as_ref().err().map_or("", |error| error.message.as_str());
-            self.executor.herald.damaged(tx, BackupId(backup), RunId(self.run.id), reason, now).await?;
+            self.executor.outbox.damaged(tx, BackupId(backup), RunId(self.run.id), reason, now).await?;
         }
         backups::update_verification(tx, BackupId(backup), found, now).await
     }
@@ -486,7 +486,7 @@ impl End<'_> {
                     return Ok(());
                 }
                 let found = (error.code, error.message.as_str());
-                self.executor.herald.server_lost(tx, server.id, RunId(self.run.id), found, now).await
+                self.executor.outbox.server_lost(tx, server.id, RunId(self.run.id), found, now).await
             }
             _ => Ok(()),
         }
@@ -525,7 +525,7 @@ impl End<'_> {
         backups::insert(tx, UserId(self.run.user_id), &new, now).await?;
         uploads::delete(tx, RunId(self.run.id)).await?;
         self.note_destination(tx, report.marker.as_deref(), now).await?;
-        assessment.record(tx, &self.executor.herald, self.run, now).await?;
+        assessment.record(tx, &self.executor.outbox, self.run, now).await?;
         if assessment.judgement.hold.is_on() {
             return Ok(());
         }

@@ -11,7 +11,7 @@ use holdfast_core::lease::Beat;
 use holdfast_core::random;
 use holdfast_core::run::{FailureCode, RunKind};
 use holdfast_engine::{Context, DestinationSpec, Engine, EngineError, Journal, OnWrite, WriteNote};
-use holdfast_notify::Courier;
+use holdfast_notify::Sender;
 use holdfast_store::queue::{self, Room};
 use holdfast_store::runs::{self, RunRow};
 use holdfast_store::{StoreError, Tx, backups, probes, restores, streams, tasks, uploads, users};
@@ -19,11 +19,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::Settings;
+use crate::dispatcher::stream_channel;
 use crate::end::{BackupDone, Done, END_AGAIN, End, FollowUp, Involved};
-use crate::herald::{Ended, Herald};
 use crate::lease::{Finished, Lease, lease_until};
+use crate::outbox::{Ended, Outbox};
 use crate::plans::{Planner, address};
-use crate::postman::stream_channel;
 use crate::scheduler::seconds;
 
 const LOST: &str = "The worker that had this run went away before its end.";
@@ -49,8 +49,8 @@ pub(crate) struct Executor {
     pub settings: Settings,
     /// Ends whatever runs: there is no more time.
     pub halt: CancellationToken,
-    pub herald: Herald,
-    pub courier: Courier,
+    pub outbox: Outbox,
+    pub sender: Sender,
 }
 
 impl Executor {
@@ -270,8 +270,8 @@ impl Executor {
         let (Some((_, channel)), Some(stream), Some(user)) = (found, stream, user) else {
             return Err(EngineError::internal("the stream of this run is gone"));
         };
-        let sample = self.herald.sample(&stream.label, &user.timezone, self.app.now());
-        let delivered = self.courier.deliver(&channel, &sample, user.is_admin).await;
+        let sample = self.outbox.sample(&stream.label, &user.timezone, self.app.now());
+        let delivered = self.sender.deliver(&channel, &sample, user.is_admin).await;
         let answer = delivered.map_err(|refusal| EngineError::new(FailureCode::NotDelivered, refusal.text))?;
         Ok(Done::StreamTested { answer })
     }
@@ -295,11 +295,11 @@ impl Executor {
     async fn announce_start(&self, task: TaskId) {
         let announced = async {
             let mut tx = self.app.store.begin().await?;
-            self.herald.run_started(&mut tx, task, self.app.now()).await?;
+            self.outbox.run_started(&mut tx, task, self.app.now()).await?;
             tx.commit().await
         };
         match announced.await {
-            Ok(()) => self.app.wake_postman(),
+            Ok(()) => self.app.wake_dispatcher(),
             Err(error) => tracing::warn!(task = task.0, %error, "the start of a run was not announced"),
         }
     }
@@ -381,10 +381,10 @@ impl Executor {
         if RunKind::parse(&run.kind) == Some(RunKind::Backup) {
             let ended = Ended::Failed { code: FailureCode::WorkerLost, reason: LOST };
             let ending = next.ending(&run, ended, run.warnings);
-            self.herald.run_ended(&mut tx, &ending, now).await?;
+            self.outbox.run_ended(&mut tx, &ending, now).await?;
         }
         tx.commit().await?;
-        self.app.wake_postman();
+        self.app.wake_dispatcher();
         metrics::counter!("holdfast_leases_lost_total").increment(1);
         tracing::warn!(run = run.id, "the worker of this run went away; the run is ended as failed");
         Ok(())

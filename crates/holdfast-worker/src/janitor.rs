@@ -4,7 +4,7 @@
 use holdfast_app::Result;
 use holdfast_core::run::Trigger;
 use holdfast_store::runs::{self, NewRun, Subject};
-use holdfast_store::{At, audit, backups, notices, sessions, tokens};
+use holdfast_store::{DbTime, audit, backups, notices, sessions, tokens};
 
 use crate::execute::Executor;
 use crate::scheduler::later;
@@ -33,7 +33,7 @@ pub(crate) async fn tidy(executor: &Executor, is_time_for_logs: bool) -> Result<
     sessions::delete_expired(&mut tx, now).await?;
     runs::delete_old_checks(&mut tx, days_ago(KEEP_CHECKS_DAYS), ROWS_AT_ONCE).await?;
     tokens::delete_expired(&mut tx, days_ago(KEEP_EXPIRED_TOKENS_DAYS)).await?;
-    audit::delete_before(&mut tx, At(days_ago(KEEP_AUDIT_DAYS)), ROWS_AT_ONCE).await?;
+    audit::delete_before(&mut tx, DbTime(days_ago(KEEP_AUDIT_DAYS)), ROWS_AT_ONCE).await?;
     notices::delete_before(&mut tx, days_ago(KEEP_NOTICES_DAYS), ROWS_AT_ONCE).await?;
     tx.commit().await?;
     tell_of_tokens(executor).await?;
@@ -88,10 +88,10 @@ pub(crate) async fn tell_of_overdue(executor: &Executor) -> Result<()> {
     let now = app.now();
     let mut tx = app.store.begin().await?;
     for row in notices::list_overdue(&mut tx, now, TOLD_AT_ONCE).await? {
-        executor.herald.overdue(&mut tx, &row, now).await?;
+        executor.outbox.overdue(&mut tx, &row, now).await?;
     }
     tx.commit().await?;
-    app.wake_postman();
+    app.wake_dispatcher();
     Ok(())
 }
 
@@ -102,9 +102,9 @@ async fn tell_of_tokens(executor: &Executor) -> Result<()> {
     let expiring = notices::list_expiring_tokens(&mut app.store.read().await?, now, before, TOLD_AT_ONCE).await?;
     for token in expiring {
         let mut tx = app.store.begin().await?;
-        executor.herald.token_expires(&mut tx, &token, now).await?;
+        executor.outbox.token_expires(&mut tx, &token, now).await?;
         tx.commit().await?;
-        app.wake_postman();
+        app.wake_dispatcher();
     }
     Ok(())
 }

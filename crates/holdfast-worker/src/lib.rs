@@ -3,22 +3,22 @@
 mod archives;
 mod catalogue;
 mod corrections;
+mod daily_stats;
+mod dispatcher;
+mod doctor;
 mod end;
-mod examine;
 mod execute;
 mod folder_page;
-mod herald;
 mod janitor;
 mod lease;
 mod mailer;
+mod outbox;
 mod plans;
-mod postman;
 mod reading_time;
 mod removal;
 mod scheduler;
 mod settings;
 mod suspicion;
-mod tally;
 mod weekly;
 
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ use holdfast_core::lease::Watch;
 use holdfast_core::queue::Places;
 use holdfast_core::{Timestamp, random};
 use holdfast_engine::Engine;
-use holdfast_notify::Courier;
+use holdfast_notify::Sender;
 use holdfast_store::queue::{self, Room};
 use holdfast_store::workers;
 use tokio::task::JoinSet;
@@ -39,16 +39,16 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use archives::{ReadingLimits, StoredArchives};
-pub use examine::{Finding, examine};
+pub use doctor::{Finding, examine};
 pub use folder_page::Window;
-pub use mailer::CourierMailer;
+pub use mailer::SenderMailer;
 pub use settings::Settings;
 
 use crate::corrections::Corrector;
+use crate::dispatcher::Dispatcher;
 use crate::execute::Executor;
-use crate::herald::Herald;
+use crate::outbox::Outbox;
 use crate::plans::Planner;
-use crate::postman::Postman;
 use crate::scheduler::tick;
 
 /// How often a worker looks for work that nobody told it of: slots coming due, workers that fell silent.
@@ -78,7 +78,7 @@ pub struct Parts {
     /// Where local destinations are.
     pub folder: PathBuf,
     pub settings: Settings,
-    pub courier: Courier,
+    pub sender: Sender,
 }
 
 pub struct Worker {
@@ -155,10 +155,10 @@ async fn hear_others(app: Arc<App>) {
 
 impl Worker {
     pub fn new(parts: Parts) -> Self {
-        let Parts { app, engine, folder, settings, courier } = parts;
+        let Parts { app, engine, folder, settings, sender } = parts;
         let halt = CancellationToken::new();
-        let herald = Herald::new(courier.base_url());
-        let executor = Executor { app, engine, planner: Planner { folder }, settings, halt, herald, courier };
+        let outbox = Outbox::new(sender.base_url());
+        let executor = Executor { app, engine, planner: Planner { folder }, settings, halt, outbox, sender };
         let name = format!("worker-{}", random::hex(&random::bytes::<8>()));
         let started = executor.app.now();
         Self {
@@ -179,7 +179,7 @@ impl Worker {
     pub async fn run(&self, stop: CancellationToken) {
         let queued = self.app().run_queued();
         // By itself: whatever holds up the rest, people hear of it.
-        let delivering = AbortOnDropHandle::new(tokio::spawn(postman::supervise(self.postman(), stop.clone())));
+        let delivering = AbortOnDropHandle::new(tokio::spawn(dispatcher::supervise(self.dispatcher(), stop.clone())));
         let mut tidy = tokio::time::interval(TIDY_EVERY);
         let mut flush = tokio::time::interval(FLUSH_EVERY);
         let mut look = tokio::time::interval(LOOK_EVERY);
@@ -219,8 +219,8 @@ impl Worker {
         }
     }
 
-    fn postman(&self) -> Postman {
-        Postman::new(self.app().clone(), self.executor.courier.clone())
+    fn dispatcher(&self) -> Dispatcher {
+        Dispatcher::new(self.app().clone(), self.executor.sender.clone())
     }
 
     /// Lets runs end by themselves; those that take too long are told to, so that their end is written down.
@@ -274,19 +274,19 @@ impl Worker {
                 self.executor.run(run).await;
             }
             if stop.is_cancelled() || !(has_run || waiting.has_due_task) {
-                return self.postman().deliver_due().await;
+                return self.dispatcher().deliver_due().await;
             }
         }
     }
 
     /// Queues the runs that are due, and starts none. Gives their number.
     pub async fn tick(&self) -> Result<usize> {
-        tick(self.app(), &self.executor.herald, self.app().now()).await
+        tick(self.app(), &self.executor.outbox, self.app().now()).await
     }
 
     /// Delivers what is due. Tests call this in place of waiting.
     pub async fn deliver_due(&self) -> Result<()> {
-        self.postman().deliver_due().await
+        self.dispatcher().deliver_due().await
     }
 
     /// Tells of tasks without success. Tests call this in place of waiting.
@@ -304,8 +304,8 @@ impl Worker {
     }
 
     /// Counts the days of those for whom something ended. Tests call this in place of waiting.
-    pub async fn tally(&self) -> Result<()> {
-        tally::write(self.app()).await
+    pub async fn update_daily_stats(&self) -> Result<()> {
+        daily_stats::write(self.app()).await
     }
 
     /// Says that this worker is there, and forgets those that have not said so for long.
@@ -332,11 +332,11 @@ impl Worker {
         for lost in self.find_lost(waiting).await? {
             self.executor.fail_lost(&lost).await?;
         }
-        let queued = if waiting.has_due_task { tick(app, &self.executor.herald, now).await? } else { 0 };
+        let queued = if waiting.has_due_task { tick(app, &self.executor.outbox, now).await? } else { 0 };
         if queued > 0 {
             app.wake_worker();
             // Some may have been missed.
-            app.wake_postman();
+            app.wake_dispatcher();
         }
         if waiting.has_overdue {
             janitor::tell_of_overdue(&self.executor).await?;
@@ -406,7 +406,7 @@ impl Worker {
         if counts.is_empty() {
             let app = self.app().clone();
             counts.spawn(async move {
-                if let Err(error) = tally::write(&app).await {
+                if let Err(error) = daily_stats::write(&app).await {
                     tracing::error!(?error, "days are counted later");
                 }
             });

@@ -1,30 +1,30 @@
-//! Mails that do not wait in the outbox, through the same courier as everything else.
+//! Mails that do not wait in the outbox, through the same sender as everything else.
 
 use async_trait::async_trait;
 use holdfast_app::{Mail, Mailer};
 use holdfast_core::clock::SharedClock;
 use holdfast_core::{clock, random};
-use holdfast_notify::{Channel, Content, Courier, Message, Tone};
+use holdfast_notify::{Channel, Content, Message, Sender, Tone};
 
-pub struct CourierMailer {
-    courier: Courier,
+pub struct SenderMailer {
+    sender: Sender,
     clock: SharedClock,
 }
 
-impl CourierMailer {
-    pub fn new(courier: Courier, clock: SharedClock) -> Self {
-        Self { courier, clock }
+impl SenderMailer {
+    pub fn new(sender: Sender, clock: SharedClock) -> Self {
+        Self { sender, clock }
     }
 }
 
 #[async_trait]
-impl Mailer for CourierMailer {
+impl Mailer for SenderMailer {
     fn base_url(&self) -> String {
-        self.courier.base_url().to_owned()
+        self.sender.base_url().to_owned()
     }
 
     fn is_set_up(&self) -> bool {
-        self.courier.can_mail()
+        self.sender.can_mail()
     }
 
     async fn send(&self, mail: Mail) -> Result<(), String> {
@@ -43,6 +43,6 @@ impl Mailer for CourierMailer {
         });
         let channel = Channel::Email(mail.to);
         // Where mail goes out is the operator's own setting.
-        self.courier.deliver(&channel, &content, true).await.map(drop).map_err(|refusal| refusal.text)
+        self.sender.deliver(&channel, &content, true).await.map(drop).map_err(|refusal| refusal.text)
     }
 }

@@ -10,7 +10,7 @@ use holdfast_store::due::{self, DueRow};
 use holdfast_store::runs::{self, NewRun, Subject};
 use holdfast_store::{StoreError, Tx};
 
-use crate::herald::Herald;
+use crate::outbox::Outbox;
 
 /// Due tasks per transaction: long enough to share an fsync, short enough that requests in between hardly wait.
 const BATCH: i64 = 200;
@@ -21,13 +21,13 @@ const BATCHES: usize = 5;
 /// Queues a run for every slot that has come, and for every second try, and moves the tasks on to their next slot: the
 /// first thousand of them; who finds more due calls again. Any number of processes may do this at once: a slot has one
 /// run, and a task at most one live run. Gives the number of runs queued.
-pub(crate) async fn tick(app: &App, herald: &Herald, now: Timestamp) -> Result<usize> {
+pub(crate) async fn tick(app: &App, outbox: &Outbox, now: Timestamp) -> Result<usize> {
     let mut queued = 0;
     for _ in 0..BATCHES {
         let mut tx = app.store.begin().await?;
         let due = due::list(&mut tx, now, BATCH).await?;
         for task in &due {
-            queued += usize::from(advance(&mut tx, herald, task, now).await?);
+            queued += usize::from(advance(&mut tx, outbox, task, now).await?);
         }
         let retries = due::list_retries(&mut tx, now, BATCH).await?;
         for task in &retries {
@@ -52,7 +52,7 @@ pub(crate) async fn tick(app: &App, herald: &Herald, now: Timestamp) -> Result<u
 }
 
 /// Moves one task on; true when that queued a run.
-async fn advance(tx: &mut Tx, herald: &Herald, task: &DueRow, now: Timestamp) -> Result<bool, StoreError> {
+async fn advance(tx: &mut Tx, outbox: &Outbox, task: &DueRow, now: Timestamp) -> Result<bool, StoreError> {
     let (id, owner) = (TaskId(task.id), UserId(task.user_id));
     // A schedule that cannot be read must not hold up everybody else's: its task stops and the log says so.
     let Ok(schedule) = task.schedule().inspect_err(|error| {
@@ -76,7 +76,7 @@ async fn advance(tx: &mut Tx, herald: &Herald, task: &DueRow, now: Timestamp) ->
         tracing::warn!(task = task.id, %slot, "a slot passed while nobody was working");
     }
     if let (Some(last), Some(first)) = (last_missed, missed_since.or(missed.first().copied())) {
-        herald.missed(tx, id, last, (first, missed.len()), now).await?;
+        outbox.missed(tx, id, last, (first, missed.len()), now).await?;
     }
     let Some((slot, trigger)) = run else { return Ok(false) };
     // In place of a second try it is one: its end is told, whatever it is.

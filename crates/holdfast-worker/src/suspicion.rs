@@ -15,7 +15,7 @@ use holdfast_store::tasks::TaskRow;
 use holdfast_store::{StoreError, Tx, backups, restores, servers, tasks};
 
 use crate::end::BackupDone;
-use crate::herald::Herald;
+use crate::outbox::Outbox;
 
 const UNTIL: &str = "No old backup of this task will be removed until a backup is normal again or somebody releases the \
                      hold.";
@@ -131,7 +131,7 @@ impl Assessment {
     pub(crate) async fn record(
         &self,
         tx: &mut Tx,
-        herald: &Herald,
+        outbox: &Outbox,
         run: &RunRow,
         now: Timestamp,
     ) -> Result<(), StoreError> {
@@ -152,6 +152,6 @@ impl Assessment {
         let before = tasks::find(tx, task).await?;
         tasks::update_hold(tx, task, &signs, &self.reason, now).await?;
         let told = before.and_then(|row| Some((row.held_signs?, row.held_told_at?)));
-        herald.suspicious(tx, task, RunId(run.id), (&signs, &self.reason), told, now).await
+        outbox.suspicious(tx, task, RunId(run.id), (&signs, &self.reason), told, now).await
     }
 }

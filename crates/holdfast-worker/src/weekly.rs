@@ -9,10 +9,10 @@ use holdfast_core::run::FailureCode;
 use holdfast_notify::{Content, DayLine, Summary, TaskLine};
 use holdfast_store::notices::{self, NewNotice, Recipient};
 use holdfast_store::summaries::{self, TaskWeek};
-use holdfast_store::{At, Tx, users};
+use holdfast_store::{DbTime, Tx, users};
 
 use crate::execute::Executor;
-use crate::herald::new_event;
+use crate::outbox::new_event;
 use crate::scheduler::later;
 
 /// Summaries that are written in one look.
@@ -34,7 +34,7 @@ pub(crate) async fn write_due(executor: &Executor) -> Result<()> {
     Ok(())
 }
 
-async fn write(executor: &Executor, owner: UserId, due: At) -> Result<()> {
+async fn write(executor: &Executor, owner: UserId, due: DbTime) -> Result<()> {
     let app = &executor.app;
     let now = app.now();
     let mut tx = app.store.read().await?;
@@ -66,7 +66,7 @@ async fn write(executor: &Executor, owner: UserId, due: At) -> Result<()> {
         notices::insert(&mut tx, &new, now).await?;
     }
     tx.commit().await?;
-    app.wake_postman();
+    app.wake_dispatcher();
     Ok(())
 }
 
@@ -106,12 +106,12 @@ async fn gather(
         needing,
         stored_bytes,
         stored_before,
-        link: executor.herald.link("/account"),
+        link: executor.outbox.link("/account"),
     })
 }
 
 fn line(week: &TaskWeek, zone: &Zone) -> TaskLine {
-    let shown = |at: Option<At>| at.map(|at| clock::human_date_time(at.0, zone));
+    let shown = |at: Option<DbTime>| at.map(|at| clock::human_date_time(at.0, zone));
     TaskLine {
         label: week.label.clone(),
         succeeded: week.succeeded,

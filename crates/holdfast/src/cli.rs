@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use clap::{Arg, ArgAction, ArgMatches};
 use holdfast_app::accounts;
 
-use crate::commands::apply::Wishes;
-use crate::commands::moving::Place;
+use crate::commands::apply::Options;
 use crate::commands::remote::{BackupAction, Printer, Remote, RunAction, ServerAction, Target, TaskAction};
+use crate::commands::transfer::Place;
 use crate::failure::{Failure, SETTINGS as USAGE};
 use crate::settings::TABLE;
 use crate::vanguard;
@@ -27,9 +27,9 @@ pub enum Command {
     Demo { stay: bool },
     Export { output: PathBuf, passphrase_file: Option<PathBuf> },
     Import { file: PathBuf, passphrase_file: Option<PathBuf>, is_paused: bool },
-    ImportVanguard { file: PathBuf, wishes: vanguard::Wishes },
+    ImportVanguard { file: PathBuf, options: vanguard::Options },
     Bootstrap { place: Place, is_paused: bool },
-    Apply { file: PathBuf, wishes: Wishes },
+    Apply { file: PathBuf, options: Options },
     Remote(Remote, Printer),
     Backup(BackupCommand),
     User(UserCommand),
@@ -134,7 +134,7 @@ pub fn parser() -> clap::Command {
                 .about("Show a backup and its restore on this machine alone, then stay up for a look around")
                 .arg(Arg::new("no-stay").long("no-stay").action(ArgAction::SetTrue).help("End when it has been shown")),
         )
-        .subcommands(moving_parsers())
+        .subcommands(transfer_parsers())
         .subcommand(task_parser())
         .subcommand(backup_parser())
         .subcommand(run_parser())
@@ -173,7 +173,7 @@ fn flag(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
 }
 
-fn moving_parsers() -> [clap::Command; 3] {
+fn transfer_parsers() -> [clap::Command; 3] {
     let passphrase = || path("passphrase-file", "A file with the passphrase; without it, it is asked for");
     let paused = || flag("paused", "Pause all tasks, while another installation still runs them");
     let file = || Arg::new("file").required(true).value_name("FILE").value_parser(clap::value_parser!(PathBuf));
@@ -440,7 +440,7 @@ pub fn command(matches: &ArgMatches) -> Result<Command, Failure> {
         "apply" => {
             let file = matches.get_one::<PathBuf>("file").cloned().unwrap_or_default();
             let has = |name: &str| matches.get_flag(name);
-            Command::Apply { file, wishes: Wishes { check: has("check"), yes: has("yes"), secrets: has("secrets") } }
+            Command::Apply { file, options: Options { check: has("check"), yes: has("yes"), secrets: has("secrets") } }
         }
         "backup" => match backup_action(matches) {
             Some(action) => Command::Remote(Remote::Backups(action), printer(matches)),
@@ -476,13 +476,13 @@ fn printer(matches: &ArgMatches) -> Printer {
 fn import_vanguard(matches: &ArgMatches) -> Result<Command, Failure> {
     let (_, matches) = matches.subcommand().ok_or_else(|| unknown("import"))?;
     let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
-    let wishes = vanguard::Wishes {
+    let options = vanguard::Options {
         key_file: path("app-key-file"),
         user: optional(matches, "user"),
         check: matches.get_flag("check"),
         is_paused: matches.get_flag("paused"),
     };
-    Ok(Command::ImportVanguard { file: path("file").unwrap_or_default(), wishes })
+    Ok(Command::ImportVanguard { file: path("file").unwrap_or_default(), options })
 }
 
 fn task_action(matches: &ArgMatches) -> Result<TaskAction, Failure> {

@@ -5,10 +5,10 @@ mod ask;
 pub mod backup;
 pub mod demo;
 pub mod doctor;
-pub mod moving;
 pub mod remote;
 mod table;
 pub mod token;
+pub mod transfer;
 pub mod user;
 mod watch;
 

@@ -103,14 +103,14 @@ async fn run(command: Command, settings: Settings) -> Result<(), Failure> {
         Command::KeyRotate => commands::rotate_key(&settings).await,
         Command::Demo { stay } => Box::pin(commands::demo::demo(settings, stay)).await,
         Command::Export { output, passphrase_file } => {
-            commands::moving::export(&settings, &output, passphrase_file.as_deref()).await
+            commands::transfer::export(&settings, &output, passphrase_file.as_deref()).await
         }
         Command::Import { file, passphrase_file, is_paused } => {
-            commands::moving::import(&settings, &file, passphrase_file.as_deref(), is_paused).await
+            commands::transfer::import(&settings, &file, passphrase_file.as_deref(), is_paused).await
         }
-        Command::ImportVanguard { file, wishes } => vanguard::import(&settings, &file, wishes).await,
-        Command::Bootstrap { place, is_paused } => commands::moving::bootstrap(&settings, &place, is_paused).await,
-        Command::Apply { file, wishes } => commands::apply::run(&settings, &file, wishes).await,
+        Command::ImportVanguard { file, options } => vanguard::import(&settings, &file, options).await,
+        Command::Bootstrap { place, is_paused } => commands::transfer::bootstrap(&settings, &place, is_paused).await,
+        Command::Apply { file, options } => commands::apply::run(&settings, &file, options).await,
         Command::Remote(command, printer) => commands::remote::run(&settings, command, printer).await,
         Command::Backup(command) => commands::backup::run(command),
         Command::User(command) => commands::user::run(&settings, command).await,

@@ -464,7 +464,7 @@ fn notify(given: &Given<'_>) -> Result<holdfast_notify::Settings, Failure> {
         None => None,
     };
     let mail_from = given.parse("HOLDFAST_MAIL_FROM", "an address like Holdfast <backup@example.org>", |text| {
-        holdfast_notify::is_sender(text).then(|| text.to_owned())
+        holdfast_notify::is_mail_sender(text).then(|| text.to_owned())
     })?;
     let pushover_url = given.parse("HOLDFAST_PUSHOVER_URL", "an http or https URL", |text| {
         network::is_web_url(text).then(|| text.to_owned())

@@ -34,7 +34,7 @@ use crate::wiring::open_app;
 const MOST: i64 = 100_000;
 
 /// What was asked for besides the dump.
-pub struct Wishes {
+pub struct Options {
     /// Vanguard's `.env`, or a file with its application key alone.
     pub key_file: Option<std::path::PathBuf>,
     /// Everything goes to this account.
@@ -64,34 +64,34 @@ struct Import<'a> {
     dump: &'a Dump,
     keys: &'a Keys,
     caller: Option<Caller>,
-    wishes: &'a Wishes,
+    options: &'a Options,
     /// So many were made, were there already, and were left out.
     made: usize,
     present: usize,
     left_out: usize,
 }
 
-pub async fn import(settings: &Settings, file: &Path, wishes: Wishes) -> Result<(), Failure> {
+pub async fn import(settings: &Settings, file: &Path, options: Options) -> Result<(), Failure> {
     let dump = read_dump(file)?;
-    let keys = match &wishes.key_file {
+    let keys = match &options.key_file {
         Some(path) => Keys::read(path)?,
         None => Keys::default(),
     };
-    let app = open_app(settings, if wishes.check { Migrations::OnlyCreate } else { Migrations::Apply }).await?;
+    let app = open_app(settings, if options.check { Migrations::OnlyCreate } else { Migrations::Apply }).await?;
     let base_url = settings.base_url.clone().unwrap_or_else(|| format!("http://{}", settings.listen));
     for user in dump.rows("users") {
         let email = user.text("email");
-        let owner = wishes.user.clone().unwrap_or_else(|| email.clone());
+        let owner = options.user.clone().unwrap_or_else(|| email.clone());
         println!("{}:", stored_line(&email));
-        let account = find_account(&app, &owner, user, &wishes, &base_url).await?;
+        let account = find_account(&app, &owner, user, &options, &base_url).await?;
         let caller = account.map(|account| Caller::operator(&account, origin()));
         let mut import =
-            Import { app: &app, dump: &dump, keys: &keys, caller, wishes: &wishes, made: 0, present: 0, left_out: 0 };
+            Import { app: &app, dump: &dump, keys: &keys, caller, options: &options, made: 0, present: 0, left_out: 0 };
         import.run(&user.text("id")).await?;
         println!("  {} made, {} there already, {} left out", import.made, import.present, import.left_out);
     }
     app.store.close().await;
-    if wishes.check {
+    if options.check {
         println!("Nothing was changed.");
     } else {
         println!(
@@ -126,7 +126,7 @@ async fn find_account(
     app: &App,
     email: &str,
     user: &Row,
-    wishes: &Wishes,
+    options: &Options,
     base_url: &str,
 ) -> Result<Option<UserRow>, Failure> {
     let find = async || -> Result<Option<UserRow>, Failure> {
@@ -139,12 +139,12 @@ async fn find_account(
     if let Some(known) = find().await? {
         return Ok(Some(known));
     }
-    if wishes.user.is_some() {
+    if options.user.is_some() {
         return Err(Failure::settings(format!(
             "there is no account for {email} here; `holdfast user create` makes one"
         )));
     }
-    if wishes.check {
+    if options.check {
         println!("  + account {}", stored_line(email));
         return Ok(None);
     }
@@ -211,7 +211,7 @@ impl Import<'_> {
             ids.insert(row.text("id"), id);
             return Ok(None);
         }
-        let caller = self.caller.clone().filter(|_| !self.wishes.check);
+        let caller = self.caller.clone().filter(|_| !self.options.check);
         let Some(caller) = caller else {
             self.would_make(what, &label);
             ids.insert(row.text("id"), 0);
@@ -438,7 +438,7 @@ impl Import<'_> {
                 async |app: &App, caller: &Caller| tasks::create(app, caller, &input).await.map(|task| task.row.id);
             let made = self.keep(&mut ids, "task", &row, (own, &mut known), make).await?;
             if let (Some(made), Some(caller)) = (made, &self.caller)
-                && (row.has("paused_at") || self.wishes.is_paused)
+                && (row.has("paused_at") || self.options.is_paused)
             {
                 tasks::pause(self.app, caller, TaskId(made)).await?;
             }

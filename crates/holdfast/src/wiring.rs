@@ -9,10 +9,10 @@ use holdfast_app::{App, Ports};
 use holdfast_core::clock::{SharedClock, SystemClock};
 use holdfast_engine::Engine;
 use holdfast_identity::Providers;
-use holdfast_notify::Courier;
+use holdfast_notify::Sender;
 use holdfast_store::master_key::MasterKeySource;
 use holdfast_store::{Migrations, Options, Store};
-use holdfast_worker::{CourierMailer, Parts, ReadingLimits, StoredArchives};
+use holdfast_worker::{Parts, ReadingLimits, SenderMailer, StoredArchives};
 
 use crate::failure::Failure;
 use crate::settings::Settings;
@@ -42,12 +42,12 @@ pub async fn open_parts(settings: &Settings, migrations: Migrations) -> Result<P
     let archives =
         Arc::new(StoredArchives::new(engine.clone(), store.clone(), folder.clone(), ReadingLimits::default()));
     let base_url = settings.base_url.clone().unwrap_or_else(|| format!("http://{}", settings.listen));
-    let courier = Courier::new(holdfast_notify::Settings { base_url, ..settings.notify.clone() });
-    let mailer = Arc::new(CourierMailer::new(courier.clone(), clock.clone()));
+    let sender = Sender::new(holdfast_notify::Settings { base_url, ..settings.notify.clone() });
+    let mailer = Arc::new(SenderMailer::new(sender.clone(), clock.clone()));
     let providers = Arc::new(Providers::new(settings.identity.clone()));
     let ports = Ports { archives, mailer, providers };
     let app = App::new(store, clock, settings.limits.clone(), settings.device_auth_enabled, ports);
-    Ok(Parts { app: Arc::new(app), engine, folder, settings: settings.work, courier })
+    Ok(Parts { app: Arc::new(app), engine, folder, settings: settings.work, sender })
 }
 
 pub fn store_options(settings: &Settings, migrations: Migrations) -> Options {

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use holdfast_core::Secret;
 use holdfast_core::clock;
-use holdfast_notify::{About, Channel, Content, Courier, Ping, Settings, Smtp};
+use holdfast_notify::{About, Channel, Content, Ping, Sender, Settings, Smtp};
 use holdfast_testkit::{Answer, MailServer, Receiver};
 
 fn content() -> Content {
@@ -12,8 +12,8 @@ fn content() -> Content {
     Content::Message(holdfast_notify::test_message(&about, "ops"))
 }
 
-fn courier() -> Courier {
-    Courier::new(Settings { limit: Duration::from_millis(700), ..Settings::default() })
+fn sender() -> Sender {
+    Sender::new(Settings { limit: Duration::from_millis(700), ..Settings::default() })
 }
 
 #[tokio::test]
@@ -24,7 +24,7 @@ async fn what_a_webhook_answers_decides_whether_to_try_again() {
     for status in [200, 202, 204] {
         hook.answer(Answer::Status(status));
         assert_eq!(
-            courier().deliver(&channel, &content(), true).await.unwrap(),
+            sender().deliver(&channel, &content(), true).await.unwrap(),
             format!("The channel answered {status}.")
         );
     }
@@ -44,13 +44,13 @@ async fn what_a_webhook_answers_decides_whether_to_try_again() {
     ];
     for (answer, can_retry, retry_after) in cases {
         hook.answer(answer.clone());
-        let refusal = courier().deliver(&channel, &content(), true).await.unwrap_err();
+        let refusal = sender().deliver(&channel, &content(), true).await.unwrap_err();
         assert_eq!((refusal.can_retry, refusal.retry_after), (can_retry, retry_after), "{answer:?}: {refusal:?}");
         assert!(!refusal.text.contains("secret") && !refusal.text.contains(&hook.port().to_string()), "{refusal:?}");
     }
     assert!(elsewhere.received().is_empty(), "redirects are not followed");
     drop(hook);
-    let refusal = courier().deliver(&channel, &content(), true).await.unwrap_err();
+    let refusal = sender().deliver(&channel, &content(), true).await.unwrap_err();
     assert!(refusal.can_retry && !refusal.text.contains("secret"), "{refusal:?}");
 }
 
@@ -58,7 +58,7 @@ async fn what_a_webhook_answers_decides_whether_to_try_again() {
 async fn an_endless_answer_is_not_read_to_its_end() {
     let hook = Receiver::start().await;
     hook.answer(Answer::Says(500, "x".repeat(10_000_000)));
-    let refusal = courier().deliver(&Channel::Discord(Secret::new(hook.url("/"))), &content(), true).await.unwrap_err();
+    let refusal = sender().deliver(&Channel::Discord(Secret::new(hook.url("/"))), &content(), true).await.unwrap_err();
     assert!(refusal.text.chars().count() < 250, "{}", refusal.text.len());
 }
 
@@ -67,7 +67,7 @@ async fn an_endless_answer_is_not_read_to_its_end() {
 async fn an_answer_that_hangs_after_its_status_counts() {
     let hook = Receiver::start().await;
     hook.answer(Answer::HangsAfter(200));
-    let answer = courier().deliver(&Channel::Teams(Secret::new(hook.url("/"))), &content(), true).await.unwrap();
+    let answer = sender().deliver(&Channel::Teams(Secret::new(hook.url("/"))), &content(), true).await.unwrap();
     assert_eq!(answer, "The channel answered 200.");
 }
 
@@ -78,7 +78,7 @@ async fn only_the_status_is_shown_of_answers_from_elsewhere() {
     hook.answer(Answer::Says(500, "internal wisdom".into()));
     let open = Settings { egress_allow: vec!["127.0.0.0/8".parse().unwrap()], ..Settings::default() };
     let channel = Channel::Slack(Secret::new(hook.url("/")));
-    let refusal = Courier::new(open).deliver(&channel, &content(), false).await.unwrap_err();
+    let refusal = Sender::new(open).deliver(&channel, &content(), false).await.unwrap_err();
     assert_eq!(refusal.text, "The channel answered 500.");
 }
 
@@ -88,14 +88,14 @@ async fn heartbeats_say_start_success_and_fail() {
     let channel = Channel::Heartbeat(Secret::new(hook.url("/ping/abc")));
     for suffix in [Some("start"), None, Some("fail")] {
         let ping = Content::Ping(Ping { suffix: suffix.map(str::to_owned), text: "The backup started.".to_owned() });
-        courier().deliver(&channel, &ping, true).await.unwrap();
+        sender().deliver(&channel, &ping, true).await.unwrap();
     }
     let paths: Vec<String> = hook.received().into_iter().map(|received| received.path).collect();
     assert_eq!(paths, ["/ping/abc/start", "/ping/abc", "/ping/abc/fail"]);
 }
 
-fn mailer(url: &str, ca: Option<&[u8]>) -> Courier {
-    Courier::new(Settings {
+fn mailer(url: &str, ca: Option<&[u8]>) -> Sender {
+    Sender::new(Settings {
         smtp: Smtp::parse(url),
         mail_from: "Holdfast <backup@example.org>".to_owned(),
         ca_pem: ca.map(<[u8]>::to_vec),
@@ -135,12 +135,12 @@ async fn mail_goes_over_tls_and_only_to_servers_that_are_known() {
 #[tokio::test]
 async fn a_mail_that_took_too_long_does_not_speak_for_the_next() {
     let server = MailServer::start_open();
-    let courier = Courier::new(Settings {
+    let sender = Sender::new(Settings {
         smtp: Smtp::parse(&format!("smtp://127.0.0.1:{}?tls=none", server.port())),
         limit: Duration::from_millis(300),
         ..Settings::default()
     });
-    let deliver = async |to: &str| courier.deliver(&Channel::Email(to.to_owned()), &content(), false).await;
+    let deliver = async |to: &str| sender.deliver(&Channel::Email(to.to_owned()), &content(), false).await;
     deliver("ops@example.org").await.unwrap();
     assert!(deliver("slow@example.org").await.unwrap_err().can_retry);
     while !server.has_answered_late() {
@@ -157,8 +157,8 @@ async fn a_mail_that_took_too_long_does_not_speak_for_the_next() {
 #[tokio::test]
 async fn what_a_mail_server_answers_decides_whether_to_try_again() {
     let server = MailServer::start_open();
-    let courier = mailer(&format!("smtp://127.0.0.1:{}?tls=none", server.port()), None);
-    let deliver = async |to: &str| courier.deliver(&Channel::Email(to.to_owned()), &content(), false).await;
+    let sender = mailer(&format!("smtp://127.0.0.1:{}?tls=none", server.port()), None);
+    let deliver = async |to: &str| sender.deliver(&Channel::Email(to.to_owned()), &content(), false).await;
     let refused = deliver("refused@example.org").await.unwrap_err();
     assert!(!refused.can_retry && refused.text.contains("550") && !refused.text.contains("@"), "{refused:?}");
     let later = deliver("later@example.org").await.unwrap_err();
@@ -167,7 +167,7 @@ async fn what_a_mail_server_answers_decides_whether_to_try_again() {
     drop(server);
     assert!(deliver("ops@example.org").await.unwrap_err().can_retry);
     let none =
-        Courier::new(Settings::default()).deliver(&Channel::Email("a@example.org".into()), &content(), false).await;
+        Sender::new(Settings::default()).deliver(&Channel::Email("a@example.org".into()), &content(), false).await;
     let none = none.unwrap_err();
     assert!(none.text.contains("HOLDFAST_SMTP_URL"), "{none:?}");
 }

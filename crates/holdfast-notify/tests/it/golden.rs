@@ -4,7 +4,7 @@ use holdfast_core::clock::{self, Zone};
 use holdfast_core::run::FailureCode;
 use holdfast_core::{Secret, Timestamp};
 use holdfast_notify::{
-    About, BackupDamaged, Channel, Content, Courier, DayLine, Message, Outcome, RunEnded, Settings, Smtp, Summary,
+    About, BackupDamaged, Channel, Content, DayLine, Message, Outcome, RunEnded, Sender, Settings, Smtp, Summary,
     TaskFacts, TaskLine,
 };
 use holdfast_testkit::{MailServer, Receiver};
@@ -169,9 +169,9 @@ fn summary() -> Summary {
     }
 }
 
-fn courier(mail: &MailServer, hooks: &Receiver) -> Courier {
+fn sender(mail: &MailServer, hooks: &Receiver) -> Sender {
     let url = format!("smtp://{}:{}@127.0.0.1:{}", MailServer::USER, "mail%20p%2Fw%2B%3F", mail.port());
-    Courier::new(Settings {
+    Sender::new(Settings {
         smtp: Some(Smtp::parse(&url).unwrap()),
         mail_from: "Holdfast <backup@example.org>".to_owned(),
         pushover_url: hooks.url("/1/messages.json"),
@@ -183,7 +183,7 @@ fn courier(mail: &MailServer, hooks: &Receiver) -> Courier {
 #[tokio::test]
 async fn every_message_arrives_as_it_was_meant() {
     let (mail, hooks) = (MailServer::start(), Receiver::start().await);
-    let courier = courier(&mail, &hooks);
+    let sender = sender(&mail, &hooks);
     let zone = clock::zone("Europe/Berlin").unwrap();
     let hook = |path: &str| Secret::new(hooks.url(path));
     let channels = [
@@ -199,7 +199,7 @@ async fn every_message_arrives_as_it_was_meant() {
         assert_eq!(Content::parse(&content.to_text()), Some(content.clone()), "it is the same when it was stored");
         let mut wire = serde_json::Map::new();
         for (channel, to) in &channels {
-            courier.deliver(to, &content, true).await.unwrap();
+            sender.deliver(to, &content, true).await.unwrap();
             let [received] = hooks.take().try_into().unwrap();
             assert_eq!(received.method, "POST");
             assert!(received.headers.contains(&("content-type".to_owned(), "application/json".to_owned())));
@@ -210,7 +210,7 @@ async fn every_message_arrives_as_it_was_meant() {
         check_limits(&wire);
         compare(&format!("{name}.json"), &format!("{}\n", serde_json::to_string_pretty(&Value::Object(wire)).unwrap()));
 
-        courier.deliver(&Channel::Email("ops@example.org".to_owned()), &content, false).await.unwrap();
+        sender.deliver(&Channel::Email("ops@example.org".to_owned()), &content, false).await.unwrap();
         let arrived = mail.mails().pop().unwrap();
         assert_eq!(
             (arrived.from.as_str(), arrived.to.as_slice()),
@@ -260,9 +260,9 @@ fn check_limits(wire: &serde_json::Map<String, Value>) {
 #[tokio::test]
 async fn a_week_arrives_with_its_picture() {
     let (mail, hooks) = (MailServer::start(), Receiver::start().await);
-    let courier = courier(&mail, &hooks);
+    let sender = sender(&mail, &hooks);
     let content = Content::Summary(Box::new(summary()));
-    courier.deliver(&Channel::Email("me@example.org".to_owned()), &content, false).await.unwrap();
+    sender.deliver(&Channel::Email("me@example.org".to_owned()), &content, false).await.unwrap();
     let [arrived] = mail.mails().try_into().unwrap();
     compare("summary.txt", &format!("Subject: {}\n\n{}", arrived.header("subject"), arrived.text));
     compare("summary.html", &arrived.html);
@@ -270,7 +270,7 @@ async fn a_week_arrives_with_its_picture() {
     assert_eq!((id.as_str(), kind.as_str()), ("<chart>", "image/png"));
     assert!(arrived.html.contains("src=\"cid:chart\""));
     compare("summary.png.base64", &format!("{picture}\n"));
-    let refused = courier.deliver(&Channel::Slack(Secret::new(hooks.url("/x"))), &content, true).await.unwrap_err();
+    let refused = sender.deliver(&Channel::Slack(Secret::new(hooks.url("/x"))), &content, true).await.unwrap_err();
     assert!(!refused.can_retry, "a summary is a mail");
     assert!(hooks.received().is_empty());
 }
@@ -278,7 +278,7 @@ async fn a_week_arrives_with_its_picture() {
 #[tokio::test]
 async fn long_texts_are_cut_to_what_channels_take() {
     let (mail, hooks) = (MailServer::start_open(), Receiver::start().await);
-    let courier = courier(&mail, &hooks);
+    let sender = sender(&mail, &hooks);
     let zone = clock::zone("UTC").unwrap();
     let long = "[*_~本".repeat(500);
     let task = TaskFacts { label: &long, server: &long, destination: &long, next_run_at: None };
@@ -297,7 +297,7 @@ async fn long_texts_are_cut_to_what_channels_take() {
             ("teams", Channel::Teams(Secret::new(hooks.url("/t")))),
             ("pushover", Channel::Pushover { user: Secret::new("u"), token: Some(Secret::new("t")) }),
         ] {
-            courier.deliver(&channel, &content, true).await.unwrap();
+            sender.deliver(&channel, &content, true).await.unwrap();
             wire.insert(name.to_owned(), hooks.take()[0].json());
         }
         check_limits(&wire);

@@ -1,6 +1,6 @@
 use holdfast_core::Secret;
 use holdfast_core::clock;
-use holdfast_notify::{About, Channel, Content, Courier, Ping, Settings};
+use holdfast_notify::{About, Channel, Content, Ping, Sender, Settings};
 use holdfast_testkit::{Answer, Receiver};
 
 fn content() -> Content {
@@ -15,7 +15,7 @@ fn content() -> Content {
 async fn only_administrators_reach_this_machine_and_nobody_the_metadata() {
     let hook = Receiver::start().await;
     let port = hook.port();
-    let courier = Courier::new(Settings::default());
+    let sender = Sender::new(Settings::default());
     for host in [
         "127.0.0.1",
         "127.1",
@@ -32,20 +32,20 @@ async fn only_administrators_reach_this_machine_and_nobody_the_metadata() {
     ] {
         let url = Secret::new(format!("http://{host}:{port}/"));
         for channel in [Channel::Discord(url.clone()), Channel::Slack(url.clone()), Channel::Teams(url.clone())] {
-            let refused = courier.deliver(&channel, &content(), false).await.unwrap_err();
+            let refused = sender.deliver(&channel, &content(), false).await.unwrap_err();
             assert!(refused.text.contains("HOLDFAST_EGRESS_ALLOW"), "{host}: {refused:?}");
             assert!(!refused.text.contains("127") && !refused.text.contains("::"), "{host}: {refused:?}");
         }
         let ping = Content::Ping(Ping { suffix: None, text: String::new() });
-        assert!(courier.deliver(&Channel::Heartbeat(url), &ping, false).await.is_err(), "{host}");
+        assert!(sender.deliver(&Channel::Heartbeat(url), &ping, false).await.is_err(), "{host}");
     }
     for host in ["169.254.169.254", "[::ffff:169.254.169.254]", "[fd00:ec2::254]"] {
         let url = Secret::new(format!("http://{host}/latest/meta-data"));
-        let refused = courier.deliver(&Channel::Slack(url), &content(), true).await.unwrap_err();
+        let refused = sender.deliver(&Channel::Slack(url), &content(), true).await.unwrap_err();
         assert!(refused.text.contains("HOLDFAST_EGRESS_ALLOW"), "{host}: {refused:?}");
     }
     assert!(hook.received().is_empty());
-    courier.deliver(&Channel::Slack(Secret::new(hook.url("/"))), &content(), true).await.unwrap();
+    sender.deliver(&Channel::Slack(Secret::new(hook.url("/"))), &content(), true).await.unwrap();
     assert_eq!(hook.received().len(), 1);
 }
 
@@ -54,8 +54,8 @@ async fn the_operator_opens_networks_one_by_one() {
     let hook = Receiver::start().await;
     let open = |network: &str| Settings { egress_allow: vec![network.parse().unwrap()], ..Settings::default() };
     let channel = Channel::Slack(Secret::new(hook.url("/")));
-    Courier::new(open("127.0.0.0/8")).deliver(&channel, &content(), false).await.unwrap();
-    assert!(Courier::new(open("10.0.0.0/8")).deliver(&channel, &content(), false).await.is_err());
+    Sender::new(open("127.0.0.0/8")).deliver(&channel, &content(), false).await.unwrap();
+    assert!(Sender::new(open("10.0.0.0/8")).deliver(&channel, &content(), false).await.is_err());
 }
 
 /// A public address that leads here by a redirect leads nowhere.
@@ -63,7 +63,7 @@ async fn the_operator_opens_networks_one_by_one() {
 async fn redirects_are_not_followed() {
     let (hook, inner) = (Receiver::start().await, Receiver::start().await);
     hook.answer(Answer::Redirect(inner.url("/admin")));
-    let refused = Courier::new(Settings::default())
+    let refused = Sender::new(Settings::default())
         .deliver(&Channel::Teams(Secret::new(hook.url("/"))), &content(), true)
         .await
         .unwrap_err();

@@ -71,12 +71,12 @@ async fn no_sealed_column_is_forgotten_by_the_rotation() {
 async fn every_column_is_carried_to_other_installations_or_left_behind_on_purpose() {
     let app = TestApp::start(Engine::Sqlite).await;
     let (shape, _) = sqlite_shape(&app.options.url).await;
-    let mut known: BTreeMap<String, BTreeSet<String>> = holdfast_store::portable::columns()
+    let mut known: BTreeMap<String, BTreeSet<String>> = holdfast_store::transfer::columns()
         .into_iter()
         .map(|(table, columns)| (table.to_owned(), columns.into_iter().map(str::to_owned).collect()))
         .collect();
     for (table, columns) in shape {
-        if holdfast_store::portable::LEFT.contains(&table.as_str()) || table == "schema_migrations" {
+        if holdfast_store::transfer::LEFT.contains(&table.as_str()) || table == "schema_migrations" {
             continue;
         }
         let columns: BTreeSet<String> = columns.keys().cloned().collect();
@@ -163,7 +163,7 @@ async fn whatever_a_catalogue_carries_is_watched_by_triggers_on_both_engines() {
     let sqlite = sqlite_watched(&TestApp::start(Engine::Sqlite).await.options.url).await;
     let postgres = postgres_watched(&TestApp::start(Engine::Postgres).await.options.url).await;
     assert_eq!(sqlite, postgres);
-    for (table, columns) in holdfast_store::portable::carried_columns() {
+    for (table, columns) in holdfast_store::transfer::carried_columns() {
         let Some(watched) = sqlite.get(table) else {
             assert!(UNWATCHED.contains(&table), "{table} has no triggers");
             continue;

@@ -2,9 +2,9 @@
 
 use std::io::Write as _;
 
-use holdfast_app::portable::Document;
+use holdfast_app::transfer::Document;
 use holdfast_core::Secret;
-use holdfast_engine::{FRAME_BYTES, fuzzing, letter};
+use holdfast_engine::{FRAME_BYTES, fuzzing, sealed_document};
 use serde_json::{Value, json};
 
 use super::mutate::damage;
@@ -21,7 +21,7 @@ pub fn make_archive(rng: &mut Rng) -> Vec<u8> {
 }
 
 pub fn run_archive(input: &[u8]) -> bool {
-    let _expanded = letter::expand(input);
+    let _expanded = sealed_document::expand(input);
     fuzzing::archive(input, None)
 }
 
@@ -127,7 +127,7 @@ pub fn make_sealed(rng: &mut Rng) -> Vec<u8> {
 
 pub fn run_sealed(input: &[u8]) -> bool {
     let password = Secret::new(PASSWORD.to_owned());
-    let _opened = letter::open(input, &password);
+    let _opened = sealed_document::open(input, &password);
     fuzzing::archive(input, Some(&password))
 }
 
@@ -149,7 +149,7 @@ pub fn make_document(rng: &mut Rng) -> Vec<u8> {
         let at = bytes.len().min(1);
         bytes.splice(at..at, b"\"x\":".iter().chain(&[b'['; 5000]).copied());
     }
-    let mut packer = letter::Packer::new().expect("a packer");
+    let mut packer = sealed_document::Packer::new().expect("a packer");
     packer.write_all(&bytes).expect("memory takes everything");
     let mut packed = packer.finish().expect("memory takes everything");
     if rng.one_in(8) {
@@ -176,7 +176,7 @@ fn row(rng: &mut Rng) -> Value {
 }
 
 pub fn run_document(input: &[u8]) -> bool {
-    let Ok(plain) = letter::expand(input) else { return false };
+    let Ok(plain) = sealed_document::expand(input) else { return false };
     let Ok(document) = Document::of(&plain) else { return false };
     let rows: usize = document.counts().values().sum();
     assert!(document.emails().len() <= rows && document.destinations().len() <= rows, "rows came from nowhere");

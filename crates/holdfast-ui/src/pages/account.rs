@@ -23,8 +23,8 @@ use crate::frame::{Frame, Place};
 use crate::human::Markup;
 use crate::page::{PageError, PageResult, done, render};
 use crate::session::{self, SignedIn};
+use crate::translator::Translator;
 use crate::view::FormPage;
-use crate::words::Words;
 
 /// A token is for a task; a month is what most need.
 const EXPIRY_DAYS: [i64; 4] = [7, 30, 90, 365];
@@ -110,7 +110,7 @@ async fn page(ui: &Ui, person: &SignedIn, status: StatusCode, sent: Sent) -> Pag
 
 fn profile_fields(fields: &Fields<'_>) -> Vec<Input> {
     let t = fields.t;
-    let languages = Words::all().map(|(code, name)| (code.to_owned(), name.to_owned()));
+    let languages = Translator::all().map(|(code, name)| (code.to_owned(), name.to_owned()));
     vec![
         fields.line("name", t.say("account-name")).required().limit(limits::TEXT_CHARS).autocomplete("name"),
         fields.of_type("email", "email", t.say("sign-in-email")).required().autocomplete("email"),
@@ -163,7 +163,7 @@ fn token_fields(fields: &Fields<'_>) -> Vec<Input> {
 }
 
 pub(crate) async fn update_profile(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
-    let (language, password) = (Words::of(&form.text("language")), form.text("current_password"));
+    let (language, password) = (Translator::of(&form.text("language")), form.text("current_password"));
     let draft = UserDraft::check(&form.text("name"), &form.text("email"), &form.text("timezone"), person.user.is_admin);
     let updated = match draft {
         Ok(draft) => accounts::update_profile(&ui.app, &person.caller, &draft, language.code(), &password).await,
@@ -250,7 +250,7 @@ fn chosen_scopes(form: &Form) -> ScopeSet {
     form.texts("scopes").filter_map(Scope::parse).collect()
 }
 
-fn describe_scopes(t: Words, text: &str) -> String {
+fn describe_scopes(t: Translator, text: &str) -> String {
     let scopes = ScopeSet::from_text(text);
     if scopes == ScopeSet::all() {
         return t.say("scope-everything");

@@ -20,10 +20,10 @@ use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::Markup;
 use crate::page::{PageError, PageResult, render};
-use crate::pages::kept::{self, Kept, List, Outcome};
+use crate::pages::form_resource::{self, FormResource, List, Outcome};
 use crate::session::SignedIn;
+use crate::translator::Translator;
 use crate::view::{FormPage, Pager, advice, listing, state};
-use crate::words::Words;
 
 #[derive(Template)]
 #[template(path = "destinations.html")]
@@ -62,7 +62,7 @@ struct DestinationPage {
     keeps_versions: bool,
 }
 
-fn reach(t: Words, row: &DestinationRow) -> Markup {
+fn reach(t: Translator, row: &DestinationRow) -> Markup {
     let (class, word) = match row.status.as_str() {
         "reachable" => ("good", t.say("reach-reachable")),
         "unreachable" => ("failed", t.say("reach-unreachable")),
@@ -71,7 +71,7 @@ fn reach(t: Words, row: &DestinationRow) -> Markup {
     state(class, &word)
 }
 
-fn kind_word(t: Words, kind: &str) -> String {
+fn kind_word(t: Translator, kind: &str) -> String {
     match DestinationKind::parse(kind) {
         Some(DestinationKind::Local) | None => t.say("destination-local"),
         Some(DestinationKind::S3) => "S3".to_owned(),
@@ -100,7 +100,8 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
 }
 
 pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
-    let row = destinations::show(&ui.app, &person.caller, kept::parse::<Destination>(&id).map(DestinationId)?).await?;
+    let row = destinations::show(&ui.app, &person.caller, form_resource::parse::<Destination>(&id).map(DestinationId)?)
+        .await?;
     let t = person.t();
     let live = overview::live_runs(&ui.app, &person.caller).await?;
     let is_check = |kind: &str| RunKind::parse(kind) == Some(RunKind::CheckDestination);
@@ -147,7 +148,7 @@ fn input(form: &Form, is_new: bool) -> DestinationInput {
 /// What is special about destinations among all that people keep.
 pub(crate) struct Destination;
 
-impl Kept for Destination {
+impl FormResource for Destination {
     type Row = DestinationRow;
     const HOME: &'static str = "/destinations";
     const LIST: &'static str = "nav-destinations";
@@ -254,7 +255,7 @@ impl Kept for Destination {
 }
 
 pub(crate) async fn check(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
-    let id = kept::parse::<Destination>(&id).map(DestinationId)?;
+    let id = form_resource::parse::<Destination>(&id).map(DestinationId)?;
     destinations::request_check(&ui.app, &person.caller, id).await?;
     Ok(Redirect::to(&format!("/destinations/{id}")).into_response())
 }

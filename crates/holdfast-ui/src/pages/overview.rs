@@ -9,9 +9,9 @@ use holdfast_app::overview::{self, Card, DayResult, Overview};
 use holdfast_app::{destinations, servers};
 use holdfast_core::clock;
 use holdfast_core::page::PageRequest;
-use holdfast_core::standing::Standing;
+use holdfast_core::task_health::TaskHealth;
 use holdfast_store::Listing;
-use holdfast_store::days::DayRow;
+use holdfast_store::daily_stats::DayRow;
 
 use super::runs::RunLine;
 use super::tasks;
@@ -23,7 +23,7 @@ use crate::page::{PageResult, render};
 use crate::session::SignedIn;
 #[cfg(test)]
 use crate::view::state;
-use crate::view::{everything, standing};
+use crate::view::{everything, health};
 
 #[derive(Template)]
 #[template(path = "overview.html")]
@@ -128,7 +128,7 @@ fn line(reader: &Reader, card: &Card) -> Line {
         _ => String::new(),
     };
     Line {
-        task: tasks::line(reader, &card.task, Some(&card.standing), Vec::new()),
+        task: tasks::line(reader, &card.task, Some(&card.health), Vec::new()),
         squares: squares(reader, &card.days),
         spark: chart::spark(&card.sizes),
         growth,
@@ -139,10 +139,10 @@ fn line(reader: &Reader, card: &Card) -> Line {
 /// The answer in the first line.
 fn answer(reader: &Reader, overview: &Overview) -> (String, &'static str) {
     let t = reader.t;
-    let count = |wanted: fn(Standing) -> bool| -> i64 {
-        overview.counts.iter().filter(|count| wanted(count.standing)).map(|count| count.tasks).sum()
+    let count = |wanted: fn(TaskHealth) -> bool| -> i64 {
+        overview.counts.iter().filter(|count| wanted(count.health)).map(|count| count.tasks).sum()
     };
-    let wanting = count(Standing::needs_somebody);
+    let wanting = count(TaskHealth::needs_attention);
     let held = i64::try_from(overview.held.len()).unwrap_or(i64::MAX);
     let other = overview.needs.damaged_backups + overview.needs.unreachable_destinations + held;
     if overview.tasks == 0 {
@@ -152,7 +152,7 @@ fn answer(reader: &Reader, overview: &Overview) -> (String, &'static str) {
     } else if other > 0 {
         (t.with("overview-wanting-other", "n", other), "failed")
     } else {
-        let good = count(|standing| standing == Standing::Good || standing == Standing::Warned);
+        let good = count(|health| health == TaskHealth::Good || health == TaskHealth::Warned);
         match overview.tasks - good {
             0 => (t.say("overview-safe"), "good"),
             _ if good == 0 => (t.say("overview-not-yet"), "attention"),
@@ -243,8 +243,8 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     let upcoming: Vec<(i64, String, Markup)> =
         overview.upcoming.iter().map(|row| (row.id, row.label.clone(), reader.when(row.next_run_at.0))).collect();
     let counts = overview.counts.iter().map(|count| {
-        let address = format!("/tasks?state={}", count.standing.as_str());
-        (standing(t, count.standing), reader.number(count.tasks), address)
+        let address = format!("/tasks?state={}", count.health.as_str());
+        (health(t, count.health), reader.number(count.tasks), address)
     });
     let page = OverviewPage {
         frame: person.frame(&ui, Place::Overview).await?,

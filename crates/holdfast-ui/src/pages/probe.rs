@@ -132,7 +132,7 @@ pub(crate) fn unpack(values: Values) -> Values {
 }
 
 pub(crate) async fn show_browse(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
-    let server = ServerId(super::kept::parse::<super::servers::Server>(&id)?);
+    let server = ServerId(super::form_resource::parse::<super::servers::Server>(&id)?);
     let query = &person.query;
     let mut luggage = carried(query, &query.text("back"));
     if query.text("remote_server_id").is_empty() {

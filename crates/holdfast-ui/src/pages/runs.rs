@@ -356,8 +356,8 @@ mod tests {
             bytes_per_second: 100,
             warnings: 0,
             error_code: None,
-            created_at: holdfast_store::At(Reader::default().now),
-            started_at: Some(holdfast_store::At(Reader::default().now)),
+            created_at: holdfast_store::DbTime(Reader::default().now),
+            started_at: Some(holdfast_store::DbTime(Reader::default().now)),
             finished_at: None,
         };
         let live = |read, total| Live::of(&Reader::default(), &row(read, total), String::new(), false);

@@ -20,10 +20,10 @@ use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::Markup;
 use crate::page::{PageError, PageResult, done, render};
-use crate::pages::kept::{self, Kept, List, Outcome};
+use crate::pages::form_resource::{self, FormResource, List, Outcome};
 use crate::session::SignedIn;
+use crate::translator::Translator;
 use crate::view::{FormPage, Pager, advice, everything, listing, state};
-use crate::words::Words;
 
 #[derive(Template)]
 #[template(path = "servers.html")]
@@ -68,7 +68,7 @@ pub(crate) fn address(row: &ServerRow) -> String {
     format!("{}@{}{port}", row.username, row.host)
 }
 
-fn connectivity(t: Words, row: &ServerRow) -> Markup {
+fn connectivity(t: Translator, row: &ServerRow) -> Markup {
     let class = match row.connectivity.as_str() {
         "online" => "good",
         "offline" => "failed",
@@ -97,7 +97,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
 }
 
 pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
-    let row = servers::show(&ui.app, &person.caller, kept::parse::<Server>(&id).map(ServerId)?).await?;
+    let row = servers::show(&ui.app, &person.caller, form_resource::parse::<Server>(&id).map(ServerId)?).await?;
     let (t, reader) = (person.t(), &person.reader);
     let live = overview::live_runs(&ui.app, &person.caller).await?;
     let is_check = |kind: &str| RunKind::parse(kind) == Some(RunKind::CheckServer);
@@ -145,7 +145,7 @@ fn input(form: &Form) -> ServerInput {
 /// What is special about servers among all that people keep.
 pub(crate) struct Server;
 
-impl Kept for Server {
+impl FormResource for Server {
     type Row = ServerRow;
     const HOME: &'static str = "/servers";
     const LIST: &'static str = "nav-servers";
@@ -263,7 +263,7 @@ impl Kept for Server {
 }
 
 pub(crate) async fn check(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
-    let id = kept::parse::<Server>(&id).map(ServerId)?;
+    let id = form_resource::parse::<Server>(&id).map(ServerId)?;
     servers::request_check(&ui.app, &person.caller, id).await?;
     Ok(Redirect::to(&format!("/servers/{id}")).into_response())
 }
@@ -274,7 +274,7 @@ pub(crate) async fn accept_key(
     Path(id): Path<String>,
     form: Form,
 ) -> PageResult {
-    let id = kept::parse::<Server>(&id).map(ServerId)?;
+    let id = form_resource::parse::<Server>(&id).map(ServerId)?;
     servers::accept_host_key(&ui.app, &person.caller, id, Some(&form.text("key"))).await?;
     servers::request_check(&ui.app, &person.caller, id).await?;
     Ok(done(&format!("/servers/{id}"), "key-accepted"))

@@ -22,7 +22,7 @@ use crate::human::Markup;
 use crate::page::{self, PageResult, done, render};
 use crate::pages::security::keep;
 use crate::session::{self, SignedIn, Theme};
-use crate::words::Words;
+use crate::translator::Translator;
 
 #[derive(Template)]
 #[template(path = "sign_in.html")]
@@ -52,7 +52,7 @@ struct Visitor<'a> {
     ui: &'a Ui,
     headers: &'a HeaderMap,
     secret: String,
-    t: Words,
+    t: Translator,
     said: Option<String>,
 }
 
@@ -334,7 +334,7 @@ pub(crate) async fn set_theme(State(ui): State<Arc<Ui>>, form: Form) -> Response
 /// Pages about problems know nobody; they speak the language of whoever signed in last.
 async fn remember_language(ui: &Ui, response: &mut Response, secret: &Secret) {
     if let Ok((_, user)) = sessions::caller(&ui.app, secret.reveal(), Origin::default()).await {
-        session::remember_language(response, Words::of(&user.language), ui.secure_cookies);
+        session::remember_language(response, Translator::of(&user.language), ui.secure_cookies);
     }
 }
 

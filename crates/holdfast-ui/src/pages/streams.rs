@@ -18,10 +18,10 @@ use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::Markup;
 use crate::page::{PageError, PageResult, done, render};
-use crate::pages::kept::{self, Kept, List, Outcome};
+use crate::pages::form_resource::{self, FormResource, List, Outcome};
 use crate::session::SignedIn;
+use crate::translator::Translator;
 use crate::view::{FormPage, Pager, listing, state};
-use crate::words::Words;
 
 #[derive(Template)]
 #[template(path = "streams.html")]
@@ -43,7 +43,7 @@ struct Line {
     at: Option<Markup>,
 }
 
-fn tells(t: Words, row: &StreamRow) -> String {
+fn tells(t: Translator, row: &StreamRow) -> String {
     match (row.on_success, row.on_failure) {
         (true, true) => t.say("stream-tells-all"),
         (true, false) => t.say("stream-tells-success"),
@@ -97,7 +97,7 @@ fn input(form: &Form, is_new: bool) -> StreamInput {
 /// What is special about streams among all that people keep.
 pub(crate) struct Stream;
 
-impl Kept for Stream {
+impl FormResource for Stream {
     type Row = StreamRow;
     const HOME: &'static str = "/notifications";
     const HAS_PAGES: bool = false;
@@ -210,7 +210,7 @@ impl Kept for Stream {
 }
 
 pub(crate) async fn test(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
-    streams::request_test(&ui.app, &person.caller, kept::parse::<Stream>(&id).map(StreamId)?).await?;
+    streams::request_test(&ui.app, &person.caller, form_resource::parse::<Stream>(&id).map(StreamId)?).await?;
     Ok(done("/notifications", "test-sent"))
 }
 

@@ -17,7 +17,7 @@ use crate::fields::{Fields, Group, Values};
 use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::page::{PageError, PageResult, render};
-use crate::pages::kept::{Kept, List, Outcome};
+use crate::pages::form_resource::{FormResource, List, Outcome};
 use crate::session::SignedIn;
 use crate::view::{FormPage, Pager, listing};
 
@@ -68,7 +68,7 @@ fn input(form: &Form) -> TagInput {
 /// What is special about tags among all that people keep.
 pub(crate) struct Tag;
 
-impl Kept for Tag {
+impl FormResource for Tag {
     type Row = TagRow;
     const HOME: &'static str = "/tags";
     const HAS_PAGES: bool = false;

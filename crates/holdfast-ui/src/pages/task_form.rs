@@ -25,14 +25,14 @@ use crate::frame::Place;
 use crate::human::{Markup, Reader, escaped};
 use crate::page::{PageError, PageResult, done};
 use crate::session::SignedIn;
+use crate::translator::Translator;
 use crate::view::{FormPage, everything};
-use crate::words::Words;
 
 /// Runs that the form shows ahead.
 const NEXT_RUNS: usize = 5;
 
 /// What a task copies, in a few words.
-pub(crate) fn source_words(t: Words, row: &TaskRow) -> String {
+pub(crate) fn source_words(t: Translator, row: &TaskRow) -> String {
     match (TaskKind::parse(&row.kind), &row.source_path, &row.database_name) {
         (Some(TaskKind::Database), _, Some(name)) => t.with("task-one-database", "name", name),
         (Some(TaskKind::Database), _, None) => t.say("task-all-databases"),
@@ -541,7 +541,7 @@ mod tests {
 
     fn reader(code: &str) -> Reader {
         let zone = clock::zone("Europe/Berlin").unwrap();
-        Reader { t: Words::of(code), zone, now: "2025-03-03T10:00:00Z".parse().unwrap() }
+        Reader { t: Translator::of(code), zone, now: "2025-03-03T10:00:00Z".parse().unwrap() }
     }
 
     #[test]

@@ -12,12 +12,12 @@ use holdfast_core::anomaly;
 use holdfast_core::ids::{BackupId, DestinationId, ServerId, TaskId};
 use holdfast_core::input::Errors;
 use holdfast_core::page::PageRequest;
-use holdfast_core::standing::Standing;
 use holdfast_core::task::TaskKind;
+use holdfast_core::task_health::TaskHealth;
 use holdfast_store::Listing;
 use holdfast_store::backups::BackupFilter;
 use holdfast_store::runs::LogFilter;
-use holdfast_store::standings::StandingRow;
+use holdfast_store::task_health::TaskHealthRow;
 use holdfast_store::tasks::{TaskFilter, TaskRow};
 
 use super::overview::{Square, squares};
@@ -33,7 +33,7 @@ use crate::frame::{Frame, Place};
 use crate::human::{Markup, Reader, escaped};
 use crate::page::{self, PageError, PageResult, done, render};
 use crate::session::SignedIn;
-use crate::view::{FormPage, Pager, advice, everything, listing, proof, standing};
+use crate::view::{FormPage, Pager, advice, everything, health, listing, proof};
 
 /// Tasks that one click may change; a page of the list holds fewer.
 const MOST_AT_ONCE: usize = 200;
@@ -47,7 +47,7 @@ struct TasksPage {
     search: String,
     is_filtered: bool,
     has_ground: bool,
-    standings: Vec<(String, String, bool)>,
+    healths: Vec<(String, String, bool)>,
     tags: Vec<(i64, String, bool)>,
     servers: Vec<(i64, String, bool)>,
     tasks: Vec<Line>,
@@ -73,15 +73,15 @@ pub(crate) fn parse(id: &str) -> Result<TaskId, PageError> {
     Ok(TaskId(id))
 }
 
-pub(crate) fn line(reader: &Reader, task: &TaskRow, row: Option<&StandingRow>, tags: Vec<String>) -> Line {
-    let now = row.map_or(Standing::New, StandingRow::standing);
+pub(crate) fn line(reader: &Reader, task: &TaskRow, row: Option<&TaskHealthRow>, tags: Vec<String>) -> Line {
+    let now = row.map_or(TaskHealth::New, TaskHealthRow::health);
     let code = row.and_then(|row| row.last_error_code.clone()).unwrap_or_default();
     Line {
         id: task.id,
         label: task.label.clone(),
         source: source_words(reader.t, task),
-        state: standing(reader.t, now),
-        reason: if now == Standing::Failed { advice(reader.t, &code) } else { String::new() },
+        state: health(reader.t, now),
+        reason: if now == TaskHealth::Failed { advice(reader.t, &code) } else { String::new() },
         last_success: row.and_then(|row| row.last_success_at).map(|at| reader.when(at.0)),
         proven: row.and_then(|row| row.proven_at).map(|at| reader.when(at.0)),
         next: task.next_run_at.map(|at| reader.when(at.0)),
@@ -96,12 +96,12 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
         tag: chosen("tag"),
         server: chosen("server"),
         destination: chosen("destination"),
-        standing: Standing::parse(&query.text("state")),
+        health: TaskHealth::parse(&query.text("state")),
         ..TaskFilter::default()
     };
     let all = everything(&person.caller);
     let page = tasks::list(&ui.app, &listing(&person.caller, query, false), &filter).await?;
-    let standings = tasks::list_standings(&ui.app, &page.items).await?;
+    let healths = tasks::list_health(&ui.app, &page.items).await?;
     let labels: Vec<(i64, String)> =
         tags::list(&ui.app, &all).await?.items.into_iter().map(|row| (row.id, row.label)).collect();
     let servers = servers::list(&ui.app, &all).await?.items;
@@ -112,15 +112,15 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
             .is_empty();
     let is_filtered =
         ["search", "tag", "server", "destination", "state", "page"].iter().any(|name| !query.text(name).is_empty());
-    let known = Standing::ALL.iter().map(|known| {
-        (known.as_str().to_owned(), t.say(&format!("standing-{}", known.as_str())), filter.standing == Some(*known))
+    let known = TaskHealth::ALL.iter().map(|known| {
+        (known.as_str().to_owned(), t.say(&format!("health-{}", known.as_str())), filter.health == Some(*known))
     });
     let page = TasksPage {
         frame: person.frame(&ui, Place::Tasks).await?,
         search: query.text("search"),
         is_filtered,
         has_ground,
-        standings: known.collect(),
+        healths: known.collect(),
         servers: servers.into_iter().map(|row| (row.id, row.label, filter.server == Some(row.id))).collect(),
         tasks: page
             .items
@@ -128,7 +128,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
             .map(|task| {
                 let known = labels.iter().filter(|(id, _)| task.tag_ids.contains(id));
                 let tags = known.map(|(_, label)| label.clone()).collect();
-                line(&person.reader, &task.row, standings.iter().find(|row| row.id == task.row.id), tags)
+                line(&person.reader, &task.row, healths.iter().find(|row| row.id == task.row.id), tags)
             })
             .collect(),
         tags: labels.into_iter().map(|(id, label)| (id, label, filter.tag == Some(id))).collect(),
@@ -232,8 +232,8 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
 async fn task_page(ui: &Ui, person: &SignedIn, task: Task) -> Result<TaskPage, PageError> {
     let (t, reader, caller) = (person.t(), &person.reader, &person.caller);
     let row = &task.row;
-    let stand = tasks::list_standings(&ui.app, std::slice::from_ref(&task)).await?.into_iter().next();
-    let now = stand.as_ref().map_or(Standing::New, StandingRow::standing);
+    let stand = tasks::list_health(&ui.app, std::slice::from_ref(&task)).await?.into_iter().next();
+    let now = stand.as_ref().map_or(TaskHealth::New, TaskHealthRow::health);
     let recent = Listing { page: PageRequest { page: 1, per_page: SHOWN }, newest_first: true, ..everything(caller) };
     let runs = logs::list_rows(&ui.app, &recent, &LogFilter { task: Some(row.id), status: None }).await?;
     let live = match runs.items.iter().find(|run| run.is_live()) {
@@ -255,12 +255,12 @@ async fn task_page(ui: &Ui, person: &SignedIn, task: Task) -> Result<TaskPage, P
         id: row.id,
         label: row.label.clone(),
         description: row.description.clone().unwrap_or_default(),
-        state: standing(t, now),
-        reason: if now == Standing::Failed { advice(t, &code) } else { String::new() },
+        state: health(t, now),
+        reason: if now == TaskHealth::Failed { advice(t, &code) } else { String::new() },
         overdue: stand.as_ref().and_then(|row| row.overdue_since).map(|at| reader.when(at.0)),
         held: held_words(t, row),
         is_paused: row.paused_at.is_some(),
-        is_running: now == Standing::Running,
+        is_running: now == TaskHealth::Running,
         live,
         next: row.next_run_at.map(|at| reader.when(at.0)),
         last_success: stand.as_ref().and_then(|row| row.last_success_at).map(|at| reader.when(at.0)),
@@ -284,7 +284,7 @@ async fn task_page(ui: &Ui, person: &SignedIn, task: Task) -> Result<TaskPage, P
 }
 
 /// Why old backups of a task are not removed; empty when they are.
-pub(crate) fn held_words(t: crate::words::Words, row: &TaskRow) -> String {
+pub(crate) fn held_words(t: crate::translator::Translator, row: &TaskRow) -> String {
     if row.retention_held_at.is_none() {
         return String::new();
     }
@@ -434,7 +434,7 @@ pub(crate) async fn delete(
 }
 
 /// What a task copies, for lists of all kinds.
-pub(crate) fn kind_words(t: crate::words::Words, kind: &str) -> String {
+pub(crate) fn kind_words(t: crate::translator::Translator, kind: &str) -> String {
     match TaskKind::parse(kind) {
         Some(TaskKind::Database) => t.say("task-database"),
         _ => t.say("task-files"),
@@ -450,7 +450,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         search: hostile.into(),
         is_filtered: false,
         has_ground,
-        standings: vec![("failed".into(), "failed".into(), true)],
+        healths: vec![("failed".into(), "failed".into(), true)],
         tags: vec![(1, hostile.into(), true)],
         servers: vec![(1, hostile.into(), false)],
         tasks,

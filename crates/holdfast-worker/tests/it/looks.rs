@@ -9,8 +9,8 @@ use holdfast_app::{AppError, Caller, Origin, backups, overview, sessions};
 use holdfast_core::ids::{BackupId, ServerId};
 use holdfast_core::input::Field;
 use holdfast_core::probe::Answer;
-use holdfast_core::standing::Standing;
 use holdfast_core::task::TaskInput;
+use holdfast_core::task_health::TaskHealth;
 use holdfast_engine::{DestinationSpec, StoredBackup};
 use holdfast_store::tasks::TaskFilter;
 use holdfast_testkit::{Engine, PASSWORD, Settings, TestApp, on_both_engines};
@@ -154,7 +154,7 @@ on_both_engines! {
         bench.run(bad).await;
         bench.verify(&backup).await;
         let counts = |overview: &overview::Overview| -> BTreeMap<&'static str, i64> {
-            overview.counts.iter().map(|count| (count.standing.as_str(), count.tasks)).collect()
+            overview.counts.iter().map(|count| (count.health.as_str(), count.tasks)).collect()
         };
         let shown = overview::show(&bench.app.app, &caller).await.unwrap();
         assert_eq!(counts(&shown), BTreeMap::from([("failed", 1), ("good", 1), ("new", 1), ("paused", 1)]));
@@ -168,8 +168,8 @@ on_both_engines! {
         assert_eq!(shown.cards[0].days.last(), Some(&overview::DayResult::Bad));
 
         // The database chooses by the same word that the domain says.
-        for standing in Standing::ALL {
-            let filter = TaskFilter { standing: Some(*standing), ..TaskFilter::default() };
+        for health in TaskHealth::ALL {
+            let filter = TaskFilter { health: Some(*health), ..TaskFilter::default() };
             let listing = holdfast_store::Listing {
                 owner: caller.user,
                 search: None,
@@ -177,13 +177,13 @@ on_both_engines! {
                 newest_first: false,
             };
             let found = holdfast_app::tasks::list(&bench.app.app, &listing, &filter).await.unwrap().items;
-            let known = holdfast_app::tasks::list_standings(&bench.app.app, &found).await.unwrap();
-            assert!(known.iter().all(|row| row.standing() == *standing), "{standing:?}");
-            assert_eq!(found.len() as i64, counts(&shown).get(standing.as_str()).copied().unwrap_or(0), "{standing:?}");
+            let known = holdfast_app::tasks::list_health(&bench.app.app, &found).await.unwrap();
+            assert!(known.iter().all(|row| row.health() == *health), "{health:?}");
+            assert_eq!(found.len() as i64, counts(&shown).get(health.as_str()).copied().unwrap_or(0), "{health:?}");
         }
 
         // Tomorrow, today is a day that was written down.
-        bench.app.worker().tally().await.unwrap();
+        bench.app.worker().update_daily_stats().await.unwrap();
         bench.app.clock.advance_secs(86_400);
         let later = overview::show(&bench.app.app, &caller).await.unwrap();
         let (yesterday, today) = (&later.days[overview::DAYS - 2], &later.days[overview::DAYS - 1]);
@@ -198,8 +198,8 @@ on_both_engines! {
         assert!(counts(&late).contains_key("overdue"), "{:?}", counts(&late));
         bench.back_up(good).await;
         let task = holdfast_app::tasks::show(&bench.app.app, &caller, holdfast_core::ids::TaskId(good)).await.unwrap();
-        let stand = holdfast_app::tasks::list_standings(&bench.app.app, &[task]).await.unwrap();
-        assert_eq!(stand[0].standing(), Standing::Good);
+        let stand = holdfast_app::tasks::list_health(&bench.app.app, &[task]).await.unwrap();
+        assert_eq!(stand[0].health(), TaskHealth::Good);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::settings::Settings;
 
 /// What was asked for besides the file.
 #[derive(Debug, Clone, Copy)]
-pub struct Wishes {
+pub struct Options {
     /// Only tell; what differs is a failure.
     pub check: bool,
     /// Do not ask.
@@ -20,10 +20,10 @@ pub struct Wishes {
     pub secrets: bool,
 }
 
-pub async fn run(settings: &Settings, file: &Path, wishes: Wishes) -> Result<(), Failure> {
+pub async fn run(settings: &Settings, file: &Path, options: Options) -> Result<(), Failure> {
     let wanted = Wanted::read(file)?;
     let client = remote::client(settings)?;
-    let plan = Plan::make(&client, wanted, wishes.secrets).await?;
+    let plan = Plan::make(&client, wanted, options.secrets).await?;
     print!("{plan}");
     if plan.is_empty() {
         println!("Nothing to do: {} as in the file.", plan.unchanged);
@@ -32,10 +32,10 @@ pub async fn run(settings: &Settings, file: &Path, wishes: Wishes) -> Result<(),
     let (made, changed) = plan.counts();
     let summary = format!("{made} to make, {changed} to change, {} as in the file", plan.unchanged);
     println!("{summary}.");
-    if wishes.check {
+    if options.check {
         return Err(Failure::differs(format!("the service differs from {}: {summary}", file.display())));
     }
-    if !wishes.yes && !is_confirmed()? {
+    if !options.yes && !is_confirmed()? {
         println!("Nothing was done.");
         return Ok(());
     }

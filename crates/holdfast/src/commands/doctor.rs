@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use holdfast_app::{App, health, portable};
+use holdfast_app::{App, health, transfer};
 use holdfast_core::clock::{Clock as _, SystemClock};
 use holdfast_store::Migrations;
 use holdfast_store::master_key::MasterKeySource;
@@ -143,7 +143,7 @@ async fn check_clock(app: &App) -> Result<String, String> {
 
 /// Every secret opens: a database and a master key that do not belong together show here.
 async fn check_secrets(app: &App) -> Result<String, String> {
-    let all = portable::export(app, None, &mut std::io::sink()).await.map_err(|error| {
+    let all = transfer::export(app, None, &mut std::io::sink()).await.map_err(|error| {
         format!("{}: the database was damaged, or copied without its master key; restore both together", error.reason())
     })?;
     let count = |table: &str| all.get(table).copied().unwrap_or_default();

@@ -27,7 +27,8 @@ pub async fn run(settings: &Settings, command: TokenCommand) -> Result<(), Failu
         TokenCommand::List { user } => {
             let user = tokens::user_by_email(&app, &user).await?;
             for token in tokens::list(&app, user.user_id()).await? {
-                let shown = |at: Option<holdfast_store::At>| at.map_or_else(|| "never".to_owned(), |at| rfc3339(at.0));
+                let shown =
+                    |at: Option<holdfast_store::DbTime>| at.map_or_else(|| "never".to_owned(), |at| rfc3339(at.0));
                 let (used, expires) = (shown(token.last_used_at), shown(token.expires_at));
                 println!("{}\t{}\tused {used}\texpires {expires}\t{}", token.id, token.name, token.scopes);
             }

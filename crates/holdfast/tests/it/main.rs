@@ -9,8 +9,6 @@ mod connections;
 mod containers;
 /// What an operator who asks is told.
 mod doctor;
-/// Moving to another installation, and coming back from a bucket alone.
-mod moving;
 /// The service as a process.
 mod process;
 /// A real nginx in front, as the manual says.
@@ -27,6 +25,8 @@ mod secrets;
 mod start;
 /// Killed, stopped and cut off, again and again; then the books are checked.
 mod torture;
+/// Moving to another installation, and coming back from a bucket alone.
+mod transfer;
 /// States that older versions left.
 mod upgrade;
 /// From another product's database.

@@ -2,7 +2,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use holdfast_engine::letter;
+use holdfast_engine::sealed_document;
 use holdfast_testkit::{Client, Engine, Fingerprint, S3Server, SampleTree, SshServer, assert_same};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -283,12 +283,12 @@ async fn an_export_moves_an_installation_to_another_database() {
 /// The same export with something else in it.
 fn forge(file: &Path, forged: &Path, change: impl FnOnce(&mut Value)) {
     let passphrase = holdfast_core::Secret::new("a long passphrase");
-    let plain = letter::open(&std::fs::read(file).unwrap(), &passphrase).unwrap();
+    let plain = sealed_document::open(&std::fs::read(file).unwrap(), &passphrase).unwrap();
     let mut document: Value = serde_json::from_slice(&plain).unwrap();
     change(&mut document["contents"]);
-    let mut packer = letter::Packer::new().unwrap();
+    let mut packer = sealed_document::Packer::new().unwrap();
     packer.write_all(&serde_json::to_vec(&document).unwrap()).unwrap();
-    std::fs::write(forged, letter::seal(&packer.finish().unwrap(), &passphrase).unwrap()).unwrap();
+    std::fs::write(forged, sealed_document::seal(&packer.finish().unwrap(), &passphrase).unwrap()).unwrap();
 }
 
 /// What only looks makes nothing.

@@ -1,10 +1,10 @@
 //! Counts what happened day by day, so that nobody has to go through a million runs to see a month.
 
-use holdfast_app::overview::{self, TALLIED_AT};
+use holdfast_app::overview::{self, DAILY_STATS_AT};
 use holdfast_app::{App, Result};
 use holdfast_core::clock;
 use holdfast_core::ids::UserId;
-use holdfast_store::{days, settings};
+use holdfast_store::{daily_stats, settings};
 
 use crate::scheduler::later;
 
@@ -18,23 +18,23 @@ const DAY_SECS: i64 = 86_400;
 pub(crate) async fn write(app: &App) -> Result<()> {
     let now = app.now();
     let mut tx = app.store.begin().await?;
-    let last = settings::find(&mut tx, TALLIED_AT).await?;
+    let last = settings::find(&mut tx, DAILY_STATS_AT).await?;
     tx.commit().await?;
     let longest = later(now, -MOST_DAYS * DAY_SECS);
     let since = last.as_ref().and_then(|text| text.parse().ok()).map_or(longest, clock::from_micros);
     let since = later(since, -OVERLAP_SECS).max(longest);
-    let active = days::list_active(&mut app.store.read().await?, since).await?;
+    let active = daily_stats::list_active(&mut app.store.read().await?, since).await?;
     for (user, zone) in active {
         let zone = clock::zone_or_utc(&zone);
         let mut tx = app.store.begin().await?;
         for day in overview::count_days(&mut tx, UserId(user), since, now, &zone).await? {
-            days::write(&mut tx, UserId(user), &day).await?;
+            daily_stats::write(&mut tx, UserId(user), &day).await?;
         }
         tx.commit().await?;
     }
     // Last, so that what was cut off is counted with the next. Of several processes at once one writes it, and the days
     // that they counted are the same.
     let mut tx = app.store.begin().await?;
-    settings::swap(&mut tx, TALLIED_AT, last.as_deref(), &now.as_microsecond().to_string()).await?;
+    settings::swap(&mut tx, DAILY_STATS_AT, last.as_deref(), &now.as_microsecond().to_string()).await?;
     Ok(tx.commit().await?)
 }

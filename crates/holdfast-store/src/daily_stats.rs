@@ -5,7 +5,7 @@ use holdfast_core::ids::UserId;
 use sqlx::QueryBuilder;
 
 use crate::engine::push_ids;
-use crate::{At, Result, Tx};
+use crate::{DbTime, Result, Tx};
 
 /// What happened between two instants.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, sqlx::FromRow)]
@@ -53,8 +53,8 @@ pub async fn count(tx: &mut Tx, user: UserId, from: Timestamp, until: Timestamp)
          FROM runs WHERE user_id = $1 AND kind = 'backup' AND finished_at IS NOT NULL AND finished_at >= $2
              AND finished_at < $3",
         user.0,
-        At(from),
-        At(until)
+        DbTime(from),
+        DbTime(until)
     )?;
     Ok(found.unwrap_or_default())
 }
@@ -108,22 +108,22 @@ pub async fn list_active(tx: &mut Tx, since: Timestamp) -> Result<Vec<(i64, Stri
         (i64, String),
         "SELECT u.id, u.timezone FROM users u
          WHERE u.id IN (SELECT DISTINCT r.user_id FROM runs r WHERE r.finished_at >= $1) ORDER BY u.id",
-        At(since)
+        DbTime(since)
     )
 }
 
 /// How the runs of these tasks ended: one of each kind of end in each quarter of an hour, which is what zones differ by.
-pub async fn list_ends(tx: &mut Tx, tasks: &[i64], since: Timestamp) -> Result<Vec<(i64, String, At)>> {
+pub async fn list_ends(tx: &mut Tx, tasks: &[i64], since: Timestamp) -> Result<Vec<(i64, String, DbTime)>> {
     if tasks.is_empty() {
         return Ok(Vec::new());
     }
-    on!(tx, conn => {
+    with_conn!(tx, conn => {
         let mut query = QueryBuilder::<Db>::new(
             "SELECT task_id, status, MIN(finished_at) FROM runs WHERE finished_at IS NOT NULL AND finished_at >= ",
         );
-        query.push_bind(At(since)).push(" AND task_id IN (");
+        query.push_bind(DbTime(since)).push(" AND task_id IN (");
         push_ids(&mut query, tasks);
         query.push(") GROUP BY task_id, status, finished_at / 900000000 ORDER BY 3");
-        query.build_query_as::<(i64, String, At)>().fetch_all(conn).await
+        query.build_query_as::<(i64, String, DbTime)>().fetch_all(conn).await
     })
 }

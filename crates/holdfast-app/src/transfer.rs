@@ -5,7 +5,7 @@ use std::io::Write;
 
 use holdfast_core::destination::DestinationKind;
 use holdfast_core::ids::UserId;
-use holdfast_store::portable::{self, Contents, Taken};
+use holdfast_store::transfer::{self, Contents, Taken};
 use holdfast_store::{StoreError, ssh_keys, users};
 use serde::Deserialize;
 use serde_json::Value;
@@ -100,7 +100,7 @@ pub async fn export(app: &App, owner: Option<UserId>, out: &mut (impl Write + Se
     let mut counts = Counts::new();
     let mut tx = app.store.read_steadily().await?;
     let mut failed = None;
-    let read = portable::read(&mut tx, owner, |table, rows| {
+    let read = transfer::read(&mut tx, owner, |table, rows| {
         let written = write_rows(out, &mut counts, table, &rows);
         written.map_err(|error| {
             failed = Some(unwritten(error));
@@ -138,7 +138,7 @@ fn write_rows(
 
 /// Whether rows can keep their ids: nobody has put anything here yet.
 pub async fn is_empty(app: &App) -> Result<bool> {
-    Ok(portable::is_empty(&mut app.store.read().await?).await?)
+    Ok(transfer::is_empty(&mut app.store.read().await?).await?)
 }
 
 /// How a document is taken in.
@@ -160,7 +160,7 @@ pub async fn import(app: &App, origin: &Origin, document: &Document, manner: Man
         }
     }
     let paused_at = manner.is_paused.then(|| app.now());
-    let taken = portable::write(&mut tx, &document.contents, manner.keep_ids, paused_at).await?;
+    let taken = transfer::write(&mut tx, &document.contents, manner.keep_ids, paused_at).await?;
     let detail = format!("{} accounts, written {} by {}", taken.users.len(), document.made_at, document.made_by);
     app.audit_as(&mut tx, None, origin, "installation.imported", &detail).await?;
     tx.commit().await?;

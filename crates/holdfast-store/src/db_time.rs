@@ -6,17 +6,17 @@ use sqlx::error::BoxDynError;
 use sqlx::{Database, Decode, Encode, Type};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct At(pub Timestamp);
+pub struct DbTime(pub Timestamp);
 
-impl At {
+impl DbTime {
     /// A change's time: now, and in any case later than the change before it.
     #[must_use]
-    pub fn moved_on(self, now: Timestamp) -> At {
-        At(clock::from_micros(now.as_microsecond().max(self.0.as_microsecond() + 1)))
+    pub fn moved_on(self, now: Timestamp) -> DbTime {
+        DbTime(clock::from_micros(now.as_microsecond().max(self.0.as_microsecond() + 1)))
     }
 }
 
-impl<DB: Database> Type<DB> for At
+impl<DB: Database> Type<DB> for DbTime
 where
     i64: Type<DB>,
 {
@@ -29,7 +29,7 @@ where
     }
 }
 
-impl<'r, DB: Database> Decode<'r, DB> for At
+impl<'r, DB: Database> Decode<'r, DB> for DbTime
 where
     i64: Decode<'r, DB>,
 {
@@ -39,7 +39,7 @@ where
     }
 }
 
-impl<'q, DB: Database> Encode<'q, DB> for At
+impl<'q, DB: Database> Encode<'q, DB> for DbTime
 where
     i64: Encode<'q, DB>,
 {

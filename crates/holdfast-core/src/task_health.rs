@@ -1,8 +1,8 @@
 //! How a task stands, in one word: what every page and every count about tasks goes by.
 
-words! {
+string_enum! {
     /// From the best to the worst, but for the first three, which say nothing about that.
-    Standing {
+    TaskHealth {
         Running = "running",
         Paused = "paused",
         /// Has not run yet.
@@ -16,7 +16,7 @@ words! {
     }
 }
 
-/// What the standing follows from.
+/// What the health follows from.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Facts {
     pub is_running: bool,
@@ -27,7 +27,7 @@ pub struct Facts {
     pub has_warnings: bool,
 }
 
-impl Standing {
+impl TaskHealth {
     pub fn of(facts: Facts) -> Self {
         match facts {
             Facts { is_running: true, .. } => Self::Running,
@@ -41,7 +41,7 @@ impl Standing {
     }
 
     /// Somebody has to do something about it.
-    pub fn needs_somebody(self) -> bool {
+    pub fn needs_attention(self) -> bool {
         matches!(self, Self::Overdue | Self::Failed)
     }
 }
@@ -53,14 +53,14 @@ mod tests {
     #[test]
     fn the_worst_that_is_true_is_what_counts() {
         let fine = Facts { has_failed: Some(false), ..Facts::default() };
-        assert_eq!(Standing::of(fine), Standing::Good);
-        assert_eq!(Standing::of(Facts::default()), Standing::New);
-        assert_eq!(Standing::of(Facts { has_warnings: true, ..fine }), Standing::Warned);
-        assert_eq!(Standing::of(Facts { is_overdue: true, ..fine }), Standing::Overdue);
-        assert_eq!(Standing::of(Facts { is_overdue: true, ..Facts::default() }), Standing::Overdue);
+        assert_eq!(TaskHealth::of(fine), TaskHealth::Good);
+        assert_eq!(TaskHealth::of(Facts::default()), TaskHealth::New);
+        assert_eq!(TaskHealth::of(Facts { has_warnings: true, ..fine }), TaskHealth::Warned);
+        assert_eq!(TaskHealth::of(Facts { is_overdue: true, ..fine }), TaskHealth::Overdue);
+        assert_eq!(TaskHealth::of(Facts { is_overdue: true, ..Facts::default() }), TaskHealth::Overdue);
         let failed = Facts { has_failed: Some(true), is_overdue: true, ..Facts::default() };
-        assert_eq!(Standing::of(failed), Standing::Failed);
-        assert_eq!(Standing::of(Facts { is_paused: true, ..failed }), Standing::Paused);
-        assert_eq!(Standing::of(Facts { is_running: true, ..failed }), Standing::Running);
+        assert_eq!(TaskHealth::of(failed), TaskHealth::Failed);
+        assert_eq!(TaskHealth::of(Facts { is_paused: true, ..failed }), TaskHealth::Paused);
+        assert_eq!(TaskHealth::of(Facts { is_running: true, ..failed }), TaskHealth::Running);
     }
 }

@@ -6,13 +6,13 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use holdfast_app::AppError;
-use holdfast_app::portable::{self, Destination, Document, FOLDER, Manner};
+use holdfast_app::transfer::{self, Destination, Document, FOLDER, Manner};
 use holdfast_core::destination::S3Settings;
 use holdfast_core::run::stored_line;
-use holdfast_engine::letter::{self, Packer};
+use holdfast_engine::sealed_document::{self, Packer};
 use holdfast_engine::{DestinationSpec, Engine, EngineError};
 use holdfast_store::Migrations;
-use holdfast_store::portable::Taken;
+use holdfast_store::transfer::Taken;
 
 use super::{ask, origin};
 use crate::failure::Failure;
@@ -43,8 +43,8 @@ pub async fn export(settings: &Settings, output: &Path, passphrase: Option<&Path
         )));
     }
     let mut packer = Packer::new().map_err(explain)?;
-    let counts = portable::export(&app, None, &mut packer).await?;
-    let sealed = letter::seal(&packer.finish().map_err(explain)?, &passphrase).map_err(explain)?;
+    let counts = transfer::export(&app, None, &mut packer).await?;
+    let sealed = sealed_document::seal(&packer.finish().map_err(explain)?, &passphrase).map_err(explain)?;
     write_whole(output, &sealed)?;
     app.store.close().await;
     println!("{} is in {} ({} bytes).", summary(&counts), output.display(), sealed.len());
@@ -101,14 +101,14 @@ pub async fn import(
 ) -> Result<(), Failure> {
     let sealed = std::fs::read(file).map_err(|error| Failure::io(&error, file))?;
     let passphrase = ask::secret("Passphrase of the export", passphrase)?;
-    let plain = letter::open(&sealed, &passphrase).map_err(|error| match error.code {
+    let plain = sealed_document::open(&sealed, &passphrase).map_err(|error| match error.code {
         holdfast_core::run::FailureCode::WrongPassword => Failure::other("the passphrase does not open this export"),
         _ => Failure::other(error.message),
     })?;
     let document = Document::of(&plain)?;
     let app = open_app(settings, Migrations::Apply).await?;
-    let manner = Manner { keep_ids: portable::is_empty(&app).await?, is_paused };
-    let taken = portable::import(&app, &origin(), &document, manner).await?;
+    let manner = Manner { keep_ids: transfer::is_empty(&app).await?, is_paused };
+    let taken = transfer::import(&app, &origin(), &document, manner).await?;
     app.store.close().await;
     println!("Taken in: {}.", summary(&document.counts()));
     tell_administrators(&document);
@@ -201,7 +201,7 @@ pub async fn bootstrap(settings: &Settings, place: &Place, is_paused: bool) -> R
     // Everything is opened before anything is made: a wrong key leaves nothing behind.
     let found = open_newest(settings, &engine, &spec, &keys, &place.place).await?;
     let app = open_app(settings, Migrations::Apply).await?;
-    let manner = Manner { keep_ids: portable::is_empty(&app).await?, is_paused };
+    let manner = Manner { keep_ids: transfer::is_empty(&app).await?, is_paused };
     let mut taken_in = 0;
     for document in &found {
         let emails = document.emails();
@@ -209,7 +209,7 @@ pub async fn bootstrap(settings: &Settings, place: &Place, is_paused: bool) -> R
             println!("Left out, as of {}: {}.", document.made_at, emails.join(", "));
             continue;
         }
-        let taken = match portable::import(&app, &origin(), document, manner).await {
+        let taken = match transfer::import(&app, &origin(), document, manner).await {
             Err(AppError::Conflict(reason)) => {
                 println!("Left out: {reason}");
                 continue;
@@ -292,7 +292,7 @@ async fn open(
     let sealed = engine.get(spec, key, CATALOGUE_BYTES).await.map_err(explain)?;
     let opened = holdfast_store::open_file(&settings.master_key, &sealed).map_err(AppError::from)?;
     let Some(packed) = opened else { return Ok(None) };
-    Ok(Some(Document::of(&letter::expand(&packed).map_err(explain)?)?))
+    Ok(Some(Document::of(&sealed_document::expand(&packed).map_err(explain)?)?))
 }
 
 /// Whether it is the destination that was looked at.

@@ -2,11 +2,11 @@
 
 use holdfast_core::ids::UserId;
 use holdfast_core::run::RunStatus;
-use holdfast_core::standing::{Facts, Standing};
+use holdfast_core::task_health::{Facts, TaskHealth};
 use sqlx::QueryBuilder;
 
 use crate::engine::push_ids;
-use crate::{At, Result, Tx};
+use crate::{DbTime, Result, Tx};
 
 // A task is running while it has a live run; that is looked up, not stored, so that it cannot be wrong.
 macro_rules! is_live {
@@ -17,22 +17,22 @@ macro_rules! is_live {
 
 /// How a task stands, and since when.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct StandingRow {
+pub struct TaskHealthRow {
     pub id: i64,
     pub last_run_id: Option<i64>,
     pub last_status: Option<String>,
     pub last_error_code: Option<String>,
     pub last_warnings: i64,
-    pub last_success_at: Option<At>,
-    pub overdue_since: Option<At>,
-    pub paused_at: Option<At>,
-    pub proven_at: Option<At>,
+    pub last_success_at: Option<DbTime>,
+    pub overdue_since: Option<DbTime>,
+    pub paused_at: Option<DbTime>,
+    pub proven_at: Option<DbTime>,
     pub is_live: bool,
 }
 
-impl StandingRow {
-    pub fn standing(&self) -> Standing {
-        Standing::of(Facts {
+impl TaskHealthRow {
+    pub fn health(&self) -> TaskHealth {
+        TaskHealth::of(Facts {
             is_running: self.is_live,
             is_paused: self.paused_at.is_some(),
             is_overdue: self.overdue_since.is_some(),
@@ -43,11 +43,11 @@ impl StandingRow {
 }
 
 /// How these tasks stand.
-pub async fn list(tx: &mut Tx, tasks: &[i64]) -> Result<Vec<StandingRow>> {
+pub async fn list(tx: &mut Tx, tasks: &[i64]) -> Result<Vec<TaskHealthRow>> {
     if tasks.is_empty() {
         return Ok(Vec::new());
     }
-    on!(tx, conn => {
+    with_conn!(tx, conn => {
         let mut query = QueryBuilder::<Db>::new(concat!(
             "SELECT t.id, t.last_run_id, t.last_status, t.last_error_code, t.last_warnings, t.last_success_at,
                  t.overdue_since, t.paused_at, t.proven_at, ", is_live!(), " AS is_live
@@ -55,7 +55,7 @@ pub async fn list(tx: &mut Tx, tasks: &[i64]) -> Result<Vec<StandingRow>> {
         ));
         push_ids(&mut query, tasks);
         query.push(")");
-        query.build_query_as::<StandingRow>().fetch_all(conn).await
+        query.build_query_as::<TaskHealthRow>().fetch_all(conn).await
     })
 }
 
@@ -71,8 +71,8 @@ pub struct StandingCount {
 }
 
 impl StandingCount {
-    pub fn standing(&self) -> Standing {
-        Standing::of(Facts {
+    pub fn health(&self) -> TaskHealth {
+        TaskHealth::of(Facts {
             is_running: false,
             is_paused: self.is_paused,
             is_overdue: self.is_overdue,

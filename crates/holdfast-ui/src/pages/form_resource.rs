@@ -20,7 +20,7 @@ use crate::view::FormPage;
 pub(crate) type Outcome<T> = holdfast_app::Result<T>;
 
 /// One kind of them.
-pub(crate) trait Kept: Sized + 'static {
+pub(crate) trait FormResource: Sized + 'static {
     type Row: Send + Sync;
     /// The address of their list.
     const HOME: &'static str;
@@ -78,20 +78,20 @@ pub(crate) struct List {
 }
 
 impl List {
-    pub(crate) fn of<K: Kept>(person: &SignedIn, is_empty: bool) -> Self {
+    pub(crate) fn of<K: FormResource>(person: &SignedIn, is_empty: bool) -> Self {
         Self { title: K::LIST, home: K::HOME, add: K::ADD, search: person.query.text("search"), is_empty }
     }
 
     /// A list that was searched when it holds something, and else one that nobody has put anything into.
     #[cfg(test)]
-    pub(crate) fn sample<K: Kept>(hostile: &str, is_empty: bool) -> Self {
+    pub(crate) fn sample<K: FormResource>(hostile: &str, is_empty: bool) -> Self {
         let search = if is_empty { String::new() } else { hostile.to_owned() };
         Self { title: K::LIST, home: K::HOME, add: K::ADD, search, is_empty }
     }
 }
 
 /// The pages with which one is made, changed and deleted.
-pub(crate) fn routes<K: Kept>() -> Router<Arc<Ui>> {
+pub(crate) fn routes<K: FormResource>() -> Router<Arc<Ui>> {
     let deletion = match K::DELETE_MEANS {
         Some(_) => get(show_delete::<K>).post(delete::<K>),
         None => post(delete::<K>),
@@ -102,19 +102,19 @@ pub(crate) fn routes<K: Kept>() -> Router<Arc<Ui>> {
         .route(&format!("{}/{{id}}/delete", K::HOME), deletion)
 }
 
-pub(crate) fn parse<K: Kept>(id: &str) -> Result<i64, PageError> {
+pub(crate) fn parse<K: FormResource>(id: &str) -> Result<i64, PageError> {
     id.parse().map_err(|_| AppError::NotFound(K::RESOURCE).into())
 }
 
 /// The page above a form: the one of what it changes, or else the list.
-fn above<K: Kept>(person: &SignedIn, row: Option<&K::Row>) -> (String, String) {
+fn above<K: FormResource>(person: &SignedIn, row: Option<&K::Row>) -> (String, String) {
     match row {
         Some(row) if K::HAS_PAGES => (K::address(K::id(row)), K::label(row).to_owned()),
         _ => (K::HOME.to_owned(), person.t().say(K::LIST)),
     }
 }
 
-async fn page<K: Kept>(
+async fn page<K: FormResource>(
     ui: &Ui,
     person: &SignedIn,
     row: Option<&K::Row>,
@@ -132,16 +132,22 @@ async fn page<K: Kept>(
 }
 
 /// An answer for a form with mistakes in it: itself again, with what was typed.
-async fn again<K: Kept>(ui: &Ui, person: &SignedIn, row: Option<&K::Row>, form: &Form, errors: &Errors) -> PageResult {
+async fn again<K: FormResource>(
+    ui: &Ui,
+    person: &SignedIn,
+    row: Option<&K::Row>,
+    form: &Form,
+    errors: &Errors,
+) -> PageResult {
     let page = page::<K>(ui, person, row, &Values::of(form), errors).await?;
     Ok(page.show(StatusCode::UNPROCESSABLE_ENTITY))
 }
 
-async fn show_new<K: Kept>(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
+async fn show_new<K: FormResource>(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
     Ok(page::<K>(&ui, &person, None, &K::blank(), &Errors::default()).await?.show(StatusCode::OK))
 }
 
-async fn create<K: Kept>(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
+async fn create<K: FormResource>(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
     match K::create(&ui.app, &person.caller, &form).await {
         Ok(row) => Ok(done(&K::address(K::id(&row)), K::ADDED)),
         Err(AppError::Invalid(errors)) => again::<K>(&ui, &person, None, &form, &errors).await,
@@ -149,12 +155,12 @@ async fn create<K: Kept>(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form
     }
 }
 
-async fn show_edit<K: Kept>(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
+async fn show_edit<K: FormResource>(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
     let row = K::find(&ui.app, &person.caller, parse::<K>(&id)?).await?;
     Ok(page::<K>(&ui, &person, Some(&row), &K::values(&row), &Errors::default()).await?.show(StatusCode::OK))
 }
 
-async fn update<K: Kept>(
+async fn update<K: FormResource>(
     State(ui): State<Arc<Ui>>,
     person: SignedIn,
     Path(id): Path<String>,
@@ -169,7 +175,7 @@ async fn update<K: Kept>(
     }
 }
 
-async fn delete_page<K: Kept>(
+async fn delete_page<K: FormResource>(
     ui: &Ui,
     person: &SignedIn,
     row: &K::Row,
@@ -183,13 +189,17 @@ async fn delete_page<K: Kept>(
     Ok(page)
 }
 
-async fn show_delete<K: Kept>(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
+async fn show_delete<K: FormResource>(
+    State(ui): State<Arc<Ui>>,
+    person: SignedIn,
+    Path(id): Path<String>,
+) -> PageResult {
     let row = K::find(&ui.app, &person.caller, parse::<K>(&id)?).await?;
     let means = K::DELETE_MEANS.unwrap_or_default();
     Ok(delete_page::<K>(&ui, &person, &row, means, &Errors::default()).await?.show(StatusCode::OK))
 }
 
-async fn delete<K: Kept>(
+async fn delete<K: FormResource>(
     State(ui): State<Arc<Ui>>,
     person: SignedIn,
     Path(id): Path<String>,

@@ -10,7 +10,7 @@ use holdfast_core::Timestamp;
 use holdfast_core::ids::{StreamId, TaskId, UserId};
 use holdfast_core::notice::{self, NoticeKind, NoticeStatus};
 use holdfast_core::stream::StreamKind;
-use holdfast_notify::{Channel, Content, Courier, Message, Refusal};
+use holdfast_notify::{Channel, Content, Message, Refusal, Sender};
 use holdfast_store::notices::{self, ClaimedNotice, DueRecipient, Recipient};
 use holdfast_store::{Tx, streams, tasks, users};
 use tokio::task::JoinSet;
@@ -46,15 +46,15 @@ const STEP_LIMIT: Duration = Duration::from_secs(60);
 const LAST_DELIVERIES: Duration = Duration::from_secs(15);
 
 #[derive(Clone)]
-pub(crate) struct Postman {
+pub(crate) struct Dispatcher {
     app: Arc<App>,
-    courier: Courier,
+    sender: Sender,
 }
 
 /// Delivers until it is told to stop; whatever breaks, it goes on.
-pub(crate) async fn supervise(postman: Postman, stop: CancellationToken) {
+pub(crate) async fn supervise(dispatcher: Dispatcher, stop: CancellationToken) {
     loop {
-        match AbortOnDropHandle::new(tokio::spawn(postman.clone().run(stop.clone()))).await {
+        match AbortOnDropHandle::new(tokio::spawn(dispatcher.clone().run(stop.clone()))).await {
             Ok(()) => return,
             Err(error) => {
                 tracing::error!(%error, "deliveries broke; they go on");
@@ -71,9 +71,9 @@ struct Kind {
     by_mail: bool,
 }
 
-impl Postman {
-    pub(crate) fn new(app: Arc<App>, courier: Courier) -> Self {
-        Self { app, courier }
+impl Dispatcher {
+    pub(crate) fn new(app: Arc<App>, sender: Sender) -> Self {
+        Self { app, sender }
     }
 
     async fn run(self, stop: CancellationToken) {
@@ -136,9 +136,9 @@ impl Postman {
             busy.insert(recipient, Kind { is_failing: due.is_failing, by_mail: due.by_mail });
             failing += usize::from(due.is_failing);
             by_mail += usize::from(due.by_mail);
-            let (postman, stop) = (self.clone(), stop.clone());
+            let (dispatcher, stop) = (self.clone(), stop.clone());
             rounds.spawn(async move {
-                if let Err(error) = postman.serve(recipient, &stop).await {
+                if let Err(error) = dispatcher.serve(recipient, &stop).await {
                     tracing::warn!(%error, ?recipient, "a round of deliveries broke off");
                     tokio::time::sleep(PAUSE_AFTER_ERROR).await;
                 }
@@ -246,7 +246,7 @@ impl Postman {
         let deadline = tokio::time::Instant::now() + NOTE_LIMIT;
         loop {
             return match self.channel(recipient).await {
-                Ok(Some((channel, is_admin))) => Ok(self.courier.deliver(&channel, &content, is_admin).await),
+                Ok(Some((channel, is_admin))) => Ok(self.sender.deliver(&channel, &content, is_admin).await),
                 Ok(None) => Ok(Err(refused("Whom this was for is gone."))),
                 Err(AppError::Unavailable(_)) if tokio::time::Instant::now() < deadline => {
                     tokio::time::sleep(NOTE_AGAIN).await;

@@ -34,9 +34,9 @@ fn read(code: &str, text: &str) -> FluentBundle<FluentResource> {
 
 /// One language. Cheap to copy.
 #[derive(Clone, Copy)]
-pub(crate) struct Words(&'static Language);
+pub(crate) struct Translator(&'static Language);
 
-impl Default for Words {
+impl Default for Translator {
     fn default() -> Self {
         Self(&LANGUAGES[0])
     }
@@ -77,7 +77,7 @@ impl<T: Arg + ?Sized> Arg for &T {
     }
 }
 
-impl Words {
+impl Translator {
     /// The language of this code, else the first one.
     pub(crate) fn of(code: &str) -> Self {
         LANGUAGES.iter().find(|language| language.code == code).map_or_else(Self::default, Self)
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(used.difference(&english).collect::<Vec<_>>(), Vec::<&String>::new(), "asked for, but not there");
         // Those that are put together from a word of the domain.
         let families = [
-            "standing-",
+            "health-",
             "run-",
             "kind-",
             "failure-",
@@ -312,12 +312,12 @@ mod tests {
     #[test]
     fn languages_are_found_and_rules_are_told_in_them() {
         let headers = |text: &str| HeaderMap::from_iter([(header::ACCEPT_LANGUAGE, text.parse().unwrap())]);
-        assert_eq!(Words::of_browser(&headers("fr-CH, de;q=0.9, en;q=0.8")).code(), "de");
-        assert_eq!(Words::of_browser(&headers("fr")).code(), "en");
-        assert_eq!(Words::of("xx").code(), "en");
+        assert_eq!(Translator::of_browser(&headers("fr-CH, de;q=0.9, en;q=0.8")).code(), "de");
+        assert_eq!(Translator::of_browser(&headers("fr")).code(), "en");
+        assert_eq!(Translator::of("xx").code(), "en");
         let english = "The label field must not be greater than 255 characters.";
-        assert_eq!(Words::of("en").rule(english), english);
-        assert!(Words::of("de").rule(english).contains("255"), "{}", Words::of("de").rule(english));
+        assert_eq!(Translator::of("en").rule(english), english);
+        assert!(Translator::of("de").rule(english).contains("255"), "{}", Translator::of("de").rule(english));
         assert_eq!(fit("a * c *.", "a b c d."), Some(vec!["b", "d"]));
         assert_eq!(fit("a *.", "b."), None);
     }

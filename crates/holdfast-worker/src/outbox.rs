@@ -1,5 +1,5 @@
 //! Writes down what people are to be told, in the transaction of what it is about: so that it is told if it happened, and
-//! only then. The postman delivers it.
+//! only then. The dispatcher delivers it.
 
 use holdfast_core::clock::{self, Zone};
 use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
@@ -9,7 +9,7 @@ use holdfast_core::{Timestamp, random};
 use holdfast_notify::{About, BackupDamaged, Content, Message, Outcome, Ping, RunEnded, TaskFacts};
 use holdfast_store::notices::{self, Audience, Listener, NewNotice, OverdueRow, Recipient, Subject};
 use holdfast_store::runs::RunRow;
-use holdfast_store::{At, StoreError, Tx, backups, destinations, servers, tasks, users};
+use holdfast_store::{DbTime, StoreError, Tx, backups, destinations, servers, tasks, users};
 
 use crate::scheduler::later;
 
@@ -24,7 +24,7 @@ const OVERDUE_PATIENCE_SECS: i64 = 1_800;
 
 /// Knows where links lead.
 #[derive(Debug, Clone)]
-pub(crate) struct Herald {
+pub(crate) struct Outbox {
     base_url: String,
 }
 
@@ -47,13 +47,13 @@ pub(crate) struct Ending<'a> {
 }
 
 /// How somebody wants to hear.
-struct Hearer {
+struct Owner {
     user: UserId,
     zone: Zone,
     held_until: Option<Timestamp>,
 }
 
-impl Hearer {
+impl Owner {
     fn new(user: i64, timezone: &str, quiet: (Option<&str>, Option<&str>), now: Timestamp) -> Self {
         let zone = clock::zone_or_utc(timezone);
         let held_until = users::read_quiet_hours(quiet.0, quiet.1).and_then(|quiet| quiet.end(now, &zone));
@@ -85,13 +85,13 @@ fn told(subject: &Subject) -> Option<Told<'_>> {
     Some(Told { code: subject.told_code.as_deref()?, at: subject.told_at?.0 })
 }
 
-impl Herald {
+impl Outbox {
     pub(crate) fn new(base_url: &str) -> Self {
         Self { base_url: base_url.to_owned() }
     }
 
-    fn about<'a>(&'a self, event: &'a str, hearer: &'a Hearer, at: Timestamp) -> About<'a> {
-        About { event, base_url: &self.base_url, zone: &hearer.zone, at }
+    fn about<'a>(&'a self, event: &'a str, owner: &'a Owner, at: Timestamp) -> About<'a> {
+        About { event, base_url: &self.base_url, zone: &owner.zone, at }
     }
 
     /// A backup run has ended.
@@ -132,7 +132,7 @@ impl Herald {
             return Ok(());
         }
         let before = backups::find_size_before(tx, task, RunId(ending.run.id)).await?;
-        let hearer = Hearer::of(subject, now);
+        let owner = Owner::of(subject, now);
         let event = new_event();
         for (stream, kind) in listeners {
             let run = RunEnded {
@@ -147,8 +147,8 @@ impl Herald {
                     was_failing: kind == NoticeKind::Recovered,
                 },
             };
-            let message = holdfast_notify::run_ended(&self.about(&event, &hearer, now), &facts(subject), &run);
-            post(tx, &hearer, Recipient::Stream(stream), Some(task), kind, message, now).await?;
+            let message = holdfast_notify::run_ended(&self.about(&event, &owner, now), &facts(subject), &run);
+            post(tx, &owner, Recipient::Stream(stream), Some(task), kind, message, now).await?;
         }
         Ok(())
     }
@@ -171,7 +171,7 @@ impl Herald {
         }
         let is_reminder = subject.told_code.as_deref() == Some(code.as_str());
         notices::update_told(tx, task, code.as_str(), now).await?;
-        let hearer = Hearer::of(subject, now);
+        let owner = Owner::of(subject, now);
         let event = new_event();
         let run = RunEnded {
             run: ending.run.id,
@@ -179,8 +179,8 @@ impl Herald {
             warnings: ending.warnings,
             outcome: Outcome::Failed { code, reason, is_reminder, is_paused: ending.is_paused },
         };
-        let message = holdfast_notify::run_ended(&self.about(&event, &hearer, now), &facts(subject), &run);
-        tell(tx, &hearer, &listeners, Some(task), NoticeKind::Failure, &message, now).await
+        let message = holdfast_notify::run_ended(&self.about(&event, &owner, now), &facts(subject), &run);
+        tell(tx, &owner, &listeners, Some(task), NoticeKind::Failure, &message, now).await
     }
 
     /// The streams of a task that want to hear of this. Most tasks have none, and cost no query.
@@ -243,11 +243,11 @@ impl Herald {
             return Ok(());
         }
         notices::update_told(tx, task, code, now).await?;
-        let hearer = Hearer::of(&subject, now);
+        let owner = Owner::of(&subject, now);
         let event = new_event();
-        let about = self.about(&event, &hearer, now);
+        let about = self.about(&event, &owner, now);
         let message = holdfast_notify::missed(&about, &facts(&subject), run.0, since, slots);
-        tell(tx, &hearer, &listeners, Some(task), NoticeKind::Missed, &message, now).await
+        tell(tx, &owner, &listeners, Some(task), NoticeKind::Missed, &message, now).await
     }
 
     /// A task has had no success for too long.
@@ -271,18 +271,18 @@ impl Herald {
             return Ok(());
         }
         notices::renew_told(tx, task, NoticeKind::Overdue.as_str(), now).await?;
-        let hearer = Hearer::of(&subject, now);
+        let owner = Owner::of(&subject, now);
         let event = new_event();
         let (last, running) = (row.last_success_at.map(|at| at.0), row.running_since.map(|at| at.0));
         let message =
-            holdfast_notify::overdue(&self.about(&event, &hearer, now), &facts(&subject), task.0, last, running);
-        tell(tx, &hearer, &listeners, Some(task), NoticeKind::Overdue, &message, now).await
+            holdfast_notify::overdue(&self.about(&event, &owner, now), &facts(&subject), task.0, last, running);
+        tell(tx, &owner, &listeners, Some(task), NoticeKind::Overdue, &message, now).await
     }
 
     /// A stored backup cannot be restored any more. Where nobody hears of its task, its owner's other streams do.
     pub(crate) async fn damaged(&self, tx: &mut Tx, id: BackupId, run: RunId, reason: &str, now: Timestamp) -> Result {
         let Some(backup) = backups::find(tx, id).await? else { return Ok(()) };
-        let Some(hearer) = Hearer::find(tx, UserId(backup.user_id), now).await? else { return Ok(()) };
+        let Some(owner) = Owner::find(tx, UserId(backup.user_id), now).await? else { return Ok(()) };
         let destination = destinations::find(tx, DestinationId(backup.destination_id)).await?;
         let kind = NoticeKind::BackupDamaged;
         let task = backup.task_id.map(TaskId);
@@ -291,7 +291,7 @@ impl Herald {
             None => Vec::new(),
         };
         if !listeners.iter().any(|listener| kind.is_wanted(listener.on_success, listener.on_failure)) {
-            listeners = notices::list_listeners(tx, Audience::User(hearer.user)).await?;
+            listeners = notices::list_listeners(tx, Audience::User(owner.user)).await?;
         }
         let event = new_event();
         let found = BackupDamaged {
@@ -302,8 +302,8 @@ impl Herald {
             run: run.0,
             reason,
         };
-        let message = found.message(&self.about(&event, &hearer, now));
-        tell(tx, &hearer, &listeners, task, kind, &message, now).await
+        let message = found.message(&self.about(&event, &owner, now));
+        tell(tx, &owner, &listeners, task, kind, &message, now).await
     }
 
     /// A backup was stored and looks wrong, so that old ones are not removed: told at once, when it looks wrong in another
@@ -315,7 +315,7 @@ impl Herald {
         task: TaskId,
         run: RunId,
         (signs, reason): (&str, &str),
-        told: Option<(String, At)>,
+        told: Option<(String, DbTime)>,
         now: Timestamp,
     ) -> Result {
         let told = told.as_ref().map(|(code, at)| Told { code, at: at.0 });
@@ -329,11 +329,11 @@ impl Herald {
             listeners = notices::list_listeners(tx, Audience::User(UserId(subject.user_id))).await?;
         }
         tasks::update_hold_told(tx, task, now).await?;
-        let hearer = Hearer::of(&subject, now);
+        let owner = Owner::of(&subject, now);
         let event = new_event();
-        let about = self.about(&event, &hearer, now);
+        let about = self.about(&event, &owner, now);
         let message = holdfast_notify::backup_suspicious(&about, &facts(&subject), run.0, task.0, reason);
-        tell(tx, &hearer, &listeners, Some(task), kind, &message, now).await
+        tell(tx, &owner, &listeners, Some(task), kind, &message, now).await
     }
 
     /// A server that was fine before is not, found by something else than a backup, which tells of it itself.
@@ -346,10 +346,10 @@ impl Herald {
         now: Timestamp,
     ) -> Result {
         let Some(server) = servers::find(tx, id).await? else { return Ok(()) };
-        let Some(hearer) = Hearer::find(tx, UserId(server.user_id), now).await? else { return Ok(()) };
+        let Some(owner) = Owner::find(tx, UserId(server.user_id), now).await? else { return Ok(()) };
         let listeners = notices::list_listeners(tx, Audience::Server(id)).await?;
         let event = new_event();
-        let about = self.about(&event, &hearer, now);
+        let about = self.about(&event, &owner, now);
         let (kind, message) = match code {
             FailureCode::HostKeyChanged => {
                 (NoticeKind::HostKeyChanged, holdfast_notify::host_key_changed(&about, &server.label, run.0))
@@ -359,7 +359,7 @@ impl Herald {
                 holdfast_notify::server_unreachable(&about, &server.label, run.0, code, reason),
             ),
         };
-        tell(tx, &hearer, &listeners, None, kind, &message, now).await
+        tell(tx, &owner, &listeners, None, kind, &message, now).await
     }
 
     pub(crate) async fn destination_lost(
@@ -371,12 +371,12 @@ impl Herald {
         now: Timestamp,
     ) -> Result {
         let Some(row) = destinations::find(tx, id).await? else { return Ok(()) };
-        let Some(hearer) = Hearer::find(tx, UserId(row.user_id), now).await? else { return Ok(()) };
+        let Some(owner) = Owner::find(tx, UserId(row.user_id), now).await? else { return Ok(()) };
         let listeners = notices::list_listeners(tx, Audience::Destination(id)).await?;
         let event = new_event();
-        let about = self.about(&event, &hearer, now);
+        let about = self.about(&event, &owner, now);
         let message = holdfast_notify::destination_unreachable(&about, &row.label, run.0, code, reason);
-        tell(tx, &hearer, &listeners, None, NoticeKind::DestinationUnreachable, &message, now).await
+        tell(tx, &owner, &listeners, None, NoticeKind::DestinationUnreachable, &message, now).await
     }
 
     pub(crate) async fn token_expires(&self, tx: &mut Tx, token: &notices::ExpiringToken, now: Timestamp) -> Result {
@@ -384,12 +384,12 @@ impl Herald {
             return Ok(());
         }
         let quiet = (token.quiet_from.as_deref(), token.quiet_until.as_deref());
-        let hearer = Hearer::new(token.user_id, &token.timezone, quiet, now);
-        let listeners = notices::list_listeners(tx, Audience::User(hearer.user)).await?;
+        let owner = Owner::new(token.user_id, &token.timezone, quiet, now);
+        let listeners = notices::list_listeners(tx, Audience::User(owner.user)).await?;
         let event = new_event();
-        let about = self.about(&event, &hearer, now);
+        let about = self.about(&event, &owner, now);
         let message = holdfast_notify::token_expiring(&about, &token.name, token.expires_at.0);
-        tell(tx, &hearer, &listeners, None, NoticeKind::TokenExpiring, &message, now).await
+        tell(tx, &owner, &listeners, None, NoticeKind::TokenExpiring, &message, now).await
     }
 
     /// A sample for a stream.
@@ -412,7 +412,7 @@ pub(crate) fn new_event() -> String {
 /// Writes a notice for each of the streams that want it.
 async fn tell(
     tx: &mut Tx,
-    hearer: &Hearer,
+    owner: &Owner,
     listeners: &[Listener],
     task: Option<TaskId>,
     kind: NoticeKind,
@@ -421,14 +421,14 @@ async fn tell(
 ) -> Result {
     for listener in listeners.iter().filter(|listener| kind.is_wanted(listener.on_success, listener.on_failure)) {
         let recipient = Recipient::Stream(StreamId(listener.id));
-        post(tx, hearer, recipient, task, kind, message.clone(), now).await?;
+        post(tx, owner, recipient, task, kind, message.clone(), now).await?;
     }
     Ok(())
 }
 
 async fn post(
     tx: &mut Tx,
-    hearer: &Hearer,
+    owner: &Owner,
     recipient: Recipient,
     task: Option<TaskId>,
     kind: NoticeKind,
@@ -438,14 +438,14 @@ async fn post(
     let (event, title) = (message.event.clone(), message.title.clone());
     let content = Content::Message(message).to_text();
     let new = NewNotice {
-        owner: hearer.user,
+        owner: owner.user,
         recipient,
         task,
         kind,
         event: &event,
         title: &title,
         content: &content,
-        held_until: hearer.held_until,
+        held_until: owner.held_until,
     };
     notices::insert(tx, &new, now).await
 }

@@ -86,7 +86,7 @@ impl Smtp {
 }
 
 /// Whether mail can come from this.
-pub fn is_sender(text: &str) -> bool {
+pub fn is_mail_sender(text: &str) -> bool {
     text.parse::<Mailbox>().is_ok()
 }
 
@@ -144,7 +144,7 @@ impl Refusal {
 
 /// Cheap to clone.
 #[derive(Clone)]
-pub struct Courier {
+pub struct Sender {
     settings: Arc<Settings>,
     /// By scheme, and by whether private networks are open.
     clients: Arc<Mutex<HashMap<(bool, bool), reqwest::Client>>>,
@@ -152,7 +152,7 @@ pub struct Courier {
     mails: Arc<Semaphore>,
 }
 
-impl Courier {
+impl Sender {
     pub fn new(settings: Settings) -> Self {
         Self {
             settings: Arc::new(settings),

@@ -12,7 +12,7 @@ use sqlx::{QueryBuilder, Row as _};
 
 use self::tables::{Kind, TABLES, Table};
 use crate::sealing::Place;
-use crate::{At, Result, StoreError, Tx, backups};
+use crate::{DbTime, Result, StoreError, Tx, backups};
 
 pub use tables::LEFT;
 
@@ -67,7 +67,7 @@ async fn read_piece(tx: &mut Tx, table: &Table, owner: Option<UserId>, after: i6
     let kinds: Vec<Kind> =
         table.has_id.then_some(Kind::Int).into_iter().chain(table.columns.iter().map(|(_, kind)| *kind)).collect();
     let select = format!("SELECT {} FROM {} WHERE {}", names.join(", "), table.name, table.carried);
-    let rows = on!(tx, conn => {
+    let rows = with_conn!(tx, conn => {
         let mut query = QueryBuilder::<Db>::new(&select);
         if let (Some(owner), Some(owned)) = (owner, table.owned) {
             query.push(" AND ").push(owned).push_bind(owner.0).push(if owned.contains('(') { ")" } else { "" });
@@ -152,7 +152,7 @@ pub async fn is_empty(tx: &mut Tx) -> Result<bool> {
     for table in TABLES.iter().filter(|table| table.has_id) {
         let claimed = if table.name == "users" { " WHERE NOT (is_admin AND password_hash IS NULL)" } else { "" };
         let sql = format!("SELECT EXISTS (SELECT 1 FROM {}{claimed})", table.name);
-        let has_rows = on!(tx, conn => {
+        let has_rows = with_conn!(tx, conn => {
             QueryBuilder::<Db>::new(&sql).build_query_scalar::<bool>().fetch_one(conn).await
         })?;
         if has_rows {
@@ -195,7 +195,7 @@ pub async fn write(tx: &mut Tx, contents: &Contents, keep_ids: bool, paused_at: 
                 tx,
                 "UPDATE backup_tasks SET paused_at = COALESCE(paused_at, $1), next_run_at = NULL, overdue_at = NULL
                  WHERE user_id = $2",
-                At(at),
+                DbTime(at),
                 user
             )?;
         }
@@ -252,7 +252,7 @@ impl Writer {
         let into = format!("INSERT INTO {} ({}) VALUES (", table.name, names.join(", "));
         names.clear();
         let end = if table.has_id { ") RETURNING id" } else { ") RETURNING CAST(0 AS BIGINT)" };
-        let new = on!(tx, conn => {
+        let new = with_conn!(tx, conn => {
             let mut query = QueryBuilder::<Db>::new(&into);
             for (number, (_, kind, cell)) in cells.iter().enumerate() {
                 if number > 0 {
@@ -346,7 +346,7 @@ impl Writer {
                     let text = value.as_str().ok_or_else(|| wrong(table, "has a secret that is no text"))?;
                     let place = Place { table: table.name, column: name, row: new, user: UserId(user) };
                     let sealed = tx.seal(place, &Secret::new(text.to_owned())).await?;
-                    on!(tx, conn => {
+                    with_conn!(tx, conn => {
                         let mut query = QueryBuilder::<Db>::new(&update);
                         query.push_bind(sealed.clone()).push(" WHERE id = ").push_bind(new);
                         query.build().execute(conn).await.map(|_| ())
@@ -355,7 +355,7 @@ impl Writer {
                 (Kind::Own, Some(value)) => {
                     let other = value.as_i64().and_then(|old| self.find(table.name, old));
                     let other = other.ok_or_else(|| wrong(table, "names another that is missing"))?;
-                    on!(tx, conn => {
+                    with_conn!(tx, conn => {
                         let mut query = QueryBuilder::<Db>::new(&update);
                         query.push_bind(other).push(" WHERE id = ").push_bind(new);
                         query.build().execute(conn).await.map(|_| ())
@@ -375,7 +375,7 @@ async fn restart_counters(tx: &mut Tx) -> Result<()> {
             "SELECT setval(pg_get_serial_sequence('{0}', 'id'), COALESCE((SELECT MAX(id) FROM {0}), 0) + 1, false)",
             table.name
         );
-        on!(tx, conn => QueryBuilder::<Db>::new(&sql).build_query_scalar::<i64>().fetch_one(conn).await)?;
+        with_conn!(tx, conn => QueryBuilder::<Db>::new(&sql).build_query_scalar::<i64>().fetch_one(conn).await)?;
     }
     Ok(())
 }
