@@ -9,7 +9,7 @@ use holdfast_core::clock::rfc3339;
 use holdfast_core::ids::BackupId;
 use holdfast_core::input::Errors;
 use holdfast_core::page::PageRequest;
-use holdfast_core::run::{RunKind, RunStatus};
+use holdfast_core::run::{FailureCode, RunKind, RunStatus};
 use holdfast_core::{limits, rules};
 use holdfast_store::backups::{BackupFilter, BackupRow};
 use holdfast_store::runs::{RunFilter, RunRow};
@@ -80,13 +80,13 @@ pub(crate) struct EntryResource {
 pub(crate) struct RunResource {
     id: i64,
     #[schema(pattern = "^(backup|restore|verify)$")]
-    kind: String,
+    kind: &'static str,
     /// The backup that is restored or verified.
     backup_id: Option<i64>,
     backup_task_id: Option<i64>,
     output: String,
     #[schema(pattern = "^(queued|running|successful|failed|cancelled)$")]
-    status: String,
+    status: &'static str,
     created_at: String,
     started_at: Option<String>,
     finished_at: Option<String>,
@@ -95,7 +95,7 @@ pub(crate) struct RunResource {
     files: i64,
     duration_ms: Option<i64>,
     warnings: i64,
-    error_code: Option<String>,
+    error_code: Option<&'static str>,
     /// Null unless the run is under way.
     progress: Option<Progress>,
 }
@@ -161,16 +161,16 @@ fn shape(row: BackupRow) -> BackupResource {
     }
 }
 
-fn shape_run(run: RunRow, output: String) -> RunResource {
+fn shape_run(run: &RunRow, output: String) -> RunResource {
     RunResource {
-        duration_ms: duration_ms(&run),
-        progress: Progress::of(&run),
-        id: run.id,
-        kind: run.kind,
-        backup_id: run.backup_id,
-        backup_task_id: run.task_id,
+        duration_ms: duration_ms(run),
+        progress: Progress::of(run),
+        id: run.id.0,
+        kind: run.kind().as_str(),
+        backup_id: run.subject.backup().map(|id| id.0),
+        backup_task_id: run.subject.task().map(|id| id.0),
         output,
-        status: run.status,
+        status: run.status.as_str(),
         created_at: rfc3339(run.created_at.0),
         started_at: run.started_at.map(|at| rfc3339(at.0)),
         finished_at: run.finished_at.map(|at| rfc3339(at.0)),
@@ -178,7 +178,7 @@ fn shape_run(run: RunRow, output: String) -> RunResource {
         bytes_stored: run.bytes_stored,
         files: run.files,
         warnings: run.warnings,
-        error_code: run.error_code,
+        error_code: run.error_code.map(FailureCode::as_str),
     }
 }
 
@@ -252,7 +252,7 @@ fn send(download: Download) -> axum::response::Response {
 
 pub(crate) async fn verify_backup(call: Call) -> Answer {
     let (run, output) = backups::request_verification(&call.app, &call.caller, call.id(Resource::Backup)?).await?;
-    data(StatusCode::ACCEPTED, shape_run(run, output))
+    data(StatusCode::ACCEPTED, shape_run(&run, output))
 }
 
 pub(crate) async fn restore_backup(call: Call, body: Body) -> Answer {
@@ -271,7 +271,7 @@ pub(crate) async fn restore_backup(call: Call, body: Body) -> Answer {
         dry_run: body.boolean("dry_run"),
     };
     let (run, output) = backups::request_restore(&call.app, &call.caller, id, &input).await?;
-    data(StatusCode::ACCEPTED, shape_run(run, output))
+    data(StatusCode::ACCEPTED, shape_run(&run, output))
 }
 
 pub(crate) async fn delete_backup(call: Call) -> Answer {
@@ -294,12 +294,12 @@ pub(crate) async fn list_runs(call: Call) -> Answer {
         return Err(ApiError::from(errors));
     }
     let page = backups::list_runs(&call.app, &listing, &filter).await?;
-    list::page(&call, page, |(run, output)| shape_run(run, output))
+    list::page(&call, page, |(run, output)| shape_run(&run, output))
 }
 
 pub(crate) async fn show_run(call: Call) -> Answer {
     let (run, output) = backups::show_run(&call.app, &call.caller, call.id(Resource::Run)?).await?;
-    data(StatusCode::OK, shape_run(run, output))
+    data(StatusCode::OK, shape_run(&run, output))
 }
 
 pub(crate) async fn cancel_run(call: Call) -> Answer {

@@ -1,11 +1,11 @@
 //! `/api/backup-task-logs` and the logs of one task.
 
 use axum::http::StatusCode;
-use holdfast_app::{Resource, logs, tasks};
+use holdfast_app::{AppError, Resource, logs, tasks};
 use holdfast_core::clock::rfc3339;
 use holdfast_core::ids::TaskId;
 use holdfast_core::input::Errors;
-use holdfast_core::run::RunStatus;
+use holdfast_core::run::{FailureCode, RunStatus};
 use holdfast_store::runs::{LogFilter, RunRow};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -23,18 +23,18 @@ pub(crate) struct LogResource {
     /// Null while the run is under way.
     finished_at: Option<String>,
     #[schema(pattern = "^(queued|running|successful|failed|cancelled)$")]
-    status: String,
+    status: &'static str,
     created_at: String,
     started_at: Option<String>,
     #[schema(pattern = "^(schedule|manual|webhook|catch-up)$")]
-    trigger: String,
+    trigger: &'static str,
     attempt: i64,
     bytes_read: i64,
     bytes_stored: i64,
     files: i64,
     duration_ms: Option<i64>,
     warnings: i64,
-    error_code: Option<String>,
+    error_code: Option<&'static str>,
     /// Null unless the run is under way.
     progress: Option<Progress>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn of(run: &RunRow) -> Option<Self> {
-        if RunStatus::parse(&run.status) != Some(RunStatus::Running) {
+        if run.status != RunStatus::Running {
             return None;
         }
         let known = |total: i64| (total > 0).then_some(total);
@@ -75,25 +75,26 @@ pub(crate) fn duration_ms(run: &RunRow) -> Option<i64> {
     }
 }
 
-pub(crate) fn shape(run: RunRow, output: String) -> LogResource {
-    LogResource {
-        duration_ms: duration_ms(&run),
-        progress: Progress::of(&run),
-        id: run.id,
-        backup_task_id: run.task_id.unwrap_or_default(),
+pub(crate) fn shape(run: &RunRow, output: String) -> Result<LogResource, AppError> {
+    let task = run.subject.task().ok_or_else(|| AppError::Internal(format!("run {} is no task's log", run.id)))?;
+    Ok(LogResource {
+        duration_ms: duration_ms(run),
+        progress: Progress::of(run),
+        id: run.id.0,
+        backup_task_id: task.0,
         output,
         finished_at: run.finished_at.map(|at| rfc3339(at.0)),
-        status: run.status,
+        status: run.status.as_str(),
         created_at: rfc3339(run.created_at.0),
         started_at: run.started_at.map(|at| rfc3339(at.0)),
-        trigger: run.requested_by,
+        trigger: run.requested_by.as_str(),
         attempt: run.attempt,
         bytes_read: run.bytes_read,
         bytes_stored: run.bytes_stored,
         files: run.files,
         warnings: run.warnings,
-        error_code: run.error_code,
-    }
+        error_code: run.error_code.map(FailureCode::as_str),
+    })
 }
 
 pub(crate) async fn list_logs(call: Call) -> Answer {
@@ -116,12 +117,12 @@ async fn list_filtered(call: &Call, task: Option<i64>, mut errors: Errors) -> An
         return Err(ApiError::from(errors));
     }
     let page = logs::list(&call.app, &listing, &LogFilter { task, status }).await?;
-    list::page(call, page, |(run, output)| shape(run, output))
+    list::try_page(call, page, |(run, output)| shape(&run, output))
 }
 
 pub(crate) async fn show_log(call: Call) -> Answer {
     let (run, output) = logs::show(&call.app, &call.caller, call.id(Resource::BackupTaskLog)?).await?;
-    data(StatusCode::OK, shape(run, output))
+    data(StatusCode::OK, shape(&run, output)?)
 }
 
 pub(crate) async fn delete_log(call: Call) -> Answer {

@@ -372,7 +372,7 @@ pub(crate) async fn show_status(call: Call) -> Answer {
 
 pub(crate) async fn show_latest_log(call: Call) -> Answer {
     let (run, output) = tasks::latest_log(&call.app, &call.caller, call.id(Resource::BackupTask)?).await?;
-    data(StatusCode::OK, logs::shape(run, output))
+    data(StatusCode::OK, logs::shape(&run, output)?)
 }
 
 pub(crate) async fn run_task(call: Call) -> Answer {

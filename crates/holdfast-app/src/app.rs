@@ -6,9 +6,8 @@ use holdfast_core::Timestamp;
 use holdfast_core::clock::SharedClock;
 use holdfast_core::ids::{RunId, UserId};
 use holdfast_core::rate::Quota;
-use holdfast_core::run::Trigger;
 use holdfast_core::scope::Scope;
-use holdfast_store::runs::{self, NewRun, Subject};
+use holdfast_store::runs::{self, NewRun};
 use holdfast_store::{DbTime, Store, Tx, audit};
 use tokio::sync::Notify;
 
@@ -82,14 +81,8 @@ impl App {
 
     /// Queues a run that somebody asked for. Workers of other processes hear of it when this is committed, those of
     /// this one from `wake_worker`.
-    pub(crate) async fn queue_run(
-        &self,
-        tx: &mut Tx,
-        owner: UserId,
-        subject: Subject,
-        trigger: Trigger,
-    ) -> Result<Option<RunId>> {
-        let queued = runs::insert(tx, &NewRun::asked_for(owner, subject, trigger), self.now()).await?;
+    pub(crate) async fn queue_run(&self, tx: &mut Tx, new: &NewRun) -> Result<Option<RunId>> {
+        let queued = runs::insert(tx, new, self.now()).await?;
         runs::announce(tx).await?;
         Ok(queued)
     }

@@ -5,9 +5,9 @@ use holdfast_core::ids::{BackupId, RunId};
 use holdfast_core::input::Errors;
 use holdfast_core::page::{Page, PageRequest};
 use holdfast_core::rules;
-use holdfast_core::run::Trigger;
+use holdfast_core::run::{RunSubject, Trigger};
 use holdfast_store::backups::{self, BackupFilter, BackupRow};
-use holdfast_store::runs::{self, RunFilter, RunRow, Subject};
+use holdfast_store::runs::{self, NewRun, RunFilter, RunRow};
 use holdfast_store::tasks::{self, Attachable};
 use holdfast_store::{Listing, Tx, restores};
 
@@ -87,7 +87,8 @@ pub async fn request_verification(app: &App, caller: &Caller, id: BackupId) -> R
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     present(owned(caller, backups::find_locked(&mut tx, id).await?)?)?;
-    queue(app, caller, tx, Subject::Verify(id), None).await
+    let new = NewRun::asked_for(caller.user, RunSubject::Verify(id), Trigger::Manual);
+    queue(app, tx, &new, None).await
 }
 
 /// Whether a restore could be asked for like this. Nothing begins.
@@ -122,7 +123,11 @@ pub async fn request_restore(
     app.limit_action(caller.limit_key)?;
     let detail = format!("{id} to server {}", draft.server);
     app.audit(&mut tx, caller, "backup.restore_requested", &detail).await?;
-    queue(app, caller, tx, Subject::Restore(id, draft.server), Some(&draft)).await
+    let new = NewRun {
+        load_server: Some(draft.server),
+        ..NewRun::asked_for(caller.user, RunSubject::Restore(id), Trigger::Manual)
+    };
+    queue(app, tx, &new, Some(&draft)).await
 }
 
 /// Deletes a backup; its object goes as soon as a worker gets to it.
@@ -168,20 +173,20 @@ pub async fn cancel_run(app: &App, caller: &Caller, id: RunId) -> Result<()> {
     if !run.is_live() {
         return Err(AppError::Conflict("This run has ended; there is nothing to cancel.".into()));
     }
-    if let Some(task) = run.task_id {
+    if let Some(task) = run.subject.task() {
         drop(tx);
-        return crate::tasks::cancel(app, caller, holdfast_core::ids::TaskId(task)).await;
+        return crate::tasks::cancel(app, caller, task).await;
     }
     if !runs::cancel_queued(&mut tx, id, app.now()).await? {
         runs::request_cancel(&mut tx, id, app.now()).await?;
     }
-    app.audit(&mut tx, caller, "run.cancelled", &format!("{id} {}", run.kind)).await?;
+    app.audit(&mut tx, caller, "run.cancelled", &format!("{id} {}", run.kind().as_str())).await?;
     Ok(tx.commit().await?)
 }
 
 fn owned_run(caller: &Caller, run: Option<RunRow>) -> Result<RunRow> {
     let run = run.ok_or(AppError::NotFound(crate::Resource::Run))?;
-    if run.user_id == caller.user.0 { Ok(run) } else { Err(AppError::Forbidden(crate::Resource::Run)) }
+    if run.user_id == caller.user { Ok(run) } else { Err(AppError::Forbidden(crate::Resource::Run)) }
 }
 
 fn gone() -> AppError {
@@ -192,14 +197,8 @@ fn present(backup: BackupRow) -> Result<BackupRow> {
     if backup.deleted_at.is_some() { Err(gone()) } else { Ok(backup) }
 }
 
-async fn queue(
-    app: &App,
-    caller: &Caller,
-    mut tx: Tx,
-    subject: Subject,
-    restore: Option<&RestoreDraft>,
-) -> Result<(RunRow, String)> {
-    let id = written(app.queue_run(&mut tx, caller.user, subject, Trigger::Manual).await?)?;
+async fn queue(app: &App, mut tx: Tx, new: &NewRun, restore: Option<&RestoreDraft>) -> Result<(RunRow, String)> {
+    let id = written(app.queue_run(&mut tx, new).await?)?;
     if let Some(draft) = restore {
         restores::insert(&mut tx, id, draft).await?;
     }

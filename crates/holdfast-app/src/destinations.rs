@@ -3,9 +3,9 @@
 use holdfast_core::destination::{DestinationDraft, DestinationInput, S3Settings};
 use holdfast_core::ids::DestinationId;
 use holdfast_core::page::Page;
-use holdfast_core::run::Trigger;
+use holdfast_core::run::{RunSubject, Trigger};
 use holdfast_store::destinations::{self, DestinationRow};
-use holdfast_store::runs::Subject;
+use holdfast_store::runs::NewRun;
 use holdfast_store::{DbTime, Listing, Tx, catalogue};
 
 use crate::error::{owned, written};
@@ -82,7 +82,7 @@ pub async fn request_check(app: &App, caller: &Caller, id: DestinationId) -> Res
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     owned(caller, destinations::find_locked(&mut tx, id).await?)?;
-    app.queue_run(&mut tx, caller.user, Subject::CheckDestination(id), Trigger::Manual).await?;
+    app.queue_run(&mut tx, &NewRun::asked_for(caller.user, RunSubject::CheckDestination(id), Trigger::Manual)).await?;
     tx.commit().await?;
     app.wake_worker();
     Ok(())

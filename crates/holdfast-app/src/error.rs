@@ -108,7 +108,7 @@ macro_rules! owned_rows {
         impl Owned for $row {
             const RESOURCE: Resource = Resource::$resource;
             fn owner(&self) -> UserId {
-                UserId(self.user_id)
+                self.user_id.into()
             }
         }
     )*};

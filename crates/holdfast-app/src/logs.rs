@@ -29,10 +29,10 @@ pub async fn tail(app: &App, caller: &Caller, id: RunId, lines: i64) -> Result<V
 }
 
 pub(crate) async fn with_outputs(tx: &mut Tx, page: Page<RunRow>) -> Result<Page<(RunRow, String)>> {
-    let ids: Vec<i64> = page.items.iter().map(|run| run.id).collect();
+    let ids: Vec<i64> = page.items.iter().map(|run| run.id.0).collect();
     let lines = runs::list_lines(tx, &ids).await?;
     Ok(page.map(|run| {
-        let own = lines.iter().filter(|(id, _)| *id == run.id).map(|(_, text)| text.as_str());
+        let own = lines.iter().filter(|(id, _)| *id == run.id.0).map(|(_, text)| text.as_str());
         let output = run::join_output(own);
         (run, output)
     }))
@@ -57,13 +57,16 @@ pub async fn delete(app: &App, caller: &Caller, id: RunId) -> Result<()> {
     if !runs::delete_log(&mut tx, caller.user, id).await? {
         return Err(AppError::Conflict("This run has not ended yet. Cancel it or wait for its end first.".into()));
     }
-    let detail = format!("{id} of task {}", run.task_id.unwrap_or_default());
+    let detail = match run.subject.task() {
+        Some(task) => format!("{id} of task {task}"),
+        None => id.to_string(),
+    };
     app.audit(&mut tx, caller, "backup_task_log.deleted", &detail).await?;
     Ok(tx.commit().await?)
 }
 
 pub(crate) async fn with_output(tx: &mut Tx, run: RunRow) -> Result<(RunRow, String)> {
-    let lines = runs::list_lines(tx, &[run.id]).await?;
+    let lines = runs::list_lines(tx, &[run.id.0]).await?;
     let output = run::join_output(lines.iter().map(|(_, text)| text.as_str()));
     Ok((run, output))
 }

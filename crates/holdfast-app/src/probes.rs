@@ -5,10 +5,10 @@ use std::time::Duration;
 use holdfast_core::ids::{RunId, ServerId};
 use holdfast_core::input::Errors;
 use holdfast_core::probe::{Answer, Question};
-use holdfast_core::run::Trigger;
+use holdfast_core::run::{FailureCode, RunSubject, Trigger};
 use holdfast_core::task::{TaskDraft, TaskInput};
 use holdfast_core::{limits, rules};
-use holdfast_store::runs::{self, Subject};
+use holdfast_store::runs::{self, NewRun};
 use holdfast_store::{probes, servers};
 
 use crate::error::{owned, written};
@@ -24,7 +24,7 @@ pub enum Found {
     Answer(Answer),
     /// Why not, in a person's words.
     Refusal {
-        code: String,
+        code: Option<FailureCode>,
         text: String,
     },
     /// A worker is still at it, or none has come yet.
@@ -62,7 +62,8 @@ async fn ask(app: &App, caller: &Caller, server: ServerId, question: &Question) 
     if runs::count_probes(&mut tx, caller.user).await? >= AT_ONCE {
         return Err(AppError::Conflict("Holdfast is still looking at a server for you. Try again in a moment.".into()));
     }
-    let run = app.queue_run(&mut tx, caller.user, Subject::Probe(server), Trigger::Manual).await?;
+    let run =
+        app.queue_run(&mut tx, &NewRun::asked_for(caller.user, RunSubject::Probe(server), Trigger::Manual)).await?;
     let run = written(run)?;
     probes::insert(&mut tx, run, question).await?;
     tx.commit().await?;
@@ -85,7 +86,7 @@ pub async fn wait(app: &App, caller: &Caller, run: RunId, patience: Duration) ->
 pub async fn look(app: &App, caller: &Caller, run: RunId) -> Result<Found> {
     let mut tx = app.store.read().await?;
     let row = runs::find(&mut tx, run).await?.ok_or(AppError::NotFound(Resource::Run))?;
-    if row.user_id != caller.user.0 {
+    if row.user_id != caller.user {
         return Err(AppError::Forbidden(Resource::Run));
     }
     if row.is_live() {
@@ -95,5 +96,5 @@ pub async fn look(app: &App, caller: &Caller, run: RunId) -> Result<Found> {
         return Ok(Found::Answer(answer));
     }
     let (row, text) = logs::with_output(&mut tx, row).await?;
-    Ok(Found::Refusal { code: row.error_code.unwrap_or_default(), text })
+    Ok(Found::Refusal { code: row.error_code, text })
 }

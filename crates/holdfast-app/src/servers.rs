@@ -4,10 +4,10 @@ use holdfast_core::ids::ServerId;
 use holdfast_core::input::Errors;
 use holdfast_core::page::Page;
 use holdfast_core::rules;
-use holdfast_core::run::Trigger;
+use holdfast_core::run::{RunSubject, Trigger};
 use holdfast_core::secret::SecretChange;
 use holdfast_core::server::{ServerDraft, ServerInput};
-use holdfast_store::runs::Subject;
+use holdfast_store::runs::NewRun;
 use holdfast_store::servers::{self, ServerRow};
 use holdfast_store::{Listing, Tx};
 
@@ -113,7 +113,7 @@ pub async fn request_check(app: &App, caller: &Caller, id: ServerId) -> Result<(
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     owned(caller, servers::find_locked(&mut tx, id).await?)?;
-    app.queue_run(&mut tx, caller.user, Subject::CheckServer(id), Trigger::Manual).await?;
+    app.queue_run(&mut tx, &NewRun::asked_for(caller.user, RunSubject::CheckServer(id), Trigger::Manual)).await?;
     tx.commit().await?;
     app.wake_worker();
     Ok(())

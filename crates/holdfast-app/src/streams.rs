@@ -2,9 +2,9 @@
 
 use holdfast_core::ids::StreamId;
 use holdfast_core::page::Page;
-use holdfast_core::run::Trigger;
+use holdfast_core::run::{RunSubject, Trigger};
 use holdfast_core::stream::{StreamDraft, StreamInput};
-use holdfast_store::runs::Subject;
+use holdfast_store::runs::NewRun;
 use holdfast_store::streams::{self, StreamRow};
 use holdfast_store::{Listing, Tx, notices};
 
@@ -52,7 +52,7 @@ pub async fn request_test(app: &App, caller: &Caller, id: StreamId) -> Result<()
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     owned(caller, streams::find_locked(&mut tx, id).await?)?;
-    app.queue_run(&mut tx, caller.user, Subject::TestStream(id), Trigger::Manual).await?;
+    app.queue_run(&mut tx, &NewRun::asked_for(caller.user, RunSubject::TestStream(id), Trigger::Manual)).await?;
     tx.commit().await?;
     app.wake_worker();
     Ok(())

@@ -4,11 +4,11 @@ use holdfast_core::backup::DeletedReason;
 use holdfast_core::ids::{BackupId, TaskId, UserId};
 use holdfast_core::input::Errors;
 use holdfast_core::page::Page;
-use holdfast_core::run::{RunStatus, Trigger};
+use holdfast_core::run::{RunStatus, RunSubject, Trigger};
 use holdfast_core::task::{TaskDraft, TaskInput};
 use holdfast_core::{Secret, Timestamp, random, rules};
 use holdfast_store::due;
-use holdfast_store::runs::{self, NewRun, RunRow, Subject};
+use holdfast_store::runs::{self, NewRun, RunRow};
 use holdfast_store::task_health::{self, TaskHealthRow};
 use holdfast_store::tasks::{self, Attachable, TaskFilter, TaskRow};
 use holdfast_store::upcoming::{self, UpcomingRow};
@@ -212,7 +212,7 @@ pub async fn cancel(app: &App, caller: &Caller, id: TaskId) -> Result<()> {
     let Some(run) = runs::find_live(&mut tx, id).await? else {
         return Err(AppError::Conflict("This backup task is not running; there is nothing to cancel.".into()));
     };
-    let run = holdfast_core::ids::RunId(run.id);
+    let run = run.id;
     let now = app.now();
     if runs::cancel_queued(&mut tx, run, now).await? {
         tasks::update_last_run(&mut tx, id, run, (RunStatus::Cancelled, None), 0, now).await?;
@@ -244,7 +244,7 @@ async fn queue(app: &App, mut tx: Tx, row: &TaskRow, trigger: Trigger) -> Result
     let task = TaskId(row.id);
     // In place of a second try it is one: its end is told, whatever it is.
     let attempt = if due::drop_retry(&mut tx, task).await? { 2 } else { 1 };
-    let new = NewRun { attempt, ..NewRun::asked_for(UserId(row.user_id), Subject::Backup(task), trigger) };
+    let new = NewRun { attempt, ..NewRun::asked_for(UserId(row.user_id), RunSubject::Backup(task), trigger) };
     if runs::insert(&mut tx, &new, app.now()).await?.is_none() {
         return Err(AppError::Conflict("This backup task is already running.".into()));
     }

@@ -1,5 +1,6 @@
 //! Runs: one execution of a backup, or of a check that was asked for.
 
+use crate::ids::{BackupId, DestinationId, ServerId, StreamId, TaskId};
 use crate::limits;
 
 string_enum! {
@@ -24,6 +25,72 @@ string_enum! {
         Verify = "verify",
         /// Looks at a server for somebody who makes a task.
         Probe = "probe",
+    }
+}
+
+impl RunKind {
+    /// Copies or reads data, and may take hours. The others are over in seconds and have places of their own.
+    pub fn is_long(self) -> bool {
+        match self {
+            Self::Backup | Self::Restore | Self::Verify => true,
+            Self::CheckServer | Self::CheckDestination | Self::TestStream | Self::Probe => false,
+        }
+    }
+}
+
+impl RunStatus {
+    /// Waits for a worker or has one.
+    pub fn is_live(self) -> bool {
+        match self {
+            Self::Queued | Self::Running => true,
+            Self::Successful | Self::Failed | Self::Cancelled => false,
+        }
+    }
+}
+
+/// What a run works on, which also says of which kind it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunSubject {
+    Backup(TaskId),
+    CheckServer(ServerId),
+    CheckDestination(DestinationId),
+    TestStream(StreamId),
+    Restore(BackupId),
+    Verify(BackupId),
+    Probe(ServerId),
+}
+
+impl RunSubject {
+    pub fn kind(self) -> RunKind {
+        match self {
+            Self::Backup(_) => RunKind::Backup,
+            Self::CheckServer(_) => RunKind::CheckServer,
+            Self::CheckDestination(_) => RunKind::CheckDestination,
+            Self::TestStream(_) => RunKind::TestStream,
+            Self::Restore(_) => RunKind::Restore,
+            Self::Verify(_) => RunKind::Verify,
+            Self::Probe(_) => RunKind::Probe,
+        }
+    }
+
+    pub fn task(self) -> Option<TaskId> {
+        if let Self::Backup(id) = self { Some(id) } else { None }
+    }
+
+    pub fn backup(self) -> Option<BackupId> {
+        if let Self::Restore(id) | Self::Verify(id) = self { Some(id) } else { None }
+    }
+
+    pub fn server(self) -> Option<ServerId> {
+        if let Self::CheckServer(id) | Self::Probe(id) = self { Some(id) } else { None }
+    }
+
+    pub fn destination(self) -> Option<DestinationId> {
+        if let Self::CheckDestination(id) = self { Some(id) } else { None }
+    }
+
+    pub fn stream(self) -> Option<StreamId> {
+        if let Self::TestStream(id) = self { Some(id) } else { None }
     }
 }
 

@@ -1,5 +1,17 @@
 //! Closed lists of words: an enum whose variants are each one word of the API and of the database.
 
+/// A word that is not on the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownWord(pub String);
+
+impl std::fmt::Display for UnknownWord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} is not a known word here", self.0)
+    }
+}
+
+impl std::error::Error for UnknownWord {}
+
 macro_rules! string_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $variant:ident = $text:literal),* $(,)? }) => {
         $(#[$doc])*
@@ -15,6 +27,14 @@ macro_rules! string_enum {
 
             pub fn parse(text: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|word| word.as_str() == text)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = $crate::string_enum::UnknownWord;
+
+            fn try_from(text: String) -> Result<Self, Self::Error> {
+                Self::parse(&text).ok_or($crate::string_enum::UnknownWord(text))
             }
         }
     };

@@ -8,6 +8,8 @@
 use std::str::Split;
 
 use holdfast_core::clock;
+use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
+use holdfast_core::run::{FailureCode, RunKind, RunStatus, Trigger};
 
 use crate::{DbTime, Result, StoreError};
 
@@ -92,6 +94,31 @@ impl FromField for DbTime {
     }
 }
 
+/// Words of closed lists. One that is on no list fails the row: a newer database is refused before anybody reads it.
+macro_rules! string_enum_fields {
+    ($($name:ty),* $(,)?) => {$(
+        impl FromField for $name {
+            fn from_field(text: &str) -> Option<Self> {
+                <$name>::parse(text)
+            }
+        }
+    )*};
+}
+
+string_enum_fields!(RunKind, RunStatus, Trigger, FailureCode);
+
+macro_rules! id_fields {
+    ($($name:ty),* $(,)?) => {$(
+        impl FromField for $name {
+            fn from_field(text: &str) -> Option<Self> {
+                text.parse::<i64>().ok().map(Into::into)
+            }
+        }
+    )*};
+}
+
+id_fields!(UserId, RunId, TaskId, ServerId, DestinationId, StreamId, BackupId);
+
 impl<T: FromField> FromField for Option<T> {
     fn from_field(text: &str) -> Option<Self> {
         if text == NULL { Some(None) } else { T::from_field(text).map(Some) }
@@ -113,12 +140,12 @@ macro_rules! field_sql {
 
 /// A row type, each field with its SQL; also defines `packed_line!()`, the SQL that packs such a row.
 macro_rules! packed_row {
-    ($(#[$meta:meta])* pub struct $name:ident {
+    ($(#[$meta:meta])* $visible:vis struct $name:ident {
         $($(#[$about:meta])* $field:ident: $type:ident $(<$inner:ident>)? = $sql:expr),* $(,)?
     }) => {
         $(#[$meta])*
         #[derive(Debug, Clone)]
-        pub struct $name {
+        $visible struct $name {
             $($(#[$about])* pub $field: $type $(<$inner>)?),*
         }
 
@@ -128,7 +155,7 @@ macro_rules! packed_row {
             }
 
             fn id(&self) -> i64 {
-                self.id
+                self.id.into()
             }
         }
 

@@ -3,79 +3,119 @@
 use holdfast_core::Timestamp;
 use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
 use holdfast_core::page::Page;
-use holdfast_core::run::{self, FailureCode, RunKind, RunStatus, Trigger};
+use holdfast_core::run::{self, FailureCode, RunKind, RunStatus, RunSubject, Trigger};
 use sqlx::QueryBuilder;
 
 use crate::engine::push_ids;
-use crate::{DbTime, Listing, Result, Tx};
+use crate::packed::{Fields, Unpack};
+use crate::{DbTime, Listing, Result, StoreError, Tx};
 
 packed_row! {
-    pub struct RunRow {
-        id: i64 = "r.id",
-        user_id: i64 = "r.user_id",
-        kind: String = "r.kind",
-        task_id: Option<i64> = "r.task_id",
-        server_id: Option<i64> = "r.server_id",
-        destination_id: Option<i64> = "r.destination_id",
-        stream_id: Option<i64> = "r.stream_id",
-        backup_id: Option<i64> = "r.backup_id",
-        status: String = "r.status",
-        requested_by: String = "r.requested_by",
+    /// As stored; [`RunRow`] is what others see.
+    struct RunFields {
+        id: RunId = "r.id",
+        user_id: UserId = "r.user_id",
+        kind: RunKind = "r.kind",
+        task_id: Option<TaskId> = "r.task_id",
+        server_id: Option<ServerId> = "r.server_id",
+        destination_id: Option<DestinationId> = "r.destination_id",
+        stream_id: Option<StreamId> = "r.stream_id",
+        backup_id: Option<BackupId> = "r.backup_id",
+        status: RunStatus = "r.status",
+        requested_by: Trigger = "r.requested_by",
         attempt: i64 = "r.attempt",
         lease_epoch: i64 = "r.lease_epoch",
         bytes_read: i64 = "r.bytes_read",
         bytes_stored: i64 = "r.bytes_stored",
         files: i64 = "r.files",
-        /// Estimates; 0 is unknown.
         bytes_total: i64 = "r.bytes_total",
         files_total: i64 = "r.files_total",
         bytes_per_second: i64 = "r.bytes_per_second",
         warnings: i64 = "r.warnings",
-        error_code: Option<String> = "r.error_code",
+        error_code: Option<FailureCode> = "r.error_code",
         created_at: DbTime = "r.created_at",
         started_at: Option<DbTime> = "r.started_at",
         finished_at: Option<DbTime> = "r.finished_at",
     }
 }
 
+impl RunFields {
+    /// A run goes with what it works on, so that is never missing.
+    fn subject(&self) -> Option<RunSubject> {
+        match self.kind {
+            RunKind::Backup => self.task_id.map(RunSubject::Backup),
+            RunKind::CheckServer => self.server_id.map(RunSubject::CheckServer),
+            RunKind::CheckDestination => self.destination_id.map(RunSubject::CheckDestination),
+            RunKind::TestStream => self.stream_id.map(RunSubject::TestStream),
+            RunKind::Restore => self.backup_id.map(RunSubject::Restore),
+            RunKind::Verify => self.backup_id.map(RunSubject::Verify),
+            RunKind::Probe => self.server_id.map(RunSubject::Probe),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct RunRow {
+    pub id: RunId,
+    pub user_id: UserId,
+    pub subject: RunSubject,
+    pub status: RunStatus,
+    pub requested_by: Trigger,
+    pub attempt: i64,
+    pub lease_epoch: i64,
+    pub bytes_read: i64,
+    pub bytes_stored: i64,
+    pub files: i64,
+    /// Estimates; 0 is unknown.
+    pub bytes_total: i64,
+    pub files_total: i64,
+    pub bytes_per_second: i64,
+    pub warnings: i64,
+    pub error_code: Option<FailureCode>,
+    pub created_at: DbTime,
+    pub started_at: Option<DbTime>,
+    pub finished_at: Option<DbTime>,
+}
+
+impl Unpack for RunRow {
+    fn unpack(fields: &mut Fields<'_>) -> Result<Self> {
+        let row = RunFields::unpack(fields)?;
+        let subject =
+            row.subject().ok_or_else(|| StoreError::Broken(format!("run {} has lost its subject", row.id)))?;
+        Ok(Self {
+            id: row.id,
+            user_id: row.user_id,
+            subject,
+            status: row.status,
+            requested_by: row.requested_by,
+            attempt: row.attempt,
+            lease_epoch: row.lease_epoch,
+            bytes_read: row.bytes_read,
+            bytes_stored: row.bytes_stored,
+            files: row.files,
+            bytes_total: row.bytes_total,
+            files_total: row.files_total,
+            bytes_per_second: row.bytes_per_second,
+            warnings: row.warnings,
+            error_code: row.error_code,
+            created_at: row.created_at,
+            started_at: row.started_at,
+            finished_at: row.finished_at,
+        })
+    }
+
+    fn id(&self) -> i64 {
+        self.id.0
+    }
+}
+
 impl RunRow {
-    /// Copies or reads data, and may take hours.
-    pub fn is_long(&self) -> bool {
-        matches!(RunKind::parse(&self.kind), Some(RunKind::Backup | RunKind::Restore | RunKind::Verify))
+    pub fn kind(&self) -> RunKind {
+        self.subject.kind()
     }
 
     pub fn is_live(&self) -> bool {
-        matches!(RunStatus::parse(&self.status), Some(RunStatus::Queued | RunStatus::Running))
-    }
-}
-
-/// What a run is about.
-#[derive(Debug, Clone, Copy)]
-pub enum Subject {
-    Backup(TaskId),
-    CheckServer(ServerId),
-    CheckDestination(DestinationId),
-    TestStream(StreamId),
-    Restore(BackupId, ServerId),
-    Verify(BackupId),
-    Probe(ServerId),
-}
-
-impl Subject {
-    fn kind(self) -> RunKind {
-        match self {
-            Self::Backup(_) => RunKind::Backup,
-            Self::CheckServer(_) => RunKind::CheckServer,
-            Self::CheckDestination(_) => RunKind::CheckDestination,
-            Self::TestStream(_) => RunKind::TestStream,
-            Self::Restore(..) => RunKind::Restore,
-            Self::Verify(_) => RunKind::Verify,
-            Self::Probe(_) => RunKind::Probe,
-        }
-    }
-
-    fn task(self) -> Option<i64> {
-        if let Self::Backup(id) = self { Some(id.0) } else { None }
+        self.status.is_live()
     }
 }
 
@@ -83,7 +123,9 @@ impl Subject {
 #[derive(Debug, Clone, Copy)]
 pub struct NewRun {
     pub owner: UserId,
-    pub subject: Subject,
+    pub subject: RunSubject,
+    /// The server that it puts load on, where the subject does not say.
+    pub load_server: Option<ServerId>,
     pub trigger: Trigger,
     pub slot: Option<Timestamp>,
     /// 1, or 2 for the one more try and for what comes in its place.
@@ -93,24 +135,15 @@ pub struct NewRun {
 }
 
 impl NewRun {
-    pub fn asked_for(owner: UserId, subject: Subject, trigger: Trigger) -> Self {
-        Self { owner, subject, trigger, slot: None, attempt: 1, retry_of: None }
+    pub fn asked_for(owner: UserId, subject: RunSubject, trigger: Trigger) -> Self {
+        Self { owner, subject, load_server: None, trigger, slot: None, attempt: 1, retry_of: None }
     }
 }
 
 /// Queues a run behind its owner's other ones (see the core's queue). `None` when the task has a live run, or this slot
 /// has its run already.
 pub async fn insert(tx: &mut Tx, new: &NewRun, now: Timestamp) -> Result<Option<RunId>> {
-    let NewRun { owner, subject, trigger, slot, attempt, retry_of } = *new;
-    let (mut server, mut destination, mut stream, mut backup, mut load_server) = (None, None, None, None, None);
-    match subject {
-        Subject::Backup(_) => {}
-        Subject::CheckServer(id) | Subject::Probe(id) => server = Some(id.0),
-        Subject::CheckDestination(id) => destination = Some(id.0),
-        Subject::TestStream(id) => stream = Some(id.0),
-        Subject::Restore(id, at) => (backup, load_server) = (Some(id.0), Some(at.0)),
-        Subject::Verify(id) => backup = Some(id.0),
-    }
+    let NewRun { owner, subject, load_server, trigger, slot, attempt, retry_of } = *new;
     let row = fetch_optional!(
         tx,
         (i64,),
@@ -129,16 +162,16 @@ pub async fn insert(tx: &mut Tx, new: &NewRun, now: Timestamp) -> Result<Option<
          ON CONFLICT DO NOTHING RETURNING id",
         owner.0,
         subject.kind().as_str(),
-        subject.task(),
-        server,
-        destination,
-        stream,
-        backup,
+        subject.task().map(|id| id.0),
+        subject.server().map(|id| id.0),
+        subject.destination().map(|id| id.0),
+        subject.stream().map(|id| id.0),
+        subject.backup().map(|id| id.0),
         trigger.as_str(),
         slot.map(DbTime),
         attempt,
         DbTime(now),
-        load_server,
+        load_server.map(|id| id.0),
         retry_of.map(|run| run.0)
     )?;
     Ok(row.map(|(id,)| RunId(id)))

@@ -1,7 +1,7 @@
 //! How tasks stand: fine, failed, overdue, paused, running.
 
 use holdfast_core::ids::UserId;
-use holdfast_core::run::RunStatus;
+use holdfast_core::run::{FailureCode, RunStatus};
 use holdfast_core::task_health::{Facts, TaskHealth};
 use sqlx::QueryBuilder;
 
@@ -21,7 +21,7 @@ pub struct TaskHealthRow {
     pub id: i64,
     pub last_run_id: Option<i64>,
     pub last_status: Option<String>,
-    pub last_error_code: Option<String>,
+    last_error_code: Option<String>,
     pub last_warnings: i64,
     pub last_success_at: Option<DbTime>,
     pub overdue_since: Option<DbTime>,
@@ -31,6 +31,10 @@ pub struct TaskHealthRow {
 }
 
 impl TaskHealthRow {
+    pub fn last_error_code(&self) -> Option<FailureCode> {
+        self.last_error_code.as_deref().and_then(FailureCode::parse)
+    }
+
     pub fn health(&self) -> TaskHealth {
         TaskHealth::of(Facts {
             is_running: self.is_live,

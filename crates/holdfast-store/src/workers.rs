@@ -1,6 +1,7 @@
 //! Processes that work, as they say themselves, and the runs they have.
 
 use holdfast_core::Timestamp;
+use holdfast_core::run::RunKind;
 
 use crate::{DbTime, Result, Tx};
 
@@ -16,7 +17,8 @@ pub struct WorkerRow {
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct LeaseRow {
     pub id: i64,
-    pub kind: String,
+    #[sqlx(try_from = "String")]
+    pub kind: RunKind,
     pub worker: Option<String>,
     pub email: String,
     pub started_at: Option<DbTime>,

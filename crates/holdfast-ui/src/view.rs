@@ -44,14 +44,14 @@ pub(crate) fn health(t: Translator, health: TaskHealth) -> Markup {
 }
 
 pub(crate) fn run_state(t: Translator, run: &RunRow) -> Markup {
-    let class = match RunStatus::parse(&run.status) {
-        Some(RunStatus::Successful) if run.warnings > 0 => "attention",
-        Some(RunStatus::Successful) => "good",
-        Some(RunStatus::Running) => "running",
-        Some(RunStatus::Failed) => "failed",
-        Some(RunStatus::Queued | RunStatus::Cancelled) | None => "",
+    let class = match run.status {
+        RunStatus::Successful if run.warnings > 0 => "attention",
+        RunStatus::Successful => "good",
+        RunStatus::Running => "running",
+        RunStatus::Failed => "failed",
+        RunStatus::Queued | RunStatus::Cancelled => "",
     };
-    let word = if class == "attention" { t.say("run-warned") } else { t.say(&format!("run-{}", run.status)) };
+    let word = if class == "attention" { t.say("run-warned") } else { t.say(&format!("run-{}", run.status.as_str())) };
     state(class, &word)
 }
 
@@ -65,15 +65,14 @@ pub(crate) fn proof(t: Translator, verification: &str) -> Markup {
 }
 
 /// What a run does, in words.
-pub(crate) fn run_kind(t: Translator, kind: &str) -> String {
-    let known = RunKind::parse(kind).map_or("backup", RunKind::as_str);
-    t.say(&format!("kind-{known}"))
+pub(crate) fn run_kind(t: Translator, kind: RunKind) -> String {
+    t.say(&format!("kind-{}", kind.as_str()))
 }
 
 /// Why something failed and what to do about it. A language may say less about a reason than the service itself.
-pub(crate) fn advice(t: Translator, code: &str) -> String {
-    let own = || FailureCode::parse(code).map(|code| code.advice().to_owned()).unwrap_or_default();
-    t.find(&format!("failure-{}", code.replace('_', "-"))).unwrap_or_else(own)
+pub(crate) fn advice(t: Translator, code: Option<FailureCode>) -> String {
+    let Some(code) = code else { return String::new() };
+    t.find(&format!("failure-{}", code.as_str().replace('_', "-"))).unwrap_or_else(|| code.advice().to_owned())
 }
 
 /// How long a run took, or has taken so far.
@@ -209,10 +208,10 @@ mod tests {
                 assert!(!html.contains("health-"), "{code} {html}");
             }
             for code in FailureCode::ALL {
-                assert!(advice(t, code.as_str()).len() > 10);
+                assert!(advice(t, Some(*code)).len() > 10);
             }
             for kind in RunKind::ALL {
-                assert!(!run_kind(t, kind.as_str()).contains("kind-"));
+                assert!(!run_kind(t, *kind).contains("kind-"));
             }
         }
     }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use holdfast_app::{AppError, Origin, Result};
 use holdfast_core::Timestamp;
 use holdfast_core::backup::{DeletedReason, Verification};
-use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
+use holdfast_core::ids::{DestinationId, ServerId, TaskId, UserId};
 use holdfast_core::probe;
 use holdfast_core::retention::{self, Verdict};
-use holdfast_core::run::{FailureCode, RunKind, RunStatus};
+use holdfast_core::run::{FailureCode, RunKind, RunStatus, RunSubject};
 use holdfast_core::task::TaskSettings;
 use holdfast_engine::destination::Checked;
 use holdfast_engine::{
@@ -114,13 +114,13 @@ impl Next {
 
 impl FollowUp<'_> {
     pub(crate) async fn write(&self, tx: &mut Tx, settings: &Settings, now: Timestamp) -> Result<Next, StoreError> {
-        let Some(task) = self.run.task_id.map(TaskId) else { return Ok(Next::Nothing) };
+        let Some(task) = self.run.subject.task() else { return Ok(Next::Nothing) };
         let status = match self.code {
             None => RunStatus::Successful,
             Some(FailureCode::Cancelled) => RunStatus::Cancelled,
             Some(_) => RunStatus::Failed,
         };
-        let run = RunId(self.run.id);
+        let run = self.run.id;
         tasks::update_last_run(tx, task, run, (status, self.code), self.warnings, now).await?;
         if self.is_loss {
             let losses = due::count_loss(tx, task).await?;
@@ -133,12 +133,12 @@ impl FollowUp<'_> {
         let is_first = self.run.attempt == 1 && !settings.retry_after.is_zero();
         if is_first
             && self.code.is_some_and(FailureCode::can_retry)
-            && !runs::is_cancel_requested(tx, RunId(self.run.id)).await?
+            && !runs::is_cancel_requested(tx, self.run.id).await?
         {
             // Those that lost a worker together are not tried together: one of them may be to blame.
             let apart = if self.is_loss { 1 + task.0.rem_euclid(8) } else { 1 };
             let seconds = i64::try_from(settings.retry_after.as_secs()).unwrap_or(3600) * apart;
-            if due::plan_retry(tx, task, RunId(self.run.id), later(now, seconds)).await? {
+            if due::plan_retry(tx, task, self.run.id, later(now, seconds)).await? {
                 self.line(tx, &format!("This will be tried once more in {seconds} seconds."), now).await?;
                 return Ok(Next::Retry);
             }
@@ -161,7 +161,7 @@ impl FollowUp<'_> {
     }
 
     async fn line(&self, tx: &mut Tx, text: &str, now: Timestamp) -> Result<(), StoreError> {
-        runs::append_line(tx, RunId(self.run.id), self.epoch, text, now).await.map(drop)
+        runs::append_line(tx, self.run.id, self.epoch, text, now).await.map(drop)
     }
 }
 
@@ -188,15 +188,15 @@ impl End<'_> {
             match self.try_write(status).await {
                 Ok(true) => break,
                 Ok(false) => {
-                    tracing::warn!(run = self.run.id, "lost the lease; another worker ends this run");
+                    tracing::warn!(run = self.run.id.0, "lost the lease; another worker ends this run");
                     return Some(self.done);
                 }
                 Err(AppError::Unavailable(reason)) if tokio::time::Instant::now() < deadline => {
-                    tracing::warn!(run = self.run.id, reason, "the end of a run is not written yet; trying again");
+                    tracing::warn!(run = self.run.id.0, reason, "the end of a run is not written yet; trying again");
                     tokio::time::sleep(END_AGAIN).await;
                 }
                 Err(error) => {
-                    tracing::error!(run = self.run.id, ?error, "the end of a run was not written");
+                    tracing::error!(run = self.run.id.0, ?error, "the end of a run was not written");
                     // What was meant to be recorded cannot be; that it failed can.
                     let failed = match error {
                         AppError::Unavailable(_) => of_app(error),
@@ -208,7 +208,7 @@ impl End<'_> {
                         Ok(_) => Some(done),
                         // Perhaps a commit of ours is still being decided: what is stored stays, and its note with it.
                         Err(error) => {
-                            tracing::error!(run = self.run.id, ?error, "nor that it failed");
+                            tracing::error!(run = self.run.id.0, ?error, "nor that it failed");
                             None
                         }
                     };
@@ -217,13 +217,19 @@ impl End<'_> {
         }
         self.count(status);
         let code = self.done.as_ref().err().map(|error| error.code.as_str());
-        tracing::info!(run = self.run.id, kind = self.run.kind, status = status.as_str(), code, "run ended");
+        tracing::info!(
+            run = self.run.id.0,
+            kind = self.run.kind().as_str(),
+            status = status.as_str(),
+            code,
+            "run ended"
+        );
         None
     }
 
     /// For those who watch.
     fn count(&self, status: RunStatus) {
-        let kind = RunKind::parse(&self.run.kind).map_or("unknown", RunKind::as_str);
+        let kind = self.run.kind().as_str();
         metrics::counter!("holdfast_runs_ended_total", "kind" => kind, "status" => status.as_str()).increment(1);
         if let Some(started) = self.run.started_at {
             let took = seconds(started.0, self.executor.app.now());
@@ -264,11 +270,11 @@ impl End<'_> {
     async fn try_write(&self, status: RunStatus) -> Result<bool> {
         let (app, settings, run) = (&self.executor.app, &self.executor.settings, self.run);
         let now = app.now();
-        let id = RunId(run.id);
+        let id = run.id;
         let mut tx = app.store.begin().await?;
         // The task before its run, as those who cancel do: two orders would deadlock.
-        let task = match run.task_id {
-            Some(task) => tasks::find_locked(&mut tx, TaskId(task)).await?,
+        let task = match run.subject.task() {
+            Some(task) => tasks::find_locked(&mut tx, task).await?,
             None => None,
         };
         let assessment = match &self.done {
@@ -305,7 +311,7 @@ impl End<'_> {
 
     /// What people hear of it: of a backup that was stored or was not, not of one that somebody stopped.
     async fn note_news(&self, tx: &mut Tx, next: Next, warnings: i64, now: Timestamp) -> Result<(), StoreError> {
-        if RunKind::parse(&self.run.kind) != Some(RunKind::Backup) {
+        if self.run.kind() != RunKind::Backup {
             return Ok(());
         }
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
@@ -330,7 +336,6 @@ impl End<'_> {
         assessment: Option<&Assessment>,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let kind = RunKind::parse(&self.run.kind);
         match &self.done {
             Ok(Done::Backup(backup)) => {
                 if let Some(assessment) = assessment {
@@ -357,32 +362,29 @@ impl End<'_> {
                 }
             }
             Ok(Done::Restored(_)) => self.note_found_destination(tx, now).await?,
-            Ok(Done::Probed(answer)) => probes::update_answer(tx, RunId(self.run.id), answer).await?,
+            Ok(Done::Probed(answer)) => probes::update_answer(tx, self.run.id, answer).await?,
             Ok(Done::StreamTested { answer }) => {
-                if let Some(stream) = self.run.stream_id {
-                    streams::update_test(tx, StreamId(stream), true, answer, now).await?;
+                if let Some(stream) = self.run.subject.stream() {
+                    streams::update_test(tx, stream, true, answer, now).await?;
                 }
             }
-            Err(error) => match (kind, error.code) {
-                (Some(RunKind::Verify | RunKind::Restore), FailureCode::Missing) => {
+            Err(error) => match (self.run.subject, error.code) {
+                (RunSubject::Verify(_) | RunSubject::Restore(_), FailureCode::Missing) => {
                     self.note_verification(tx, Verification::Missing, now).await?;
                 }
-                (Some(RunKind::Verify | RunKind::Restore), FailureCode::Corrupt | FailureCode::WrongPassword) => {
+                (RunSubject::Verify(_) | RunSubject::Restore(_), FailureCode::Corrupt | FailureCode::WrongPassword) => {
                     self.note_verification(tx, Verification::Corrupt, now).await?;
                 }
-                (Some(RunKind::TestStream), _) => {
-                    if let Some(stream) = self.run.stream_id {
-                        streams::update_test(tx, StreamId(stream), false, &error.message, now).await?;
-                    }
+                (RunSubject::TestStream(stream), _) => {
+                    streams::update_test(tx, stream, false, &error.message, now).await?;
                 }
-                (Some(RunKind::CheckDestination), _) => {
-                    if let Some(destination) = self.involved.destination {
-                        self.note_lost_destination(tx, destination, error, now).await?;
-                    }
+                (RunSubject::CheckDestination(destination), _) => {
+                    self.note_lost_destination(tx, destination, error, now).await?;
                 }
                 // Found in passing; backups tell of it themselves.
-                (Some(RunKind::Verify | RunKind::Restore), code) if LOST_DESTINATION.contains(&code) => {
-                    let backup = BackupId(self.run.backup_id.unwrap_or_default());
+                (RunSubject::Verify(backup) | RunSubject::Restore(backup), code)
+                    if LOST_DESTINATION.contains(&code) =>
+                {
                     if let Some(backup) = backups::find(tx, backup).await? {
                         let destination = DestinationId(backup.destination_id);
                         self.note_lost_destination(tx, destination, error, now).await?;
@@ -396,7 +398,7 @@ impl End<'_> {
 
     /// What was read from it shows that a destination is there.
     async fn note_found_destination(&self, tx: &mut Tx, now: Timestamp) -> Result<(), StoreError> {
-        let backup = BackupId(self.run.backup_id.unwrap_or_default());
+        let Some(backup) = self.run.subject.backup() else { return Ok(()) };
         match backups::find(tx, backup).await? {
             Some(backup) => destinations::update_check(tx, DestinationId(backup.destination_id), None, now).await,
             None => Ok(()),
@@ -417,20 +419,20 @@ impl End<'_> {
         if before.is_some_and(|row| row.last_error_code.is_some()) {
             return Ok(());
         }
-        self.executor.outbox.destination_lost(tx, destination, RunId(self.run.id), found, now).await
+        self.executor.outbox.destination_lost(tx, destination, self.run.id, found, now).await
     }
 
     async fn note_verification(&self, tx: &mut Tx, found: Verification, now: Timestamp) -> Result<(), StoreError> {
-        let Some(backup) = self.run.backup_id else { return Ok(()) };
+        let Some(backup) = self.run.subject.backup() else { return Ok(()) };
         if found != Verification::Verified {
-            tracing::error!(backup, found = found.as_str(), "a stored backup cannot be restored");
+            tracing::error!(backup = backup.0, found = found.as_str(), "a stored backup cannot be restored");
             metrics::counter!("holdfast_backups_damaged_total").increment(1);
-            let (owner, detail) = (Some(UserId(self.run.user_id)), format!("{backup} {}", found.as_str()));
+            let (owner, detail) = (Some(self.run.user_id), format!("{backup} {}", found.as_str()));
             audit::insert(tx, DbTime(now), owner, &Origin::default(), "backup.found_damaged", &detail).await?;
             let reason = self.done.as_ref().err().map_or("", |error| error.message.as_str());
-            self.executor.outbox.damaged(tx, BackupId(backup), RunId(self.run.id), reason, now).await?;
+            self.executor.outbox.damaged(tx, backup, self.run.id, reason, now).await?;
         }
-        backups::update_verification(tx, BackupId(backup), found, now).await
+        backups::update_verification(tx, backup, found, now).await
     }
 
     async fn note_destination(&self, tx: &mut Tx, marker: Option<&str>, now: Timestamp) -> Result<(), StoreError> {
@@ -482,11 +484,11 @@ impl End<'_> {
                 let was_known = before.is_some_and(|row| row.last_error_code.as_deref() == Some(error.code.as_str()));
                 servers::update_offline(tx, server.id, error.code, &error.message, now).await?;
                 // A backup tells of its failure itself.
-                if was_known || RunKind::parse(&self.run.kind) == Some(RunKind::Backup) {
+                if was_known || self.run.kind() == RunKind::Backup {
                     return Ok(());
                 }
                 let found = (error.code, error.message.as_str());
-                self.executor.outbox.server_lost(tx, server.id, RunId(self.run.id), found, now).await
+                self.executor.outbox.server_lost(tx, server.id, self.run.id, found, now).await
             }
             _ => Ok(()),
         }
@@ -502,12 +504,12 @@ impl End<'_> {
     ) -> Result<(), StoreError> {
         let BackupDone { report, settings, password, source, server, .. } = backup;
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        let task = TaskId(self.run.task_id.unwrap_or_default());
+        let Some(task) = self.run.subject.task() else { return Ok(()) };
         let contact = self.context.contact.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
         let new = NewBackup {
             task,
             destination: settings.destination,
-            run: RunId(self.run.id),
+            run: self.run.id,
             task_label: settings.label.clone(),
             source: source.clone(),
             source_server: server.clone(),
@@ -522,8 +524,8 @@ impl End<'_> {
             databases: contact.databases,
             password: password.clone(),
         };
-        backups::insert(tx, UserId(self.run.user_id), &new, now).await?;
-        uploads::delete(tx, RunId(self.run.id)).await?;
+        backups::insert(tx, self.run.user_id, &new, now).await?;
+        uploads::delete(tx, self.run.id).await?;
         self.note_destination(tx, report.marker.as_deref(), now).await?;
         assessment.record(tx, &self.executor.outbox, self.run, now).await?;
         if assessment.judgement.hold.is_on() {
@@ -543,7 +545,7 @@ impl End<'_> {
         keep: i64,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let (run, epoch) = (RunId(self.run.id), self.run.lease_epoch);
+        let (run, epoch) = (self.run.id, self.run.lease_epoch);
         let stored = backups::list_of_task(tx, task).await?;
         for (id, verdict) in retention::plan(&stored, source, keep) {
             if let Verdict::Remove(why) = verdict

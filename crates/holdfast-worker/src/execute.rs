@@ -6,10 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use holdfast_app::{App, AppError, Result};
 use holdfast_core::backup::{Content, RestoreTarget};
-use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
+use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId};
 use holdfast_core::lease::Beat;
 use holdfast_core::random;
-use holdfast_core::run::{FailureCode, RunKind};
+use holdfast_core::run::{FailureCode, RunKind, RunSubject};
 use holdfast_engine::{Context, DestinationSpec, Engine, EngineError, Journal, OnWrite, WriteNote};
 use holdfast_notify::Sender;
 use holdfast_store::queue::{self, Room};
@@ -69,7 +69,7 @@ impl Executor {
 
     /// Works on a claimed run until its end is written, or the run is not ours any more.
     pub(crate) async fn run(&self, run: RunRow) {
-        let id = run.id;
+        let id = run.id.0;
         let lease = Lease::start(self.app.clone(), self.settings, run.clone());
         let (executor, context) = (self.clone(), lease.context.clone());
         // A task of its own: whatever breaks in there ends this run and no other.
@@ -127,7 +127,7 @@ impl Executor {
 
     /// Whatever the other side does, a short run ends in time: others wait for its place.
     async fn work(&self, run: &RunRow, context: &Context, involved: &mut Involved) -> Result<Done, EngineError> {
-        if run.is_long() {
+        if run.kind().is_long() {
             return self.work_on(run, context, involved).await;
         }
         let limit = self.settings.short_limit;
@@ -138,10 +138,12 @@ impl Executor {
                 if let Some((destination, key)) = involved.probe.take() {
                     self.discard_probe(destination, key);
                 }
-                let code = match RunKind::parse(&run.kind) {
-                    Some(RunKind::CheckDestination) => FailureCode::DestinationUnavailable,
-                    Some(RunKind::TestStream) => FailureCode::NotDelivered,
-                    _ => FailureCode::Timeout,
+                let code = match run.kind() {
+                    RunKind::CheckDestination => FailureCode::DestinationUnavailable,
+                    RunKind::TestStream => FailureCode::NotDelivered,
+                    RunKind::Backup | RunKind::CheckServer | RunKind::Restore | RunKind::Verify | RunKind::Probe => {
+                        FailureCode::Timeout
+                    }
                 };
                 Err(EngineError::new(code, format!("There was no result after {} seconds.", limit.as_secs())))
             }
@@ -161,24 +163,22 @@ impl Executor {
     }
 
     async fn work_on(&self, run: &RunRow, context: &Context, involved: &mut Involved) -> Result<Done, EngineError> {
-        match RunKind::parse(&run.kind) {
-            Some(RunKind::Backup) => self.back_up(run, context, involved).await,
-            Some(RunKind::Restore) => self.restore(run, context, involved).await,
-            Some(RunKind::Verify) => {
-                let backup = self.backup_of(run).await.map_err(of_app)?;
+        match run.subject {
+            RunSubject::Backup(task) => self.back_up(run, task, context, involved).await,
+            RunSubject::Restore(backup) => self.restore(run, backup, context, involved).await,
+            RunSubject::Verify(backup) => {
+                let backup = self.find_backup(backup).await.map_err(of_app)?;
                 let stored = self.planner.stored(&self.app.store, &backup).await.map_err(of_app)?;
                 context.log.line(format!("Reading {} back, {} bytes.", stored.key, stored.size_bytes));
                 self.engine.verify(&stored, context).await.map(|()| Done::Verified)
             }
-            Some(RunKind::CheckServer) => {
-                let id = ServerId(run.server_id.unwrap_or_default());
-                let planned = self.planner.server(&self.app, UserId(run.user_id), id).await;
+            RunSubject::CheckServer(id) => {
+                let planned = self.planner.server(&self.app, run.user_id, id).await;
                 let (server, row) = planned.map_err(of_app)?;
                 involved.note(&server, id, row.jump_server_id.map(ServerId));
                 self.engine.check_server(&server, context).await.map(Done::ServerChecked)
             }
-            Some(RunKind::CheckDestination) => {
-                let id = DestinationId(run.destination_id.unwrap_or_default());
+            RunSubject::CheckDestination(id) => {
                 let mut tx = self.app.store.read().await.map_err(|error| of_app(error.into()))?;
                 let spec = self.planner.destination(&mut tx, id).await.map_err(of_app)?;
                 drop(tx);
@@ -187,14 +187,18 @@ impl Executor {
                 involved.probe = Some((spec.clone(), probe.clone()));
                 self.engine.check_destination(&spec, &probe).await.map(Done::DestinationChecked)
             }
-            Some(RunKind::TestStream) => self.test_stream(run).await,
-            Some(RunKind::Probe) => self.probe(run, context, involved).await,
-            None => Err(EngineError::internal(format!("this run is of unknown kind {}", run.kind))),
+            RunSubject::TestStream(id) => self.test_stream(run, id).await,
+            RunSubject::Probe(id) => self.probe(run, id, context, involved).await,
         }
     }
 
-    async fn back_up(&self, run: &RunRow, context: &Context, involved: &mut Involved) -> Result<Done, EngineError> {
-        let task = TaskId(run.task_id.unwrap_or_default());
+    async fn back_up(
+        &self,
+        run: &RunRow,
+        task: TaskId,
+        context: &Context,
+        involved: &mut Involved,
+    ) -> Result<Done, EngineError> {
         let planned = self.planner.backup(&self.app, task).await;
         let planned = planned.map_err(of_app)?;
         if planned.has_heartbeat {
@@ -207,7 +211,7 @@ impl Executor {
         let journal = RunJournal {
             app: self.app.clone(),
             patience: self.settings.lease,
-            run: RunId(run.id),
+            run: run.id,
             epoch: run.lease_epoch,
             destination: planned.settings.destination,
         };
@@ -222,10 +226,16 @@ impl Executor {
         })))
     }
 
-    async fn restore(&self, run: &RunRow, context: &Context, involved: &mut Involved) -> Result<Done, EngineError> {
-        let backup = self.backup_of(run).await.map_err(of_app)?;
+    async fn restore(
+        &self,
+        run: &RunRow,
+        backup: BackupId,
+        context: &Context,
+        involved: &mut Involved,
+    ) -> Result<Done, EngineError> {
+        let backup = self.find_backup(backup).await.map_err(of_app)?;
         let mut tx = self.app.store.read().await.map_err(|error| of_app(error.into()))?;
-        let draft = restores::find(&mut tx, RunId(run.id)).await.map_err(|error| of_app(error.into()))?;
+        let draft = restores::find(&mut tx, run.id).await.map_err(|error| of_app(error.into()))?;
         drop(tx);
         let draft = draft.ok_or_else(|| EngineError::internal("what this restore was asked to do is gone"))?;
         let (plan, jump) = self.planner.restore(&self.app, &backup, &draft).await.map_err(of_app)?;
@@ -237,7 +247,7 @@ impl Executor {
 
     /// Notes that a restore begins to change something, before it does, and when nothing is left of that.
     fn write_mark(&self, run: &RunRow) -> OnWrite {
-        let (app, run, epoch) = (self.app.clone(), RunId(run.id), run.lease_epoch);
+        let (app, run, epoch) = (self.app.clone(), run.id, run.lease_epoch);
         Arc::new(move |note| {
             let app = app.clone();
             let noting = async move {
@@ -258,12 +268,11 @@ impl Executor {
     }
 
     /// Sends a sample, and gives what the channel answered.
-    async fn test_stream(&self, run: &RunRow) -> Result<Done, EngineError> {
-        let id = StreamId(run.stream_id.unwrap_or_default());
+    async fn test_stream(&self, run: &RunRow, id: StreamId) -> Result<Done, EngineError> {
         let (found, stream, user) = async {
             let mut tx = self.app.store.read().await?;
             let found = stream_channel(&mut tx, id).await?;
-            Ok((found, streams::find(&mut tx, id).await?, users::find(&mut tx, UserId(run.user_id)).await?))
+            Ok((found, streams::find(&mut tx, id).await?, users::find(&mut tx, run.user_id).await?))
         }
         .await
         .map_err(of_app)?;
@@ -277,12 +286,17 @@ impl Executor {
     }
 
     /// Looks at a server for somebody who makes a task.
-    async fn probe(&self, run: &RunRow, context: &Context, involved: &mut Involved) -> Result<Done, EngineError> {
-        let id = ServerId(run.server_id.unwrap_or_default());
+    async fn probe(
+        &self,
+        run: &RunRow,
+        id: ServerId,
+        context: &Context,
+        involved: &mut Involved,
+    ) -> Result<Done, EngineError> {
         let (server, probe) = async {
-            let question = probes::find_question(&mut self.app.store.read().await?, RunId(run.id)).await?;
+            let question = probes::find_question(&mut self.app.store.read().await?, run.id).await?;
             let question = question.ok_or_else(|| crate::plans::gone("question"))?;
-            let (server, row) = self.planner.server(&self.app, UserId(run.user_id), id).await?;
+            let (server, row) = self.planner.server(&self.app, run.user_id, id).await?;
             involved.note(&server, id, row.jump_server_id.map(ServerId));
             Ok((server, self.planner.probe(&self.app, &row, question).await?))
         }
@@ -304,17 +318,16 @@ impl Executor {
         }
     }
 
-    async fn backup_of(&self, run: &RunRow) -> Result<backups::BackupRow> {
-        let id = BackupId(run.backup_id.unwrap_or_default());
+    async fn find_backup(&self, id: BackupId) -> Result<backups::BackupRow> {
         let found = backups::find(&mut self.app.store.read().await?, id).await?;
         found.ok_or_else(|| crate::plans::gone("backup"))
     }
 
     /// What a run that ended in the middle of its work may have left.
     async fn left_by(&self, tx: &mut Tx, run: &RunRow) -> Result<String, StoreError> {
-        Ok(match RunKind::parse(&run.kind) {
-            Some(RunKind::Backup) => "Nothing counts as backed up by it.".to_owned(),
-            Some(RunKind::Restore) if !restores::has_written(tx, RunId(run.id)).await? => format!(
+        Ok(match run.kind() {
+            RunKind::Backup => "Nothing counts as backed up by it.".to_owned(),
+            RunKind::Restore if !restores::has_written(tx, run.id).await? => format!(
                 "What was there was not changed.{}",
                 match self.content_of(tx, run).await? {
                     Some(Content::PostgresDatabase | Content::PostgresServer) =>
@@ -324,7 +337,7 @@ impl Executor {
                     Some(Content::PostgresCluster | Content::MysqlServerDump | Content::Files) | None => "",
                 }
             ),
-            Some(RunKind::Restore) => match restores::find(tx, RunId(run.id)).await?.map(|draft| draft.target) {
+            RunKind::Restore => match restores::find(tx, run.id).await?.map(|draft| draft.target) {
                 Some(RestoreTarget::Files { path, .. }) => format!(
                     "Files may have been written to {path} on the server, and the last ones may be incomplete. Restore \
                      again to complete them."
@@ -332,13 +345,17 @@ impl Executor {
                 Some(RestoreTarget::Database { .. }) => self.left_in_database(tx, run).await?.to_owned(),
                 None => String::new(),
             },
-            _ => String::new(),
+            RunKind::Verify
+            | RunKind::CheckServer
+            | RunKind::CheckDestination
+            | RunKind::TestStream
+            | RunKind::Probe => String::new(),
         })
     }
 
     async fn content_of(&self, tx: &mut Tx, run: &RunRow) -> Result<Option<Content>, StoreError> {
-        let backup = match run.backup_id {
-            Some(id) => backups::find(tx, BackupId(id)).await?,
+        let backup = match run.subject.backup() {
+            Some(id) => backups::find(tx, id).await?,
             None => None,
         };
         backup.map(|backup| backup.content()).transpose()
@@ -369,8 +386,8 @@ impl Executor {
         let now = self.app.now();
         let Some(run) = runs::find(&mut self.app.store.read().await?, lost.run).await? else { return Ok(()) };
         let mut tx = self.app.store.begin().await?;
-        if let Some(task) = run.task_id {
-            tasks::find_locked(&mut tx, TaskId(task)).await?;
+        if let Some(task) = run.subject.task() {
+            tasks::find_locked(&mut tx, task).await?;
         }
         let Some(epoch) = queue::fail_lost(&mut tx, lost, now).await? else { return Ok(()) };
         let said = format!("{LOST} {}", self.left_by(&mut tx, &run).await?);
@@ -378,7 +395,7 @@ impl Executor {
         let follow_up =
             FollowUp { run: &run, epoch, code: Some(FailureCode::WorkerLost), is_loss: true, warnings: run.warnings };
         let next = follow_up.write(&mut tx, &self.settings, now).await?;
-        if RunKind::parse(&run.kind) == Some(RunKind::Backup) {
+        if run.kind() == RunKind::Backup {
             let ended = Ended::Failed { code: FailureCode::WorkerLost, reason: LOST };
             let ending = next.ending(&run, ended, run.warnings);
             self.outbox.run_ended(&mut tx, &ending, now).await?;
@@ -386,7 +403,7 @@ impl Executor {
         tx.commit().await?;
         self.app.wake_dispatcher();
         metrics::counter!("holdfast_leases_lost_total").increment(1);
-        tracing::warn!(run = run.id, "the worker of this run went away; the run is ended as failed");
+        tracing::warn!(run = run.id.0, "the worker of this run went away; the run is ended as failed");
         Ok(())
     }
 }

@@ -2,8 +2,8 @@
 //! from time to time, since a backup that nobody reads may not be one any more.
 
 use holdfast_app::Result;
-use holdfast_core::run::Trigger;
-use holdfast_store::runs::{self, NewRun, Subject};
+use holdfast_core::run::{RunSubject, Trigger};
+use holdfast_store::runs::{self, NewRun};
 use holdfast_store::{DbTime, audit, backups, notices, sessions, tokens};
 
 use crate::execute::Executor;
@@ -73,7 +73,7 @@ async fn read_again(executor: &Executor) -> Result<()> {
         if found.is_none() || backups::is_in_use(&mut tx, backup).await? {
             continue;
         }
-        let new = NewRun::asked_for(owner, Subject::Verify(backup), Trigger::Schedule);
+        let new = NewRun::asked_for(owner, RunSubject::Verify(backup), Trigger::Schedule);
         runs::insert(&mut tx, &new, now).await?;
         runs::announce(&mut tx).await?;
         tx.commit().await?;

@@ -69,7 +69,7 @@ impl Lease {
         let heart = Heart {
             app,
             settings,
-            id: RunId(run.id),
+            id: run.id,
             epoch: run.lease_epoch,
             context: context.clone(),
             lost: lost.clone(),
@@ -94,7 +94,7 @@ impl Lease {
                     rest.push(line);
                 }
             }
-            Err(error) => tracing::error!(%error, run = self.run.id, "the log of a run was lost"),
+            Err(error) => tracing::error!(%error, run = self.run.id.0, "the log of a run was lost"),
         }
         let is_cancelled = self.cancelled.load(Ordering::SeqCst);
         let finished = Finished { run: self.run.clone(), context: self.context.clone(), lines: rest, is_cancelled };

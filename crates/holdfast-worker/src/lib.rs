@@ -256,7 +256,7 @@ impl Worker {
         }
         for run in self.executor.claim(&self.name, room).await? {
             let executor = self.executor.clone();
-            let place = if run.is_long() { &mut under_way.long } else { &mut under_way.short };
+            let place = if run.kind().is_long() { &mut under_way.long } else { &mut under_way.short };
             place.spawn(async move { executor.run(run).await });
         }
         Ok(())

@@ -96,7 +96,7 @@ impl Outbox {
 
     /// A backup run has ended.
     pub(crate) async fn run_ended(&self, tx: &mut Tx, ending: &Ending<'_>, now: Timestamp) -> Result {
-        let Some(task) = ending.run.task_id.map(TaskId) else { return Ok(()) };
+        let Some(task) = ending.run.subject.task() else { return Ok(()) };
         let Some(subject) = notices::find_subject(tx, task).await? else { return Ok(()) };
         match ending.ended {
             Ended::Stored { .. } => {
@@ -131,12 +131,12 @@ impl Outbox {
         if listeners.is_empty() {
             return Ok(());
         }
-        let before = backups::find_size_before(tx, task, RunId(ending.run.id)).await?;
+        let before = backups::find_size_before(tx, task, ending.run.id).await?;
         let owner = Owner::of(subject, now);
         let event = new_event();
         for (stream, kind) in listeners {
             let run = RunEnded {
-                run: ending.run.id,
+                run: ending.run.id.0,
                 started_at: ending.run.started_at.map(|at| at.0),
                 warnings: ending.warnings,
                 outcome: Outcome::Stored {
@@ -174,7 +174,7 @@ impl Outbox {
         let owner = Owner::of(subject, now);
         let event = new_event();
         let run = RunEnded {
-            run: ending.run.id,
+            run: ending.run.id.0,
             started_at: ending.run.started_at.map(|at| at.0),
             warnings: ending.warnings,
             outcome: Outcome::Failed { code, reason, is_reminder, is_paused: ending.is_paused },

@@ -3,11 +3,11 @@
 use holdfast_app::{App, Result};
 use holdfast_core::clock::rfc3339;
 use holdfast_core::ids::{RunId, TaskId, UserId};
-use holdfast_core::run::{FailureCode, RunStatus, Trigger};
+use holdfast_core::run::{FailureCode, RunStatus, RunSubject, Trigger};
 use holdfast_core::slots::{self, Due};
 use holdfast_core::{Timestamp, clock};
 use holdfast_store::due::{self, DueRow};
-use holdfast_store::runs::{self, NewRun, Subject};
+use holdfast_store::runs::{self, NewRun};
 use holdfast_store::{StoreError, Tx};
 
 use crate::outbox::Outbox;
@@ -35,7 +35,7 @@ pub(crate) async fn tick(app: &App, outbox: &Outbox, now: Timestamp) -> Result<u
                 continue;
             }
             let trigger = task.requested_by.as_deref().and_then(Trigger::parse).unwrap_or(Trigger::Schedule);
-            let subject = Subject::Backup(TaskId(task.id));
+            let subject = RunSubject::Backup(TaskId(task.id));
             let retry_of = task.retry_run_id.map(RunId);
             let again = NewRun { attempt: 2, retry_of, ..NewRun::asked_for(UserId(task.user_id), subject, trigger) };
             // Without a place it has a live run, which is as good.
@@ -81,7 +81,7 @@ async fn advance(tx: &mut Tx, outbox: &Outbox, task: &DueRow, now: Timestamp) ->
     let Some((slot, trigger)) = run else { return Ok(false) };
     // In place of a second try it is one: its end is told, whatever it is.
     let attempt = if due::drop_retry(tx, id).await? { 2 } else { 1 };
-    let new = NewRun { slot: Some(slot), attempt, ..NewRun::asked_for(owner, Subject::Backup(id), trigger) };
+    let new = NewRun { slot: Some(slot), attempt, ..NewRun::asked_for(owner, RunSubject::Backup(id), trigger) };
     if runs::insert(tx, &new, now).await?.is_some() {
         metrics::histogram!("holdfast_slot_late_seconds").record(seconds(slot, now));
         return Ok(true);

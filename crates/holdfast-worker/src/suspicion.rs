@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use holdfast_core::Timestamp;
 use holdfast_core::anomaly::{self, Finished, Hold, Judgement, Measure};
 use holdfast_core::backup::source_key;
-use holdfast_core::ids::{RunId, ServerId, TaskId, UserId};
+use holdfast_core::ids::{ServerId, TaskId, UserId};
 use holdfast_core::queue::Extent;
 use holdfast_engine::BackupReport;
 use holdfast_store::backups::Normal;
@@ -135,7 +135,7 @@ impl Assessment {
         run: &RunRow,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let Some(task) = run.task_id.map(TaskId) else { return Ok(()) };
+        let Some(task) = run.subject.task() else { return Ok(()) };
         match self.judgement.hold {
             Hold::Off => return Ok(()),
             Hold::Ends => {
@@ -152,6 +152,6 @@ impl Assessment {
         let before = tasks::find(tx, task).await?;
         tasks::update_hold(tx, task, &signs, &self.reason, now).await?;
         let told = before.and_then(|row| Some((row.held_signs?, row.held_told_at?)));
-        outbox.suspicious(tx, task, RunId(run.id), (&signs, &self.reason), told, now).await
+        outbox.suspicious(tx, task, run.id, (&signs, &self.reason), told, now).await
     }
 }

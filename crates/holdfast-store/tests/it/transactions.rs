@@ -1,11 +1,11 @@
 use std::collections::BTreeSet;
 
-use holdfast_core::ids::{RunId, TaskId};
+use holdfast_core::ids::TaskId;
 use holdfast_core::queue::{AtOnce, Places};
-use holdfast_core::run::{RunStatus, Trigger};
+use holdfast_core::run::{RunStatus, RunSubject, Trigger};
 use holdfast_core::tag::TagDraft;
 use holdfast_store::queue::{self, Room};
-use holdfast_store::runs::{self, NewRun, Subject};
+use holdfast_store::runs::{self, NewRun};
 use holdfast_store::{StoreError, tags, users};
 use holdfast_testkit::{TestApp, on_both_engines};
 
@@ -73,7 +73,7 @@ on_both_engines! {
         let insert = async |slot: Option<&str>| {
             let mut tx = app.app.store.begin().await.unwrap();
             let slot = slot.map(|text| text.parse().unwrap());
-            let new = NewRun { slot, ..NewRun::asked_for(user.id, Subject::Backup(task), Trigger::Schedule) };
+            let new = NewRun { slot, ..NewRun::asked_for(user.id, RunSubject::Backup(task), Trigger::Schedule) };
             let run = runs::insert(&mut tx, &new, app.app.now()).await;
             tx.commit().await.unwrap();
             run.unwrap()
@@ -91,7 +91,7 @@ on_both_engines! {
         let server = user.server().await;
         let mut tx = app.app.store.begin().await.unwrap();
         for _ in 0..100 {
-            let subject = Subject::CheckServer(holdfast_core::ids::ServerId(server));
+            let subject = RunSubject::CheckServer(holdfast_core::ids::ServerId(server));
             let new = NewRun::asked_for(user.id, subject, Trigger::Manual);
             runs::insert(&mut tx, &new, app.app.now()).await.unwrap();
         }
@@ -138,7 +138,7 @@ on_both_engines! {
         assert!(log["output"].as_str().unwrap().contains("went away"));
         let mut tx = app.app.store.begin().await.unwrap();
         let now = app.app.now();
-        let id = RunId(run.id);
+        let id = run.id;
         assert!(!runs::finish(&mut tx, id, run.lease_epoch, RunStatus::Successful, None, now).await.unwrap());
         assert!(!runs::append_line(&mut tx, id, run.lease_epoch, "late", now).await.unwrap());
     }

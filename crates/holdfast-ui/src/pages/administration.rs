@@ -149,7 +149,7 @@ async fn page(
             .into_iter()
             .map(|lease| LeaseLine {
                 run: lease.id,
-                kind: run_kind(t, &lease.kind),
+                kind: run_kind(t, lease.kind),
                 owner: lease.email,
                 worker: lease.worker.unwrap_or_default(),
                 since: lease.started_at.map(|at| reader.when(at.0)),

@@ -12,7 +12,7 @@ use holdfast_core::backup::{Content, Verification};
 use holdfast_core::ids::{BackupId, DestinationId, TaskId};
 use holdfast_core::input::Errors;
 use holdfast_core::page::PageRequest;
-use holdfast_core::run::RunKind;
+use holdfast_core::run::RunSubject;
 use holdfast_store::backups::{BackupFilter, BackupRow};
 
 use super::probe::crumbs;
@@ -209,8 +209,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
     };
     let destination = destinations::show(&ui.app, &person.caller, DestinationId(row.destination_id)).await?;
     let live = holdfast_app::overview::live_runs(&ui.app, &person.caller).await?;
-    let is_verify = |kind: &str| RunKind::parse(kind) == Some(RunKind::Verify);
-    let is_verifying = live.iter().any(|run| run.backup_id == Some(row.id) && is_verify(&run.kind));
+    let is_verifying = live.iter().any(|run| run.subject == RunSubject::Verify(BackupId(row.id)));
     let deleted = row.deleted_reason.as_deref().map(|reason| t.say(&format!("deleted-{}", reason.replace('_', "-"))));
     let page = BackupPage {
         frame: person.frame(&ui, Place::Backups).await?,

@@ -11,7 +11,7 @@ use holdfast_core::destination::{DestinationInput, DestinationKind};
 use holdfast_core::ids::DestinationId;
 use holdfast_core::input::{Errors, Field};
 use holdfast_core::limits;
-use holdfast_core::run::RunKind;
+use holdfast_core::run::{FailureCode, RunSubject};
 use holdfast_store::destinations::DestinationRow;
 
 use crate::Ui;
@@ -104,9 +104,8 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
         .await?;
     let t = person.t();
     let live = overview::live_runs(&ui.app, &person.caller).await?;
-    let is_check = |kind: &str| RunKind::parse(kind) == Some(RunKind::CheckDestination);
-    let is_checking = live.iter().any(|run| run.destination_id == Some(row.id) && is_check(&run.kind));
-    let code = row.last_error_code.clone().unwrap_or_default();
+    let is_checking = live.iter().any(|run| run.subject == RunSubject::CheckDestination(DestinationId(row.id)));
+    let code = row.last_error_code.as_deref().and_then(FailureCode::parse);
     let (written, catalogue_error) = destinations::catalogue(&ui.app, &person.caller, DestinationId(row.id)).await?;
     let page = DestinationPage {
         frame: person.frame(&ui, Place::Destinations).await?,
@@ -117,7 +116,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
         region: row.s3_region.clone().unwrap_or_default(),
         endpoint: row.s3_endpoint.clone().unwrap_or_default(),
         state: if is_checking { state("running", &t.say("server-checking")) } else { reach(t, &row) },
-        error: row.last_error.clone().map(|text| (text, advice(t, &code))),
+        error: row.last_error.clone().map(|text| (text, advice(t, code))),
         checked: row.last_checked_at.map(|at| person.reader.when(at.0)),
         catalogue: written.map(|at| person.reader.when(at.0)),
         catalogue_error,

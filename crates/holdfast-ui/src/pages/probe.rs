@@ -225,7 +225,7 @@ fn refusal(person: &SignedIn, found: &Found) -> (Option<(String, String)>, Strin
     let t = person.t();
     match found {
         Found::Answer(_) => (None, String::new()),
-        Found::Refusal { code, text } => (Some((text.clone(), advice(t, code))), String::new()),
+        Found::Refusal { code, text } => (Some((text.clone(), advice(t, *code))), String::new()),
         Found::NotYet => (None, t.say("probe-not-yet")),
     }
 }

@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use holdfast_app::{AppError, Resource, backups, logs, overview, tasks};
 use holdfast_core::ids::{RunId, TaskId};
-use holdfast_core::run::{RunKind, RunStatus};
+use holdfast_core::run::{FailureCode, RunKind, RunStatus, RunSubject};
 use holdfast_store::runs::{LogFilter, RunRow};
 
 use crate::Ui;
@@ -36,29 +36,28 @@ pub(crate) struct RunLine {
 
 impl RunLine {
     pub(crate) fn of(reader: &Reader, run: &RunRow) -> Self {
-        let code = run.error_code.clone().unwrap_or_default();
-        let has_failed = RunStatus::parse(&run.status) == Some(RunStatus::Failed) || code == "skipped";
+        let has_failed = run.status == RunStatus::Failed || run.error_code == Some(FailureCode::Skipped);
         Self {
-            id: run.id,
+            id: run.id.0,
             task: String::new(),
-            kind: run_kind(reader.t, &run.kind),
+            kind: run_kind(reader.t, run.kind()),
             state: run_state(reader.t, run),
             at: reader.when(run.started_at.unwrap_or(run.created_at).0),
             took: run_duration(reader, run),
             moved: if run.bytes_read > 0 { reader.size(run.bytes_read) } else { String::new() },
-            reason: if has_failed { advice(reader.t, &code) } else { String::new() },
+            reason: if has_failed { advice(reader.t, run.error_code) } else { String::new() },
         }
     }
 
     /// Runs with the names of their tasks.
     pub(crate) async fn named(ui: &Ui, person: &SignedIn, runs: &[RunRow]) -> Result<Vec<Self>, PageError> {
-        let mut ids: Vec<i64> = runs.iter().filter_map(|run| run.task_id).collect();
+        let mut ids: Vec<i64> = runs.iter().filter_map(|run| run.subject.task()).map(|id| id.0).collect();
         ids.sort_unstable();
         ids.dedup();
         let labels = tasks::list_labels(&ui.app, &person.caller, &ids).await?;
         let line = |run: &RunRow| {
             let mut line = Self::of(&person.reader, run);
-            let label = labels.iter().find(|(id, _)| Some(*id) == run.task_id);
+            let label = labels.iter().find(|(id, _)| Some(TaskId(*id)) == run.subject.task());
             line.task = label.map(|(_, label)| label.clone()).unwrap_or_default();
             line
         };
@@ -94,13 +93,13 @@ pub(crate) struct Live {
 
 impl Live {
     pub(crate) async fn load(ui: &Ui, person: &SignedIn, run: &RunRow) -> Result<Self, PageError> {
-        let lines = logs::tail(&ui.app, &person.caller, RunId(run.id), TAIL).await?;
-        Ok(Self::of(&person.reader, run, lines.join("\n"), logs::is_stopping(&ui.app, RunId(run.id)).await?))
+        let lines = logs::tail(&ui.app, &person.caller, run.id, TAIL).await?;
+        Ok(Self::of(&person.reader, run, lines.join("\n"), logs::is_stopping(&ui.app, run.id).await?))
     }
 
     fn of(reader: &Reader, run: &RunRow, log: String, is_stopping: bool) -> Self {
         let t = reader.t;
-        let is_queued = RunStatus::parse(&run.status) == Some(RunStatus::Queued);
+        let is_queued = run.status == RunStatus::Queued;
         let total = run.bytes_total;
         // An estimate that turned out too small is none.
         let percent = (total > 0 && run.bytes_read <= total).then(|| run.bytes_read * 100 / total);
@@ -123,16 +122,16 @@ impl Live {
                 }
             }
         }
-        let kind = run_kind(t, &run.kind);
+        let kind = run_kind(t, run.kind());
         let what = if is_queued { t.with("run-waits", "kind", kind) } else { t.with("run-goes", "kind", kind) };
         Self {
-            id: run.id,
+            id: run.id.0,
             what,
             percent: percent.filter(|_| !is_queued),
             facts,
             log,
             is_stopping,
-            can_cancel: run.is_long(),
+            can_cancel: run.kind().is_long(),
         }
     }
 
@@ -221,15 +220,17 @@ fn parse(id: &str) -> Result<RunId, PageError> {
 /// Where a run belongs.
 async fn up(ui: &Ui, person: &SignedIn, run: &RunRow) -> Result<(String, String), PageError> {
     let t = person.t();
-    if let Some(task) = run.task_id {
-        let task = tasks::show(&ui.app, &person.caller, TaskId(task)).await?;
-        return Ok((format!("/tasks/{}", task.row.id), task.row.label));
-    }
-    Ok(match (run.backup_id, run.server_id, run.destination_id) {
-        (Some(id), ..) => (format!("/backups/{id}"), t.with("backup-title", "id", id.to_string())),
-        (_, Some(id), _) => (format!("/servers/{id}"), t.say("nav-servers")),
-        (_, _, Some(id)) => (format!("/destinations/{id}"), t.say("nav-destinations")),
-        _ => ("/runs".to_owned(), t.say("runs-title")),
+    Ok(match run.subject {
+        RunSubject::Backup(task) => {
+            let task = tasks::show(&ui.app, &person.caller, task).await?;
+            (format!("/tasks/{}", task.row.id), task.row.label)
+        }
+        RunSubject::Restore(id) | RunSubject::Verify(id) => {
+            (format!("/backups/{id}"), t.with("backup-title", "id", id.to_string()))
+        }
+        RunSubject::CheckServer(id) | RunSubject::Probe(id) => (format!("/servers/{id}"), t.say("nav-servers")),
+        RunSubject::CheckDestination(id) => (format!("/destinations/{id}"), t.say("nav-destinations")),
+        RunSubject::TestStream(_) => ("/runs".to_owned(), t.say("runs-title")),
     })
 }
 
@@ -237,10 +238,9 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
     let (run, output) = logs::show_run(&ui.app, &person.caller, parse(&id)?).await?;
     let (t, reader) = (person.t(), &person.reader);
     let live = if run.is_live() { Some(Live::load(&ui, &person, &run).await?) } else { None };
-    let code = run.error_code.clone().unwrap_or_default();
     let text = |text: String| Markup(crate::human::escaped(&text));
     let mut facts = vec![(t.say("run-number"), text(run.id.to_string()))];
-    facts.push((t.say("run-trigger"), text(t.say(&format!("trigger-{}", run.requested_by)))));
+    facts.push((t.say("run-trigger"), text(t.say(&format!("trigger-{}", run.requested_by.as_str())))));
     facts.extend(run.started_at.map(|at| (t.say("run-started"), reader.exactly(at.0))));
     facts.extend(run.finished_at.map(|at| (t.say("run-ended"), reader.exactly(at.0))));
     if run.finished_at.is_some() && run.started_at.is_some() {
@@ -258,14 +258,14 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
     }
     let page = RunPage {
         frame: person.frame(&ui, Place::Tasks).await?,
-        id: run.id,
-        kind: run_kind(t, &run.kind),
+        id: run.id.0,
+        kind: run_kind(t, run.kind()),
         state: run_state(t, &run),
         up: up(&ui, &person, &run).await?,
-        reason: if code.is_empty() { String::new() } else { advice(t, &code) },
+        reason: advice(t, run.error_code),
         output: if live.is_some() { String::new() } else { output },
-        can_delete: run.finished_at.is_some() && RunKind::parse(&run.kind) == Some(RunKind::Backup),
-        backup: run.backup_id,
+        can_delete: run.finished_at.is_some() && run.kind() == RunKind::Backup,
+        backup: run.subject.backup().map(|id| id.0),
         live,
         facts,
     };
@@ -278,8 +278,8 @@ pub(crate) async fn cancel(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id)
     if !run.is_live() {
         return Err(AppError::Conflict("This run has ended; there is nothing to cancel.".into()).into());
     }
-    match run.task_id {
-        Some(task) => tasks::cancel(&ui.app, &person.caller, TaskId(task)).await?,
+    match run.subject.task() {
+        Some(task) => tasks::cancel(&ui.app, &person.caller, task).await?,
         None => backups::cancel_run(&ui.app, &person.caller, id).await?,
     }
     Ok(done(&format!("/runs/{id}"), "cancelled"))
@@ -289,7 +289,7 @@ pub(crate) async fn delete(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id)
     let id = parse(&id)?;
     let (run, _) = logs::show_run(&ui.app, &person.caller, id).await?;
     logs::delete(&ui.app, &person.caller, id).await?;
-    let back = run.task_id.map_or_else(|| "/runs".to_owned(), |task| format!("/tasks/{task}"));
+    let back = run.subject.task().map_or_else(|| "/runs".to_owned(), |task| format!("/tasks/{task}"));
     Ok(done(&back, "deleted"))
 }
 
@@ -331,21 +331,19 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_core::ids::UserId;
+    use holdfast_core::run::Trigger;
+
     use super::*;
 
     #[test]
     fn an_estimate_that_was_too_small_is_not_shown_as_done() {
         let row = |read, total| RunRow {
-            id: 1,
-            user_id: 1,
-            kind: "backup".into(),
-            task_id: Some(1),
-            server_id: None,
-            destination_id: None,
-            stream_id: None,
-            backup_id: None,
-            status: "running".into(),
-            requested_by: "manual".into(),
+            id: RunId(1),
+            user_id: UserId(1),
+            subject: RunSubject::Backup(TaskId(1)),
+            status: RunStatus::Running,
+            requested_by: Trigger::Manual,
             attempt: 1,
             lease_epoch: 1,
             bytes_read: read,

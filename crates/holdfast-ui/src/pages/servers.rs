@@ -10,7 +10,7 @@ use holdfast_app::{App, Caller, Resource, overview, servers, ssh_key};
 use holdfast_core::ids::ServerId;
 use holdfast_core::input::{Errors, Field};
 use holdfast_core::limits;
-use holdfast_core::run::RunKind;
+use holdfast_core::run::{FailureCode, RunSubject};
 use holdfast_core::server::{DEFAULT_PORT, ServerInput};
 use holdfast_store::servers::ServerRow;
 
@@ -100,21 +100,20 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
     let row = servers::show(&ui.app, &person.caller, form_resource::parse::<Server>(&id).map(ServerId)?).await?;
     let (t, reader) = (person.t(), &person.reader);
     let live = overview::live_runs(&ui.app, &person.caller).await?;
-    let is_check = |kind: &str| RunKind::parse(kind) == Some(RunKind::CheckServer);
-    let is_checking = live.iter().any(|run| run.server_id == Some(row.id) && is_check(&run.kind));
+    let is_checking = live.iter().any(|run| run.subject == RunSubject::CheckServer(ServerId(row.id)));
     let jump = match row.jump_server_id {
         Some(jump) => Some((jump, servers::show(&ui.app, &person.caller, ServerId(jump)).await?.label)),
         None => None,
     };
-    let code = row.last_error_code.clone().unwrap_or_default();
+    let code = row.last_error_code.as_deref().and_then(FailureCode::parse);
     let page = ServerPage {
         frame: person.frame(&ui, Place::Servers).await?,
         id: row.id,
         address: address(&row),
         state: if is_checking { state("running", &t.say("server-checking")) } else { connectivity(t, &row) },
         is_checking,
-        error: row.last_error.clone().map(|text| (text, advice(t, &code))),
-        needs_key: code == "auth" || row.last_connected_at.is_none(),
+        error: row.last_error.clone().map(|text| (text, advice(t, code))),
+        needs_key: code == Some(FailureCode::Auth) || row.last_connected_at.is_none(),
         install_command: ssh_key::show(&ui.app, &person.caller).await?.install_command,
         host_key: row.host_key.clone(),
         offered_key: row.offered_host_key.clone(),

@@ -75,13 +75,13 @@ pub(crate) fn parse(id: &str) -> Result<TaskId, PageError> {
 
 pub(crate) fn line(reader: &Reader, task: &TaskRow, row: Option<&TaskHealthRow>, tags: Vec<String>) -> Line {
     let now = row.map_or(TaskHealth::New, TaskHealthRow::health);
-    let code = row.and_then(|row| row.last_error_code.clone()).unwrap_or_default();
+    let code = row.and_then(TaskHealthRow::last_error_code);
     Line {
         id: task.id,
         label: task.label.clone(),
         source: source_words(reader.t, task),
         state: health(reader.t, now),
-        reason: if now == TaskHealth::Failed { advice(reader.t, &code) } else { String::new() },
+        reason: if now == TaskHealth::Failed { advice(reader.t, code) } else { String::new() },
         last_success: row.and_then(|row| row.last_success_at).map(|at| reader.when(at.0)),
         proven: row.and_then(|row| row.proven_at).map(|at| reader.when(at.0)),
         next: task.next_run_at.map(|at| reader.when(at.0)),
@@ -249,14 +249,14 @@ async fn task_page(ui: &Ui, person: &SignedIn, task: Task) -> Result<TaskPage, P
     let server = servers::show(&ui.app, caller, ServerId(row.remote_server_id)).await?;
     let destination = destinations::show(&ui.app, caller, DestinationId(row.backup_destination_id)).await?;
     let days = overview::task_days(&ui.app, caller, row.id).await?;
-    let code = stand.as_ref().and_then(|row| row.last_error_code.clone()).unwrap_or_default();
+    let code = stand.as_ref().and_then(TaskHealthRow::last_error_code);
     Ok(TaskPage {
         frame: person.frame(ui, Place::Tasks).await?,
         id: row.id,
         label: row.label.clone(),
         description: row.description.clone().unwrap_or_default(),
         state: health(t, now),
-        reason: if now == TaskHealth::Failed { advice(t, &code) } else { String::new() },
+        reason: if now == TaskHealth::Failed { advice(t, code) } else { String::new() },
         overdue: stand.as_ref().and_then(|row| row.overdue_since).map(|at| reader.when(at.0)),
         held: held_words(t, row),
         is_paused: row.paused_at.is_some(),

@@ -63,7 +63,7 @@ on_both_engines! {
 
         let run = probes::ask_folder(&app, &caller, server, "/no/such/folder").await.unwrap();
         let Found::Refusal { code, .. } = answer(&bench, &caller, run).await else { panic!("nothing is there") };
-        assert_eq!(code, "source_missing");
+        assert_eq!(code, Some(holdfast_core::run::FailureCode::SourceMissing));
 
         // As much as a backup of it then has.
         let input = TaskInput {

@@ -4,10 +4,10 @@ use holdfast_core::Timestamp;
 use holdfast_core::backup::Content;
 use holdfast_core::ids::{BackupId, DestinationId, RunId, TaskId, UserId};
 use holdfast_core::queue::{AtOnce, Places};
-use holdfast_core::run::{FailureCode, RunStatus, Trigger};
+use holdfast_core::run::{FailureCode, RunStatus, RunSubject, Trigger};
 use holdfast_store::backups::NewBackup;
 use holdfast_store::queue::{self, Room};
-use holdfast_store::runs::{self, NewRun, RunRow, Subject};
+use holdfast_store::runs::{self, NewRun, RunRow};
 use holdfast_store::{due, notices, restores, tasks, users, workers};
 use holdfast_testkit::{Engine, FaultProxy, Settings, TestApp, TestUser, on_both_engines};
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ async fn claim(app: &TestApp, room: usize, limits: AtOnce) -> Vec<RunRow> {
 
 async fn end(app: &TestApp, run: &RunRow, status: RunStatus) {
     let mut tx = app.app.store.begin().await.unwrap();
-    assert!(runs::finish(&mut tx, RunId(run.id), run.lease_epoch, status, None, app.app.now()).await.unwrap());
+    assert!(runs::finish(&mut tx, run.id, run.lease_epoch, status, None, app.app.now()).await.unwrap());
     tx.commit().await.unwrap();
 }
 
@@ -58,7 +58,7 @@ async fn begin_restore(bench: &Bench, backup: &Value, changes: Value, folder: Op
     let run = claim(&bench.app, 1, PLENTY).await.remove(0);
     if folder.is_some() {
         let mut tx = bench.app.app.store.begin().await.unwrap();
-        let (id, now) = (RunId(run.id), bench.app.app.now());
+        let (id, now) = (run.id, bench.app.app.now());
         assert!(restores::begin_writing(&mut tx, id, run.lease_epoch, folder, now).await.unwrap());
         assert!(!restores::begin_writing(&mut tx, id, run.lease_epoch + 1, folder, now).await.unwrap());
         tx.commit().await.unwrap();
@@ -68,7 +68,7 @@ async fn begin_restore(bench: &Bench, backup: &Value, changes: Value, folder: Op
 
 async fn end_early(bench: &Bench, run: &RunRow, status: RunStatus, code: FailureCode) {
     let mut tx = bench.app.app.store.begin().await.unwrap();
-    let (id, now) = (RunId(run.id), bench.app.app.now());
+    let (id, now) = (run.id, bench.app.app.now());
     assert!(runs::finish(&mut tx, id, run.lease_epoch, status, Some(code), now).await.unwrap());
     tx.commit().await.unwrap();
 }
@@ -99,7 +99,7 @@ on_both_engines! {
         assert_eq!((&shown[1]["status"], &shown[1]["error_code"]), (&json!("cancelled"), &json!("skipped")));
         assert!(shown[1]["output"].as_str().unwrap().contains("still going"));
         let latest = user.client.get(&format!("/api/backup-tasks/{task}/latest-log")).await.data(200);
-        assert_eq!(latest["id"], json!(live.id), "the run, and not the slot that it kept from running");
+        assert_eq!(latest["id"], json!(live.id.0), "the run, and not the slot that it kept from running");
         end(&app, &live, RunStatus::Successful).await;
         app.clock.set("2025-03-05T03:00:01Z");
         app.run_until_idle().await;
@@ -253,14 +253,14 @@ on_both_engines! {
         }
         let calm_task = calm.task().await;
         run(&calm, calm_task).await;
-        let order: Vec<i64> = claim(&app, 3, PLENTY).await.iter().map(|run| run.task_id.unwrap()).collect();
+        let order: Vec<i64> = claim(&app, 3, PLENTY).await.iter().map(|run| run.subject.task().unwrap().0).collect();
         assert_eq!(order, [busy_tasks[0], calm_task, busy_tasks[1]], "everybody's first before anybody's second");
         let limits = AtOnce { per_server: 2, per_user: 3, checks_per_user: 100 };
         assert_eq!(claim(&app, 10, limits).await.len(), 1, "the busy one has two, and may have three");
         // A check waits for nobody.
         busy.client.act(&format!("/api/remote-servers/{}/check", busy.server().await)).await.expect(202);
         let claimed = claim(&app, 10, limits).await;
-        assert_eq!(claimed.iter().map(|run| run.kind.as_str()).collect::<Vec<_>>(), ["check-server"]);
+        assert_eq!(claimed.iter().map(|run| run.kind().as_str()).collect::<Vec<_>>(), ["check-server"]);
     }
 
     async fn checks_of_one_user_leave_places_for_everybody_else(app: TestApp) {
@@ -271,7 +271,7 @@ on_both_engines! {
             }
         };
         let users = [app.user("ada").await, app.user("bob").await, app.user("cyd").await, app.user("dan").await];
-        let of = |claimed: &[RunRow], user: &TestUser| claimed.iter().filter(|run| run.user_id == user.id.0).count();
+        let of = |claimed: &[RunRow], user: &TestUser| claimed.iter().filter(|run| run.user_id == user.id).count();
         check(&users[0], 12).await;
         let first = claim(&app, 8, limits).await;
         assert_eq!(of(&first, &users[0]), 4, "half of the places, and no more");
@@ -299,7 +299,7 @@ on_both_engines! {
         let limits = AtOnce { per_server: 2, per_user: 10, checks_per_user: 100 };
         let claimed = claim(&app, 10, limits).await;
         assert_eq!(claimed.len(), 3, "two of the one server, one of the other");
-        assert!(claimed.iter().any(|run| run.task_id == Some(other)), "those behind do not wait for those that must");
+        assert!(claimed.iter().any(|run| run.subject.task() == Some(TaskId(other))), "those behind do not wait for those that must");
         assert_eq!(claim(&app, 10, limits).await.len(), 0);
         end(&app, &claimed[0], RunStatus::Failed).await;
         assert_eq!(claim(&app, 10, limits).await.len(), 1);
@@ -330,7 +330,7 @@ on_both_engines! {
         assert_eq!(claim(&bench.app, 9, PLENTY).await.len(), 0);
         end(&bench.app, &under_way[0], RunStatus::Failed).await;
         let next = claim(&bench.app, 9, PLENTY).await;
-        assert_eq!(next.iter().map(|run| run.kind.as_str()).collect::<Vec<_>>(), ["backup"], "one after the other");
+        assert_eq!(next.iter().map(|run| run.kind().as_str()).collect::<Vec<_>>(), ["backup"], "one after the other");
         end(&bench.app, &next[0], RunStatus::Failed).await;
         apart.extend(claim(&bench.app, 9, PLENTY).await);
         assert_eq!(apart.len(), 4, "the second restore");
@@ -707,7 +707,7 @@ async fn reading_back_shares_its_users_part() {
     let owner = UserId(bench.user.id.0);
     let backup = BackupId(backup["id"].as_i64().unwrap());
     for _ in 0..5 {
-        let new = NewRun::asked_for(owner, Subject::Verify(backup), Trigger::Manual);
+        let new = NewRun::asked_for(owner, RunSubject::Verify(backup), Trigger::Manual);
         assert!(runs::insert(&mut tx, &new, bench.app.app.now()).await.unwrap().is_some());
     }
     tx.commit().await.unwrap();
@@ -768,7 +768,7 @@ async fn checks_have_places_of_their_own() {
     let now = app.app.now();
     let room = Room { long: Places { free: 0, reserved: 0 }, short: 1 };
     let claimed = queue::claim(&mut tx, "full", room, PLENTY, now, now).await.unwrap();
-    assert_eq!(claimed.iter().map(|run| run.kind.as_str()).collect::<Vec<_>>(), ["check-server"]);
+    assert_eq!(claimed.iter().map(|run| run.kind().as_str()).collect::<Vec<_>>(), ["check-server"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -780,7 +780,7 @@ async fn a_restore_that_lost_its_worker_says_what_may_be_written() {
     for folder in [None, Some("/srv/back")] {
         let run = begin_restore(&bench, &backup, json!({"path": "/srv/back"}), folder).await;
         bench.app.pass_secs(61).await;
-        let run = bench.show_run(&json!({"id": run.id})).await;
+        let run = bench.show_run(&json!({"id": run.id.0})).await;
         assert_failed(&run, "worker_lost");
         said.push(run["output"].as_str().unwrap().to_owned());
     }
@@ -829,9 +829,9 @@ async fn a_restore_that_lost_its_worker_says_what_may_be_written() {
         bench.app.pass_secs(61).await;
         let after = begin(Some("")).await;
         bench.app.pass_secs(61).await;
-        let output = bench.show_run(&json!({"id": before.id})).await["output"].to_string();
+        let output = bench.show_run(&json!({"id": before.id.0})).await["output"].to_string();
         assert!(output.contains("What was there was not changed."), "{content:?}: {output}");
-        let run = bench.show_run(&json!({"id": after.id})).await;
+        let run = bench.show_run(&json!({"id": after.id.0})).await;
         assert_failed(&run, "worker_lost");
         let output = run["output"].as_str().unwrap();
         assert!(output.contains(said) && !output.contains(unsaid), "{content:?}: {output}");
