@@ -123,6 +123,16 @@ pub fn zone_or_utc(name: &str) -> TimeZone {
     zone(name).unwrap_or(TimeZone::UTC)
 }
 
+/// `seconds` after `now`, or before it.
+pub fn later(now: Timestamp, seconds: i64) -> Timestamp {
+    from_micros(now.as_microsecond() + seconds * 1_000_000)
+}
+
+/// From one instant to another, for figures; 0 when the clock was set back in between.
+pub fn seconds_between(from: Timestamp, until: Timestamp) -> f64 {
+    (until.as_microsecond() - from.as_microsecond()).max(0) as f64 / 1e6
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

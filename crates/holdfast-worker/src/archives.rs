@@ -1,5 +1,8 @@
 //! Stored backups for whoever asks through a request: listings and downloads.
 
+pub(crate) mod folder_page;
+mod reading_time;
+
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,9 +23,9 @@ use holdfast_store::backups::BackupRow;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::folder_page::{FolderPage, WINDOW, Window};
+use self::folder_page::{FolderPage, WINDOW, Window};
+use self::reading_time::{Look, ReadingTime};
 use crate::plans::Planner;
-use crate::reading_time::{Look, ReadingTime};
 
 /// Backups read for requests at once; each takes a few megabytes and a thread.
 const READERS: usize = 16;

@@ -6,7 +6,7 @@ use holdfast_app::{App, AppError, Result, ssh_key};
 use holdfast_core::Secret;
 use holdfast_core::backup::{RestoreDraft, RestoreTarget, server_address};
 use holdfast_core::destination::DestinationKind;
-use holdfast_core::ids::{DestinationId, ServerId, TaskId, UserId};
+use holdfast_core::ids::{BackupId, DestinationId, ServerId, TaskId, UserId};
 use holdfast_core::probe::Question;
 use holdfast_core::task::{Source as TaskSource, TaskKind, TaskSettings};
 use holdfast_engine::ssh::{KeySeed, Target};
@@ -86,6 +86,11 @@ impl Planner {
         let stored = StoredBackup { proven: Some(Proven::default()), ..stored };
         let plan = RestorePlan { backup: stored, server, overwrite: draft.overwrite, options: draft.options, target };
         Ok((plan, row.jump_server_id.map(ServerId)))
+    }
+
+    pub(crate) async fn stored_by_id(&self, store: &Store, backup: BackupId) -> Result<StoredBackup> {
+        let row = backups::find(&mut store.read().await?, backup).await?;
+        self.stored(store, &row.ok_or_else(|| gone("backup"))?).await
     }
 
     pub(crate) async fn stored(&self, store: &Store, backup: &BackupRow) -> Result<StoredBackup> {

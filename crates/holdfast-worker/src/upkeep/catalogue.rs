@@ -13,7 +13,7 @@ use holdfast_engine::{DestinationSpec, Engine};
 use holdfast_store::catalogue::{self, DueRow, Written};
 
 use crate::plans::Planner;
-use crate::scheduler::later;
+use holdfast_core::clock::later;
 
 /// Taken in one look, one of each user, and written at once; the rest comes with the next.
 const BATCH: i64 = 8;

@@ -6,7 +6,7 @@ use holdfast_core::clock;
 use holdfast_core::ids::UserId;
 use holdfast_store::{daily_stats, settings};
 
-use crate::scheduler::later;
+use holdfast_core::clock::later;
 
 /// What ended while somebody else was counting is counted with the next.
 const OVERLAP_SECS: i64 = 300;

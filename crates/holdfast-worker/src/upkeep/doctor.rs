@@ -20,8 +20,8 @@ use holdfast_store::{Listing, destinations, servers, ssh_keys, tasks, users};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::Parts;
 use crate::plans::Planner;
+use crate::worker::Parts;
 
 /// Reached for at once.
 const AT_ONCE: usize = 8;

@@ -3,25 +3,36 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_core::Timestamp;
 use holdfast_core::anomaly::{self, Finished, Hold, Judgement, Measure};
 use holdfast_core::backup::source_key;
 use holdfast_core::ids::{ServerId, TaskId, UserId};
 use holdfast_core::queue::Extent;
-use holdfast_engine::BackupReport;
+use holdfast_core::task::TaskSettings;
+use holdfast_core::{Secret, Timestamp};
+use holdfast_engine::{BackupReport, DestinationSpec};
 use holdfast_store::backups::Normal;
 use holdfast_store::runs::RunRow;
 use holdfast_store::tasks::TaskRow;
 use holdfast_store::{StoreError, Tx, backups, restores, servers, tasks};
 
-use crate::end::BackupDone;
-use crate::outbox::Outbox;
+use crate::notices::outbox::Outbox;
 
 const UNTIL: &str = "No old backup of this task will be removed until a backup is normal again or somebody releases the \
                      hold.";
 
+/// A backup that is stored, and what is recorded with it.
+pub(super) struct Done {
+    pub report: BackupReport,
+    pub settings: TaskSettings,
+    pub password: Option<Secret>,
+    pub source: String,
+    /// The address that it was read from.
+    pub server: String,
+    pub destination: DestinationSpec,
+}
+
 /// What a finished backup means for its task, and what its log says about it.
-pub(crate) struct Assessment {
+pub(super) struct Assessment {
     pub judgement: Judgement,
     /// What it is a backup of.
     pub source: String,
@@ -33,7 +44,7 @@ pub(crate) struct Assessment {
     pub warnings: i64,
 }
 
-pub(crate) fn measure(report: &BackupReport) -> Measure {
+pub(super) fn measure(report: &BackupReport) -> Measure {
     let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     Measure {
         plain_bytes: number(report.plain_bytes),
@@ -43,7 +54,7 @@ pub(crate) fn measure(report: &BackupReport) -> Measure {
 }
 
 /// When a backup was read, and the folder that its server read it from, if it is one of files.
-pub(crate) struct Reading<'a> {
+pub(super) struct Reading<'a> {
     pub begun: Timestamp,
     pub ended: Timestamp,
     pub folder: Option<&'a str>,
@@ -71,10 +82,10 @@ async fn is_half_restored(
 }
 
 impl Assessment {
-    pub(crate) async fn of(
+    pub(super) async fn of(
         tx: &mut Tx,
         task: Option<&TaskRow>,
-        done: &BackupDone,
+        done: &Done,
         reading: &Reading<'_>,
     ) -> Result<Self, StoreError> {
         let (report, now) = (&done.report, measure(&done.report));
@@ -128,14 +139,14 @@ impl Assessment {
     }
 
     /// Notes what becomes of the hold, and tells people of a suspicious backup.
-    pub(crate) async fn record(
+    pub(super) async fn record(
         &self,
         tx: &mut Tx,
         outbox: &Outbox,
+        task: TaskId,
         run: &RunRow,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let Some(task) = run.subject.task() else { return Ok(()) };
         match self.judgement.hold {
             Hold::Off => return Ok(()),
             Hold::Ends => {

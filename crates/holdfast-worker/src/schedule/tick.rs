@@ -1,16 +1,17 @@
 //! From due slots to queued runs.
 
 use holdfast_app::{App, Result};
+use holdfast_core::Timestamp;
 use holdfast_core::clock::rfc3339;
+use holdfast_core::clock::seconds_between;
 use holdfast_core::ids::{RunId, TaskId, UserId};
 use holdfast_core::run::{FailureCode, RunStatus, RunSubject, Trigger};
 use holdfast_core::slots::{self, Due};
-use holdfast_core::{Timestamp, clock};
 use holdfast_store::due::{self, DueRow};
 use holdfast_store::runs::{self, NewRun};
 use holdfast_store::{StoreError, Tx};
 
-use crate::outbox::Outbox;
+use crate::notices::outbox::Outbox;
 
 /// Due tasks per transaction: long enough to share an fsync, short enough that requests in between hardly wait.
 const BATCH: i64 = 200;
@@ -83,21 +84,11 @@ async fn advance(tx: &mut Tx, outbox: &Outbox, task: &DueRow, now: Timestamp) ->
     let attempt = if due::drop_retry(tx, id).await? { 2 } else { 1 };
     let new = NewRun { slot: Some(slot), attempt, ..NewRun::asked_for(owner, RunSubject::Backup(id), trigger) };
     if runs::insert(tx, &new, now).await?.is_some() {
-        metrics::histogram!("holdfast_slot_late_seconds").record(seconds(slot, now));
+        metrics::histogram!("holdfast_slot_late_seconds").record(seconds_between(slot, now));
         return Ok(true);
     }
     let text = "Skipped: the run before was still going when this one was due.";
     runs::insert_ended(tx, owner, id, slot, (RunStatus::Cancelled, FailureCode::Skipped), text, now).await?;
     tracing::warn!(task = task.id, %slot, "skipped: the run before is still going");
     Ok(false)
-}
-
-/// From one instant to another, for figures.
-pub(crate) fn seconds(from: Timestamp, until: Timestamp) -> f64 {
-    (until.as_microsecond() - from.as_microsecond()).max(0) as f64 / 1e6
-}
-
-/// `seconds` after `now`.
-pub(crate) fn later(now: Timestamp, seconds: i64) -> Timestamp {
-    clock::from_micros(now.as_microsecond() + seconds * 1_000_000)
 }

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::scheduler::later;
+use holdfast_core::clock::later;
 
 /// How often a worker looks for notices that nobody told it of, and how long it waits at least after a look.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -11,8 +11,8 @@ use holdfast_store::corrections::{self, AheadRow, Latest};
 use holdfast_store::workers::WorkerRow;
 use holdfast_store::{DbTime, StoreError, Tx, audit, users, workers};
 
-use crate::Settings;
-use crate::scheduler::later;
+use crate::settings::Settings;
+use holdfast_core::clock::later;
 
 /// Tasks that are looked at in one go; the next look goes on from there.
 const TASKS_AT_ONCE: i64 = 2000;

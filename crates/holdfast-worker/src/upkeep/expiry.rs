@@ -6,8 +6,8 @@ use holdfast_core::run::{RunSubject, Trigger};
 use holdfast_store::runs::{self, NewRun};
 use holdfast_store::{DbTime, audit, backups, notices, sessions, tokens};
 
-use crate::execute::Executor;
-use crate::scheduler::later;
+use crate::services::Services;
+use holdfast_core::clock::later;
 
 const DAY_SECS: i64 = 86_400;
 /// Long enough to look back at what went wrong last month, and at a year of who did what.
@@ -25,8 +25,8 @@ const ROWS_AT_ONCE: i64 = 500;
 const READS_AT_ONCE: i64 = 4;
 
 /// `is_time_for_logs` is true now and then: to find old ones takes a while.
-pub(crate) async fn tidy(executor: &Executor, is_time_for_logs: bool) -> Result<()> {
-    let app = &executor.app;
+pub(crate) async fn tidy(services: &Services, is_time_for_logs: bool) -> Result<()> {
+    let app = &services.app;
     let now = app.now();
     let days_ago = |days: i64| later(now, -days * DAY_SECS);
     let mut tx = app.store.begin().await?;
@@ -36,8 +36,8 @@ pub(crate) async fn tidy(executor: &Executor, is_time_for_logs: bool) -> Result<
     audit::delete_before(&mut tx, DbTime(days_ago(KEEP_AUDIT_DAYS)), ROWS_AT_ONCE).await?;
     notices::delete_before(&mut tx, days_ago(KEEP_NOTICES_DAYS), ROWS_AT_ONCE).await?;
     tx.commit().await?;
-    tell_of_tokens(executor).await?;
-    let keep = executor.settings.keep_logs_days;
+    tell_of_tokens(services).await?;
+    let keep = services.settings.keep_logs_days;
     if keep > 0 && is_time_for_logs {
         let mut tx = app.store.begin().await?;
         let gone = runs::delete_old_logs(&mut tx, days_ago(keep.into()), ROWS_AT_ONCE).await?;
@@ -46,17 +46,17 @@ pub(crate) async fn tidy(executor: &Executor, is_time_for_logs: bool) -> Result<
             tracing::info!(logs = gone, "old logs were deleted");
         }
     }
-    read_again(executor).await
+    read_again(services).await
 }
 
 /// Queues the reading of backups whose time has come, as long as nothing more important of their owner waits. Started a
 /// little early, so that none is late.
-async fn read_again(executor: &Executor) -> Result<()> {
-    let days = i64::from(executor.settings.verify_days);
+async fn read_again(services: &Services) -> Result<()> {
+    let days = i64::from(services.settings.verify_days);
     if days == 0 {
         return Ok(());
     }
-    let app = &executor.app;
+    let app = &services.app;
     let now = app.now();
     let mut tx = app.store.read().await?;
     let room = READS_AT_ONCE - runs::count_verifying(&mut tx).await?;
@@ -83,26 +83,26 @@ async fn read_again(executor: &Executor) -> Result<()> {
 }
 
 /// Tells of tasks that have had no success for too long: whoever lives first says so.
-pub(crate) async fn tell_of_overdue(executor: &Executor) -> Result<()> {
-    let app = &executor.app;
+pub(crate) async fn tell_of_overdue(services: &Services) -> Result<()> {
+    let app = &services.app;
     let now = app.now();
     let mut tx = app.store.begin().await?;
     for row in notices::list_overdue(&mut tx, now, TOLD_AT_ONCE).await? {
-        executor.outbox.overdue(&mut tx, &row, now).await?;
+        services.outbox.overdue(&mut tx, &row, now).await?;
     }
     tx.commit().await?;
     app.wake_dispatcher();
     Ok(())
 }
 
-async fn tell_of_tokens(executor: &Executor) -> Result<()> {
-    let app = &executor.app;
+async fn tell_of_tokens(services: &Services) -> Result<()> {
+    let app = &services.app;
     let now = app.now();
     let before = later(now, TOKEN_WARNING_DAYS * DAY_SECS);
     let expiring = notices::list_expiring_tokens(&mut app.store.read().await?, now, before, TOLD_AT_ONCE).await?;
     for token in expiring {
         let mut tx = app.store.begin().await?;
-        executor.outbox.token_expires(&mut tx, &token, now).await?;
+        services.outbox.token_expires(&mut tx, &token, now).await?;
         tx.commit().await?;
         app.wake_dispatcher();
     }

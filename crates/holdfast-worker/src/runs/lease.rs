@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::Settings;
+use crate::settings::Settings;
 
 /// How often progress is written; also how fast a cancellation is noticed.
 const BEAT: Duration = Duration::from_secs(1);

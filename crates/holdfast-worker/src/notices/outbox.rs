@@ -11,7 +11,7 @@ use holdfast_store::notices::{self, Audience, Listener, NewNotice, OverdueRow, R
 use holdfast_store::runs::RunRow;
 use holdfast_store::{DbTime, StoreError, Tx, backups, destinations, servers, tasks, users};
 
-use crate::scheduler::later;
+use holdfast_core::clock::later;
 
 type Result<T = ()> = std::result::Result<T, StoreError>;
 
@@ -39,6 +39,7 @@ pub(crate) enum Ended<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ending<'a> {
     pub run: &'a RunRow,
+    pub task: TaskId,
     pub ended: Ended<'a>,
     pub warnings: i64,
     /// It is not over yet: the next try is what people hear of.
@@ -96,7 +97,7 @@ impl Outbox {
 
     /// A backup run has ended.
     pub(crate) async fn run_ended(&self, tx: &mut Tx, ending: &Ending<'_>, now: Timestamp) -> Result {
-        let Some(task) = ending.run.subject.task() else { return Ok(()) };
+        let task = ending.task;
         let Some(subject) = notices::find_subject(tx, task).await? else { return Ok(()) };
         match ending.ended {
             Ended::Stored { .. } => {

@@ -12,10 +12,10 @@ use holdfast_store::backups::{self, BackupRow};
 use holdfast_store::uploads::{self, AbandonedRow};
 use tokio::time::Instant;
 
-use crate::Settings;
-use crate::execute::Executor;
 use crate::plans::Planner;
-use crate::scheduler::later;
+use crate::services::Services;
+use crate::settings::Settings;
+use holdfast_core::clock::later;
 
 /// Looked at in one go.
 const BATCH: i64 = 50;
@@ -34,13 +34,13 @@ const UPLOAD_WAIT: i64 = 5;
 const LATE_WORKER: i64 = 10;
 
 /// Removes the objects of deleted backups that are due.
-pub(crate) async fn remove_deleted(executor: &Executor) -> Result<()> {
-    clear(executor, Kind::Objects).await
+pub(crate) async fn remove_deleted(services: &Services) -> Result<()> {
+    clear(services, Kind::Objects).await
 }
 
 /// Clears away uploads whose runs ended without a backup.
-pub(crate) async fn clear_uploads(executor: &Executor) -> Result<()> {
-    clear(executor, Kind::Uploads).await
+pub(crate) async fn clear_uploads(services: &Services) -> Result<()> {
+    clear(services, Kind::Uploads).await
 }
 
 #[derive(Clone, Copy)]
@@ -57,10 +57,10 @@ enum Leftover {
 
 /// Each user by themselves, and no longer than is fair, so that nobody's destinations hold up anybody else's. One that
 /// does not answer is not asked again in this round.
-async fn clear(executor: &Executor, kind: Kind) -> Result<()> {
+async fn clear(services: &Services, kind: Kind) -> Result<()> {
     let mut lanes: HashMap<i64, Lane> = HashMap::new();
     for _ in 0..BATCHES {
-        let due = list(&executor.app, kind).await?;
+        let due = list(&services.app, kind).await?;
         let is_last = (due.len() as i64) < BATCH;
         let mut users: BTreeMap<i64, Vec<Leftover>> = BTreeMap::new();
         for leftover in due {
@@ -69,7 +69,7 @@ async fn clear(executor: &Executor, kind: Kind) -> Result<()> {
         let mut clearing = Vec::with_capacity(users.len());
         for (user, leftovers) in users {
             let lane = lanes.remove(&user).unwrap_or_default();
-            clearing.push(async move { Ok::<_, AppError>((user, lane.clear(executor, leftovers).await?)) });
+            clearing.push(async move { Ok::<_, AppError>((user, lane.clear(services, leftovers).await?)) });
         }
         let mut cleared = stream::iter(clearing).buffer_unordered(AT_ONCE);
         while let Some(cleared) = cleared.next().await {
@@ -105,22 +105,22 @@ struct Lane {
 }
 
 impl Lane {
-    async fn clear(mut self, executor: &Executor, leftovers: Vec<Leftover>) -> Result<Self> {
-        let limit = executor.settings.removal_limit;
+    async fn clear(mut self, services: &Services, leftovers: Vec<Leftover>) -> Result<Self> {
+        let limit = services.settings.removal_limit;
         for leftover in leftovers {
             let (id, is_over) = (leftover.destination(), self.spent > limit * USER_SHARE);
             // From here on it is somebody's turn later, whatever goes wrong now.
-            let is_claimed = leftover.claim(executor, !is_over).await?;
+            let is_claimed = leftover.claim(services, !is_over).await?;
             if !is_claimed || is_over || self.away.contains(&id) {
                 continue;
             }
             let begun = Instant::now();
             let silent = || AppError::Unavailable("It did not answer in time.".to_owned());
-            let removing = tokio::time::timeout(limit, leftover.remove(executor));
+            let removing = tokio::time::timeout(limit, leftover.remove(services));
             let removed = removing.await.unwrap_or_else(|_| Err(silent()));
             self.spent += begun.elapsed();
             match removed {
-                Ok(()) => leftover.note_removed(executor).await?,
+                Ok(()) => leftover.note_removed(services).await?,
                 Err(error) => {
                     self.away.insert(id);
                     let (key, reason) = (leftover.key(), error.reason());
@@ -163,8 +163,8 @@ impl Leftover {
     }
 
     /// Puts off the next try; false when somebody else has it. The wait grows with what counts as a try.
-    async fn claim(&self, executor: &Executor, is_try: bool) -> Result<bool> {
-        let app = &executor.app;
+    async fn claim(&self, services: &Services, is_try: bool) -> Result<bool> {
+        let app = &services.app;
         let now = app.now();
         let mut tx = app.store.begin().await?;
         let is_claimed = match self {
@@ -174,7 +174,7 @@ impl Leftover {
                 backups::claim_removal(&mut tx, BackupId(backup.id), now, later(now, wait), is_try).await?
             }
             Self::Upload(upload) => {
-                let wait = UPLOAD_WAIT * lease_secs(&executor.settings);
+                let wait = UPLOAD_WAIT * lease_secs(&services.settings);
                 uploads::claim(&mut tx, RunId(upload.run_id), now, later(now, wait)).await?
             }
         };
@@ -182,8 +182,8 @@ impl Leftover {
         Ok(is_claimed)
     }
 
-    async fn remove(&self, executor: &Executor) -> Result<()> {
-        let Executor { app, engine, planner, .. } = executor;
+    async fn remove(&self, services: &Services) -> Result<()> {
+        let Services { app, engine, planner, .. } = services;
         let engine: &Engine = engine;
         let destination = destination(app, planner, self.destination()).await?;
         let removed = match self {
@@ -193,9 +193,9 @@ impl Leftover {
         removed.map_err(|error| AppError::Unavailable(error.message))
     }
 
-    async fn note_removed(&self, executor: &Executor) -> Result<()> {
-        let now = executor.app.now();
-        let mut tx = executor.app.store.begin().await?;
+    async fn note_removed(&self, services: &Services) -> Result<()> {
+        let now = services.app.now();
+        let mut tx = services.app.store.begin().await?;
         match self {
             Self::Object(backup) => {
                 backups::update_removed(&mut tx, BackupId(backup.id), now).await?;
@@ -205,7 +205,7 @@ impl Leftover {
             Self::Upload(upload) => {
                 // A worker that lost its run may wake up and still write, and a store may still be joining parts: it is
                 // cleared after again for a while.
-                let lease = lease_secs(&executor.settings);
+                let lease = lease_secs(&services.settings);
                 let is_over = upload.cleared_at.is_some_and(|first| now >= later(first.0, LATE_WORKER * lease));
                 let run = RunId(upload.run_id);
                 if !is_over {

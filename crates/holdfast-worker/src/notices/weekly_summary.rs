@@ -11,9 +11,9 @@ use holdfast_store::notices::{self, NewNotice, Recipient};
 use holdfast_store::summaries::{self, TaskWeek};
 use holdfast_store::{DbTime, Tx, users};
 
-use crate::execute::Executor;
-use crate::outbox::new_event;
-use crate::scheduler::later;
+use crate::notices::outbox::new_event;
+use crate::services::Services;
+use holdfast_core::clock::later;
 
 /// Summaries that are written in one look.
 const SUMMARIES_AT_ONCE: i64 = 50;
@@ -23,26 +23,26 @@ const TASKS_LISTED: usize = 100;
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
 /// Writes the summaries that are due. What is wrong with one keeps nobody else from theirs.
-pub(crate) async fn write_due(executor: &Executor) -> Result<()> {
-    let app = &executor.app;
+pub(crate) async fn write_due(services: &Services) -> Result<()> {
+    let app = &services.app;
     let due = users::list_summaries(&mut app.store.read().await?, app.now(), SUMMARIES_AT_ONCE).await?;
     for (id, at) in due {
-        if let Err(error) = write(executor, UserId(id), at).await {
+        if let Err(error) = write(services, UserId(id), at).await {
             tracing::error!(user = id, %error, "a summary of the week was not written");
         }
     }
     Ok(())
 }
 
-async fn write(executor: &Executor, owner: UserId, due: DbTime) -> Result<()> {
-    let app = &executor.app;
+async fn write(services: &Services, owner: UserId, due: DbTime) -> Result<()> {
+    let app = &services.app;
     let now = app.now();
     let mut tx = app.store.read().await?;
     let Some(user) = users::find(&mut tx, owner).await? else { return Ok(()) };
     let zone = clock::zone_or_utc(&user.timezone);
     // Of the week before the summary was due, also when it is written late. Read without holding anybody up.
     let summary = match notice::last_week(due.0, &zone) {
-        Some(week) => Some(gather(executor, &mut tx, owner, week, &zone, now).await?),
+        Some(week) => Some(gather(services, &mut tx, owner, week, &zone, now).await?),
         None => None,
     };
     drop(tx);
@@ -71,7 +71,7 @@ async fn write(executor: &Executor, owner: UserId, due: DbTime) -> Result<()> {
 }
 
 async fn gather(
-    executor: &Executor,
+    services: &Services,
     tx: &mut Tx,
     owner: UserId,
     (from, to): (Timestamp, Timestamp),
@@ -106,7 +106,7 @@ async fn gather(
         needing,
         stored_bytes,
         stored_before,
-        link: executor.outbox.link("/account"),
+        link: services.outbox.link("/account"),
     })
 }
 

@@ -1,0 +1,147 @@
+//! Claims runs, works on them, and brings each to its one end. What a kind of run does is in a file of its own below.
+
+mod backup;
+mod check_destination;
+mod check_server;
+mod end;
+mod findings;
+mod follow_up;
+mod job;
+mod lease;
+mod probe;
+mod restore;
+mod test_stream;
+mod verify;
+
+use holdfast_app::Result;
+use holdfast_core::clock::seconds_between;
+use holdfast_core::lease::Beat;
+use holdfast_core::run::{FailureCode, RunSubject};
+use holdfast_engine::{Context, EngineError};
+use holdfast_store::queue::{self, Room};
+use holdfast_store::runs::{self, RunRow};
+use holdfast_store::tasks;
+use tokio_util::task::AbortOnDropHandle;
+
+use self::backup::Backup;
+use self::check_destination::CheckDestination;
+use self::check_server::CheckServer;
+use self::end::End;
+use self::follow_up::FollowUp;
+use self::job::{Contacts, Job, Outcome, Working};
+use self::lease::{Finished, Lease, lease_until};
+use self::probe::Probe;
+use self::restore::Restore;
+use self::test_stream::TestStream;
+use self::verify::Verify;
+use crate::services::Services;
+
+const LOST: &str = "The worker that had this run went away before its end.";
+const STOPPED: &str = "The service was stopped while this run was going.";
+
+fn job(subject: RunSubject) -> Box<dyn Job> {
+    match subject {
+        RunSubject::Backup(task) => Box::new(Backup::new(task)),
+        RunSubject::Restore(backup) => Box::new(Restore::new(backup)),
+        RunSubject::Verify(backup) => Box::new(Verify { backup }),
+        RunSubject::CheckServer(server) => Box::new(CheckServer::new(server)),
+        RunSubject::CheckDestination(destination) => Box::new(CheckDestination::new(destination)),
+        RunSubject::TestStream(stream) => Box::new(TestStream::new(stream)),
+        RunSubject::Probe(server) => Box::new(Probe::new(server)),
+    }
+}
+
+/// Takes as many queued runs as there is room for and the limits allow.
+pub(crate) async fn claim(services: &Services, worker: &str, room: Room) -> Result<Vec<RunRow>> {
+    let now = services.app.now();
+    let until = lease_until(now, &services.settings);
+    let mut tx = services.app.store.begin().await?;
+    let claimed = queue::claim(&mut tx, worker, room, services.settings.at_once, until, now).await?;
+    tx.commit().await?;
+    for run in &claimed {
+        metrics::histogram!("holdfast_run_wait_seconds").record(seconds_between(run.created_at.0, now));
+    }
+    Ok(claimed)
+}
+
+/// Works on a claimed run until its end is written, or the run is not ours any more.
+pub(crate) async fn execute(services: &Services, run: RunRow) {
+    let subject = run.subject;
+    let id = run.id.0;
+    let lease = Lease::start(services.app.clone(), services.settings, run.clone());
+    let (own_services, context) = (services.clone(), lease.context.clone());
+    // A task of its own: whatever breaks in there ends this run and no other.
+    let working = AbortOnDropHandle::new(tokio::spawn(async move {
+        let (mut job, mut contacts) = (job(run.subject), Contacts::default());
+        let result = work(&own_services, &run, &context, &mut *job, &mut contacts).await;
+        (job, result, contacts)
+    }));
+    let (halt, cancel) = (services.halt.clone(), lease.context.cancel.clone());
+    let halting = AbortOnDropHandle::new(tokio::spawn(async move {
+        halt.cancelled().await;
+        cancel.cancel();
+    }));
+    let worked = working.await;
+    drop(halting);
+    let has_crashed = worked.is_err();
+    let (job, mut result, contacts) = worked.unwrap_or_else(|error| {
+        tracing::error!(%error, run = id, "a run broke its worker");
+        let fault = EngineError::internal("This run met a fault of Holdfast itself.");
+        (job(subject), Err(fault), Contacts::default())
+    });
+    let Some(Finished { run, context, lines, is_cancelled }) = lease.finish().await else {
+        return job.discard(services).await;
+    };
+    let is_stopped = matches!(&result, Err(error) if error.code == FailureCode::Cancelled) && !is_cancelled;
+    if is_stopped && services.halt.is_cancelled() {
+        result = Err(EngineError::new(FailureCode::WorkerLost, STOPPED));
+    }
+    End { services, run: &run, context: &context, lines, job, result, contacts, has_crashed }.write().await;
+}
+
+/// Whatever the other side does, a short run ends in time: others wait for its place.
+async fn work(
+    services: &Services,
+    run: &RunRow,
+    context: &Context,
+    job: &mut dyn Job,
+    contacts: &mut Contacts,
+) -> Result<(), EngineError> {
+    let working = Working { services, run, context };
+    if run.kind().is_long() {
+        return job.work(&working, contacts).await;
+    }
+    let limit = services.settings.short_limit;
+    match tokio::time::timeout(limit, job.work(&working, contacts)).await {
+        Ok(result) => result,
+        Err(_) => {
+            job.clear_up(services);
+            let text = format!("There was no result after {} seconds.", limit.as_secs());
+            Err(EngineError::new(job.timeout_code(), text))
+        }
+    }
+}
+
+/// Ends a run whose worker fell silent.
+pub(crate) async fn fail_lost(services: &Services, lost: &Beat) -> Result<()> {
+    let now = services.app.now();
+    let Some(run) = runs::find(&mut services.app.store.read().await?, lost.run).await? else { return Ok(()) };
+    let job = job(run.subject);
+    let mut tx = services.app.store.begin().await?;
+    if let Some(task) = run.subject.task() {
+        tasks::find_locked(&mut tx, task).await?;
+    }
+    let Some(epoch) = queue::fail_lost(&mut tx, lost, now).await? else { return Ok(()) };
+    let line = format!("{LOST} {}", job.left_behind(&mut tx, &run).await?);
+    runs::append_line(&mut tx, lost.run, epoch, &line, now).await?;
+    let code = FailureCode::WorkerLost;
+    let follow_up = FollowUp { run: &run, epoch, code: Some(code), is_loss: true, warnings: run.warnings };
+    let next = follow_up.write(&mut tx, &services.settings, now).await?;
+    let outcome = Outcome { run: &run, failure: Some((code, LOST)), next, warnings: run.warnings, now };
+    job.tell(&mut tx, services, &outcome).await?;
+    tx.commit().await?;
+    services.app.wake_dispatcher();
+    metrics::counter!("holdfast_leases_lost_total").increment(1);
+    tracing::warn!(run = run.id.0, "the worker of this run went away; the run is ended as failed");
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! Copies a task's source to its destination, records the backup, and lets go of the ones that it supersedes.
+
+mod assessment;
+mod journal;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use holdfast_core::Timestamp;
+use holdfast_core::backup::DeletedReason;
+use holdfast_core::ids::TaskId;
+use holdfast_core::retention::{self, Verdict};
+use holdfast_core::run::FailureCode;
+use holdfast_engine::{BackupReport, EngineError};
+use holdfast_store::backups::{self, NewBackup};
+use holdfast_store::runs::{self, RunRow};
+use holdfast_store::tasks::TaskRow;
+use holdfast_store::{StoreError, Tx, tasks, uploads};
+
+use self::assessment::{Assessment, Done, Reading};
+use self::journal::RunJournal;
+use super::findings::note_destination;
+use super::job::{Assessed, Contacts, Ending, Job, Next, Outcome, Working, of_app};
+use crate::notices::outbox::{self, Ended};
+use crate::plans::address;
+use crate::services::Services;
+
+pub(super) struct Backup {
+    task: TaskId,
+    done: Option<Done>,
+    assessment: Option<Assessment>,
+}
+
+impl Backup {
+    pub(super) fn new(task: TaskId) -> Self {
+        Self { task, done: None, assessment: None }
+    }
+}
+
+#[async_trait]
+impl Job for Backup {
+    async fn work(&mut self, working: &Working<'_>, contacts: &mut Contacts) -> Result<(), EngineError> {
+        let (services, run) = (working.services, working.run);
+        let planned = services.planner.backup(&services.app, self.task).await.map_err(of_app)?;
+        if planned.has_heartbeat {
+            announce_start(services, self.task).await;
+        }
+        contacts.note(&planned.plan.server, planned.settings.server, planned.jump);
+        let source = planned.plan.source.text();
+        working.context.log.line(format!("Backing up {source}."));
+        let journal = RunJournal::new(services, run, planned.settings.destination);
+        let report = services.engine.back_up(&planned.plan, working.context, Arc::new(journal)).await?;
+        self.done = Some(Done {
+            report,
+            settings: planned.settings,
+            password: planned.plan.password,
+            source,
+            server: address(&planned.plan.server),
+            destination: planned.plan.destination,
+        });
+        Ok(())
+    }
+
+    fn summary(&self) -> String {
+        let Some(done) = &self.done else { return String::new() };
+        let BackupReport { stored_bytes, key, stored_sha256, plain_bytes, entries, .. } = &done.report;
+        format!(
+            "Stored {stored_bytes} bytes as {key} (SHA-256 {stored_sha256}), from {plain_bytes} bytes in {entries} \
+             entries. The destination confirmed it."
+        )
+    }
+
+    async fn assess(
+        &mut self,
+        tx: &mut Tx,
+        ending: &Ending<'_>,
+        task: Option<&TaskRow>,
+    ) -> Result<Assessed, StoreError> {
+        let Some(done) = &self.done else { return Ok(Assessed::default()) };
+        let contact = ending.context.contact.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        let begun = ending.run.started_at.map_or(ending.now, |at| at.0);
+        let folder = contact.folder.as_deref();
+        let reading = Reading { begun, ended: ending.now, folder, databases: &contact.databases };
+        let found = Assessment::of(tx, task, done, &reading).await?;
+        let assessed = Assessed { lines: found.lines.clone(), warnings: found.warnings };
+        self.assessment = Some(found);
+        Ok(assessed)
+    }
+
+    async fn record(&self, tx: &mut Tx, ending: &Ending<'_>) -> Result<(), StoreError> {
+        let (Some(done), Some(assessment)) = (&self.done, &self.assessment) else {
+            return Err(StoreError::Broken(format!("run {} has no backup to record", ending.run.id)));
+        };
+        let (run, now) = (ending.run, ending.now);
+        let Done { report, settings, password, source, server, .. } = done;
+        let contact = ending.context.contact.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        let new = NewBackup {
+            task: self.task,
+            destination: settings.destination,
+            run: run.id,
+            task_label: settings.label.clone(),
+            source: source.clone(),
+            source_server: server.clone(),
+            signs: assessment.judgement.signs.clone(),
+            content: report.content,
+            key: report.key.clone(),
+            size_bytes: number(report.stored_bytes),
+            sha256: report.stored_sha256.clone(),
+            plain_bytes: number(report.plain_bytes),
+            plain_sha256: report.plain_sha256.clone(),
+            entries: number(report.entries),
+            databases: contact.databases,
+            password: password.clone(),
+        };
+        backups::insert(tx, run.user_id, &new, now).await?;
+        uploads::delete(tx, run.id).await?;
+        note_destination(tx, settings.destination, report.marker.as_deref(), now).await?;
+        assessment.record(tx, &ending.services.outbox, self.task, run, now).await?;
+        if assessment.judgement.hold.is_on() {
+            return Ok(());
+        }
+        // As the task is now: somebody who raised the number meanwhile wants to keep more.
+        let keep = tasks::find(tx, self.task).await?.map_or(settings.storage.max_backups, |row| row.max_backups);
+        apply_retention(tx, run, self.task, &assessment.source, keep, now).await
+    }
+
+    /// Of one that somebody stopped, nobody is told.
+    async fn tell(&self, tx: &mut Tx, services: &Services, outcome: &Outcome<'_>) -> Result<(), StoreError> {
+        let ended = match (outcome.failure, &self.done) {
+            (Some((FailureCode::Cancelled, _)), _) | (None, None) => return Ok(()),
+            (Some((code, reason)), _) => Ended::Failed { code, reason },
+            (None, Some(done)) => Ended::Stored {
+                plain_bytes: number(done.report.plain_bytes),
+                stored_bytes: number(done.report.stored_bytes),
+                entries: number(done.report.entries),
+            },
+        };
+        let ending = outbox::Ending {
+            run: outcome.run,
+            task: self.task,
+            ended,
+            warnings: outcome.warnings,
+            will_retry: outcome.next == Next::Retry,
+            is_paused: outcome.next == Next::Pause,
+        };
+        services.outbox.run_ended(tx, &ending, outcome.now).await
+    }
+
+    fn tells_of_failures(&self) -> bool {
+        true
+    }
+
+    /// What is on record after all, as when only the answer to a commit was lost, stays.
+    async fn discard(&self, services: &Services) {
+        let Some(done) = &self.done else { return };
+        let key = &done.report.key;
+        let recorded = async {
+            let mut tx = services.app.store.read().await?;
+            backups::is_recorded(&mut tx, done.settings.destination, key).await
+        };
+        match recorded.await {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(key, %error, "whether this object is on record is not known; it stays");
+                return;
+            }
+        }
+        if let Err(error) = services.engine.discard(&done.destination, key, None).await {
+            tracing::warn!(key, %error, "an object that belongs to no run was left behind");
+        }
+    }
+
+    async fn left_behind(&self, _tx: &mut Tx, _run: &RunRow) -> Result<String, StoreError> {
+        Ok("Nothing counts as backed up by it.".to_owned())
+    }
+}
+
+fn number(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Whoever watches from outside is told that a run begins; if that fails, the run goes on.
+async fn announce_start(services: &Services, task: TaskId) {
+    let announced = async {
+        let mut tx = services.app.store.begin().await?;
+        services.outbox.run_started(&mut tx, task, services.app.now()).await?;
+        tx.commit().await
+    };
+    match announced.await {
+        Ok(()) => services.app.wake_dispatcher(),
+        Err(error) => tracing::warn!(task = task.0, %error, "the start of a run was not announced"),
+    }
+}
+
+/// Lets go of what the new backup of `source` supersedes.
+async fn apply_retention(
+    tx: &mut Tx,
+    run: &RunRow,
+    task: TaskId,
+    source: &str,
+    keep: i64,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let stored = backups::list_of_task(tx, task).await?;
+    for (id, verdict) in retention::plan(&stored, source, keep) {
+        if let Verdict::Remove(why) = verdict
+            && backups::mark_deleted(tx, id, DeletedReason::Retention, now).await?
+        {
+            let line = format!("Removing backup {id}: {}.", why.text());
+            runs::append_line(tx, run.id, run.lease_epoch, &line, now).await?;
+        }
+    }
+    // Said once, when the source has changed.
+    let own = stored.iter().filter(|backup| backup.source == source).count();
+    if own == 1 && stored.len() > 1 {
+        let line = "This is the task's first backup of this source. Its backups of other sources stay until somebody \
+                    deletes them.";
+        runs::append_line(tx, run.id, run.lease_epoch, line, now).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! Notes uploads before they exist, so that what a lost run leaves at a destination is found; fenced like every write of
+//! a run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use holdfast_app::App;
+use holdfast_core::ids::{DestinationId, RunId};
+use holdfast_core::run::FailureCode;
+use holdfast_engine::{EngineError, Journal};
+use holdfast_store::runs::RunRow;
+use holdfast_store::{StoreError, uploads};
+
+use crate::runs::job::of_store;
+use crate::services::Services;
+
+/// Between tries while the database is away.
+const TRY_AGAIN: Duration = Duration::from_millis(500);
+
+pub(super) struct RunJournal {
+    app: Arc<App>,
+    patience: Duration,
+    run: RunId,
+    epoch: i64,
+    destination: DestinationId,
+}
+
+#[derive(Clone, Copy)]
+enum Note<'a> {
+    Begins { key: &'a str },
+    Begun { upload_id: &'a str },
+}
+
+impl RunJournal {
+    pub(super) fn new(services: &Services, run: &RunRow, destination: DestinationId) -> Self {
+        let (app, patience) = (services.app.clone(), services.settings.lease);
+        Self { app, patience, run: run.id, epoch: run.lease_epoch, destination }
+    }
+
+    /// Tries until the database answers, or the lease would be anybody's.
+    async fn note(&self, note: Note<'_>) -> Result<(), EngineError> {
+        let deadline = tokio::time::Instant::now() + self.patience;
+        loop {
+            match self.try_note(note).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => return Err(EngineError::new(FailureCode::WorkerLost, "Another worker has this run.")),
+                Err(StoreError::Unavailable(reason)) if tokio::time::Instant::now() < deadline => {
+                    tracing::warn!(run = self.run.0, reason, "an upload is not noted yet; trying again");
+                    tokio::time::sleep(TRY_AGAIN).await;
+                }
+                Err(error) => return Err(of_store(error)),
+            }
+        }
+    }
+
+    async fn try_note(&self, note: Note<'_>) -> Result<bool, StoreError> {
+        let mut tx = self.app.store.begin().await?;
+        let is_ours = match note {
+            Note::Begins { key } => {
+                uploads::insert(&mut tx, self.run, self.epoch, self.destination, key, self.app.now()).await?
+            }
+            Note::Begun { upload_id } => uploads::update_id(&mut tx, self.run, upload_id).await?,
+        };
+        tx.commit().await?;
+        Ok(is_ours)
+    }
+}
+
+#[async_trait]
+impl Journal for RunJournal {
+    async fn upload_begins(&self, key: &str) -> Result<(), EngineError> {
+        self.note(Note::Begins { key }).await
+    }
+
+    async fn upload_begun(&self, _key: &str, upload_id: &str) -> Result<(), EngineError> {
+        self.note(Note::Begun { upload_id }).await
+    }
+}

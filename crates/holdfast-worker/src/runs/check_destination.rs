@@ -1,0 +1,74 @@
+//! Writes a small object to a destination, reads it back and removes it.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use holdfast_core::ids::DestinationId;
+use holdfast_core::random;
+use holdfast_core::run::FailureCode;
+use holdfast_engine::destination::Checked;
+use holdfast_engine::{DestinationSpec, EngineError};
+use holdfast_store::{StoreError, Tx, destinations};
+
+use super::findings::{note_destination, note_lost_destination};
+use super::job::{Contacts, Ending, Job, Working, of_app, of_store};
+use crate::services::Services;
+
+/// How long the object of a check that was stopped is tried to be removed.
+const CLEAR_UP_LIMIT: Duration = Duration::from_secs(30);
+
+pub(super) struct CheckDestination {
+    destination: DestinationId,
+    /// Where the check wrote, and under which key.
+    written: Option<(DestinationSpec, String)>,
+    checked: Option<Checked>,
+}
+
+impl CheckDestination {
+    pub(super) fn new(destination: DestinationId) -> Self {
+        Self { destination, written: None, checked: None }
+    }
+}
+
+#[async_trait]
+impl Job for CheckDestination {
+    async fn work(&mut self, working: &Working<'_>, _contacts: &mut Contacts) -> Result<(), EngineError> {
+        let services = working.services;
+        let mut tx = services.app.store.read().await.map_err(of_store)?;
+        let spec = services.planner.destination(&mut tx, self.destination).await.map_err(of_app)?;
+        drop(tx);
+        let key = format!("holdfast-check-{}", random::hex(&random::bytes::<8>()));
+        self.written = Some((spec.clone(), key.clone()));
+        self.checked = Some(services.engine.check_destination(&spec, &key).await?);
+        Ok(())
+    }
+
+    fn summary(&self) -> String {
+        "The destination is reachable.".to_owned()
+    }
+
+    async fn record(&self, tx: &mut Tx, ending: &Ending<'_>) -> Result<(), StoreError> {
+        let Some(checked) = &self.checked else { return Ok(()) };
+        note_destination(tx, self.destination, checked.marker.as_deref(), ending.now).await?;
+        destinations::update_keeps_versions(tx, self.destination, checked.keeps_versions).await
+    }
+
+    async fn record_failure(&self, tx: &mut Tx, ending: &Ending<'_>, error: &EngineError) -> Result<(), StoreError> {
+        note_lost_destination(tx, ending, self.destination, error).await
+    }
+
+    fn timeout_code(&self) -> FailureCode {
+        FailureCode::DestinationUnavailable
+    }
+
+    fn clear_up(&self, services: &Services) {
+        let Some((destination, key)) = self.written.clone() else { return };
+        let engine = services.engine.clone();
+        tokio::spawn(async move {
+            let discarded = tokio::time::timeout(CLEAR_UP_LIMIT, engine.discard(&destination, &key, None)).await;
+            if !matches!(discarded, Ok(Ok(()))) {
+                tracing::warn!(key, "the object of a check that was stopped may have been left at its destination");
+            }
+        });
+    }
+}

@@ -1,0 +1,143 @@
+//! The end of a run: what it did, and everything that follows from that, in one fenced transaction.
+
+use std::time::Duration;
+
+use holdfast_app::{AppError, Result};
+use holdfast_core::clock::seconds_between;
+use holdfast_core::run::{FailureCode, RunStatus};
+use holdfast_engine::{Context, EngineError};
+use holdfast_store::runs::{self, RunRow};
+use holdfast_store::tasks;
+
+use super::findings::note_contact;
+use super::follow_up::FollowUp;
+use super::job::{Assessed, Contacts, Ending, Job, Outcome, of_app};
+use super::lease::{append_lines, counts, lease_until};
+use crate::services::Services;
+
+/// Between tries to write the end of a run while the database is away.
+const TRY_AGAIN: Duration = Duration::from_millis(500);
+
+pub(super) struct End<'a> {
+    pub services: &'a Services,
+    pub run: &'a RunRow,
+    pub context: &'a Context,
+    pub lines: Vec<String>,
+    pub job: Box<dyn Job>,
+    pub result: Result<(), EngineError>,
+    pub contacts: Contacts,
+    pub has_crashed: bool,
+}
+
+impl End<'_> {
+    /// Tries until it is written or the lease would be anybody's. What was stored and could not be recorded is discarded.
+    pub(super) async fn write(mut self) {
+        let line = self.last_line();
+        self.lines.push(line);
+        let status = self.status();
+        let deadline = tokio::time::Instant::now() + self.services.settings.lease;
+        loop {
+            match self.try_write(status).await {
+                Ok(true) => break,
+                Ok(false) => {
+                    tracing::warn!(run = self.run.id.0, "lost the lease; another worker ends this run");
+                    return self.job.discard(self.services).await;
+                }
+                Err(AppError::Unavailable(reason)) if tokio::time::Instant::now() < deadline => {
+                    tracing::warn!(run = self.run.id.0, reason, "the end of a run is not written yet; trying again");
+                    tokio::time::sleep(TRY_AGAIN).await;
+                }
+                Err(error) => return self.write_failure(error).await,
+            }
+        }
+        self.count(status);
+        let code = self.result.as_ref().err().map(|error| error.code.as_str());
+        let kind = self.run.kind().as_str();
+        tracing::info!(run = self.run.id.0, kind, status = status.as_str(), code, "run ended");
+    }
+
+    /// What was meant to be recorded cannot be; that it failed can.
+    async fn write_failure(mut self, error: AppError) {
+        tracing::error!(run = self.run.id.0, ?error, "the end of a run was not written");
+        self.result = Err(match error {
+            AppError::Unavailable(_) => of_app(error),
+            _ => EngineError::internal("What this run did could not be recorded."),
+        });
+        self.lines = vec![self.last_line()];
+        match self.try_write(RunStatus::Failed).await {
+            Ok(_) => self.job.discard(self.services).await,
+            // Perhaps a commit of ours is still being decided: what is stored stays, and its note with it.
+            Err(error) => tracing::error!(run = self.run.id.0, ?error, "nor that it failed"),
+        }
+    }
+
+    /// For those who watch.
+    fn count(&self, status: RunStatus) {
+        let kind = self.run.kind().as_str();
+        metrics::counter!("holdfast_runs_ended_total", "kind" => kind, "status" => status.as_str()).increment(1);
+        if let Some(started) = self.run.started_at {
+            let took = seconds_between(started.0, self.services.app.now());
+            metrics::histogram!("holdfast_run_duration_seconds", "kind" => kind).record(took);
+        }
+        let moved = self.context.progress.counts();
+        metrics::counter!("holdfast_run_bytes_read_total", "kind" => kind).increment(moved.bytes_read);
+        metrics::counter!("holdfast_run_bytes_stored_total", "kind" => kind).increment(moved.bytes_stored);
+    }
+
+    fn status(&self) -> RunStatus {
+        match &self.result {
+            Ok(()) => RunStatus::Successful,
+            Err(error) if error.code == FailureCode::Cancelled => RunStatus::Cancelled,
+            Err(_) => RunStatus::Failed,
+        }
+    }
+
+    fn last_line(&self) -> String {
+        match &self.result {
+            Ok(()) => self.job.summary(),
+            Err(error) => format!("{} {}", error.message, error.code.advice()),
+        }
+    }
+
+    /// False when the run is another worker's by now.
+    async fn try_write(&mut self, status: RunStatus) -> Result<bool> {
+        let (services, run) = (self.services, self.run);
+        let now = services.app.now();
+        let (id, epoch) = (run.id, run.lease_epoch);
+        let mut tx = services.app.store.begin().await?;
+        // The task before its run, as those who cancel do: two orders would deadlock.
+        let task = match run.subject.task() {
+            Some(task) => tasks::find_locked(&mut tx, task).await?,
+            None => None,
+        };
+        let ending = Ending { services, run, context: self.context, contacts: &self.contacts, now };
+        let assessed = match self.result {
+            Ok(()) => self.job.assess(&mut tx, &ending, task.as_ref()).await?,
+            Err(_) => Assessed::default(),
+        };
+        // The run before its lines, as those who take it away do.
+        let mut counts = counts(&self.context.progress, self.context.log.warnings(), 0.0);
+        counts.warnings += assessed.warnings;
+        runs::update_progress(&mut tx, id, epoch, &counts, lease_until(now, &services.settings)).await?;
+        append_lines(&mut tx, id, epoch, &self.lines, now).await?;
+        append_lines(&mut tx, id, epoch, &assessed.lines, now).await?;
+        let error = self.result.as_ref().err();
+        let code = error.map(|error| error.code);
+        if !runs::finish(&mut tx, id, epoch, status, code, now).await? {
+            return Ok(false);
+        }
+        note_contact(&mut tx, &ending, error, self.job.tells_of_failures()).await?;
+        match error {
+            None => self.job.record(&mut tx, &ending).await?,
+            Some(error) => self.job.record_failure(&mut tx, &ending, error).await?,
+        }
+        let follow_up = FollowUp { run, epoch, code, is_loss: self.has_crashed, warnings: counts.warnings };
+        let next = follow_up.write(&mut tx, &services.settings, now).await?;
+        let failure = error.map(|error| (error.code, error.message.as_str()));
+        let outcome = Outcome { run, failure, next, warnings: counts.warnings, now };
+        self.job.tell(&mut tx, services, &outcome).await?;
+        tx.commit().await?;
+        services.app.wake_dispatcher();
+        Ok(true)
+    }
+}

@@ -1,0 +1,141 @@
+//! What runs find out about servers, destinations and stored backups beside their work, and where that is recorded.
+
+use holdfast_app::Origin;
+use holdfast_core::Timestamp;
+use holdfast_core::backup::Verification;
+use holdfast_core::ids::{BackupId, DestinationId};
+use holdfast_core::run::FailureCode;
+use holdfast_engine::{Contact, EngineError};
+use holdfast_store::{DbTime, StoreError, Tx, audit, backups, destinations, servers};
+
+use super::job::Ending;
+
+/// The destination itself is the matter, not what is stored there.
+const LOST_DESTINATION: &[FailureCode] = &[
+    FailureCode::DestinationUnavailable,
+    FailureCode::DestinationDenied,
+    FailureCode::BucketMissing,
+    FailureCode::DestinationUnmounted,
+    FailureCode::ForbiddenAddress,
+];
+
+/// The server could not be reached, or did not let us in.
+const UNREACHABLE: &[FailureCode] =
+    &[FailureCode::Connect, FailureCode::Dns, FailureCode::Timeout, FailureCode::HostKeyChanged, FailureCode::Auth];
+
+pub(super) async fn note_destination(
+    tx: &mut Tx,
+    destination: DestinationId,
+    marker: Option<&str>,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    if let Some(marker) = marker {
+        destinations::update_marker(tx, destination, marker).await?;
+    }
+    destinations::update_check(tx, destination, None, now).await
+}
+
+/// Tells people only when the destination was fine before.
+pub(super) async fn note_lost_destination(
+    tx: &mut Tx,
+    ending: &Ending<'_>,
+    destination: DestinationId,
+    error: &EngineError,
+) -> Result<(), StoreError> {
+    let found = (error.code, error.message.as_str());
+    let before = destinations::find(tx, destination).await?;
+    destinations::update_check(tx, destination, Some(found), ending.now).await?;
+    if before.is_some_and(|row| row.last_error_code.is_some()) {
+        return Ok(());
+    }
+    ending.services.outbox.destination_lost(tx, destination, ending.run.id, found, ending.now).await
+}
+
+/// What was read from it shows that the destination of a backup is there.
+pub(super) async fn note_readable(tx: &mut Tx, ending: &Ending<'_>, backup: BackupId) -> Result<(), StoreError> {
+    match backups::find(tx, backup).await? {
+        Some(backup) => destinations::update_check(tx, DestinationId(backup.destination_id), None, ending.now).await,
+        None => Ok(()),
+    }
+}
+
+/// What the failure of reading a stored backup says about the backup, or else about its destination.
+pub(super) async fn note_unreadable(
+    tx: &mut Tx,
+    ending: &Ending<'_>,
+    backup: BackupId,
+    error: &EngineError,
+) -> Result<(), StoreError> {
+    match error.code {
+        FailureCode::Missing => note_damaged(tx, ending, backup, Verification::Missing, error).await,
+        FailureCode::Corrupt | FailureCode::WrongPassword => {
+            note_damaged(tx, ending, backup, Verification::Corrupt, error).await
+        }
+        code if LOST_DESTINATION.contains(&code) => match backups::find(tx, backup).await? {
+            Some(row) => note_lost_destination(tx, ending, DestinationId(row.destination_id), error).await,
+            None => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+async fn note_damaged(
+    tx: &mut Tx,
+    ending: &Ending<'_>,
+    backup: BackupId,
+    found: Verification,
+    error: &EngineError,
+) -> Result<(), StoreError> {
+    tracing::error!(backup = backup.0, found = found.as_str(), "a stored backup cannot be restored");
+    metrics::counter!("holdfast_backups_damaged_total").increment(1);
+    let (owner, detail) = (Some(ending.run.user_id), format!("{backup} {}", found.as_str()));
+    audit::insert(tx, DbTime(ending.now), owner, &Origin::default(), "backup.found_damaged", &detail).await?;
+    ending.services.outbox.damaged(tx, backup, ending.run.id, &error.message, ending.now).await?;
+    backups::update_verification(tx, backup, found, ending.now).await
+}
+
+/// Keys are pinned on first contact; a server is online when it let us in.
+pub(super) async fn note_contact(
+    tx: &mut Tx,
+    ending: &Ending<'_>,
+    error: Option<&EngineError>,
+    is_told: bool,
+) -> Result<(), StoreError> {
+    let Some(server) = &ending.contacts.server else { return Ok(()) };
+    if !servers::is_at(tx, server.id, &server.host, server.port).await? {
+        return Ok(());
+    }
+    let contact: Contact = ending.context.contact.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+    let seen = [
+        (Some(server), &contact.host_key, &contact.changed_host_key),
+        (ending.contacts.jump.as_ref(), &contact.jump_host_key, &contact.changed_jump_host_key),
+    ];
+    for (server, key, changed) in seen.into_iter().filter_map(|(server, key, changed)| Some((server?, key, changed))) {
+        if !servers::is_at(tx, server.id, &server.host, server.port).await? {
+            continue;
+        }
+        if let Some(key) = key {
+            servers::pin_host_key(tx, server.id, key).await?;
+        }
+        if let Some(changed) = changed {
+            servers::update_offered_host_key(tx, server.id, changed).await?;
+        }
+    }
+    match error {
+        _ if contact.host_key.is_some() => {
+            let latency = contact.latency_micros.and_then(|micros| i64::try_from(micros).ok());
+            servers::update_online(tx, server.id, latency, ending.now).await
+        }
+        Some(error) if UNREACHABLE.contains(&error.code) => {
+            let before = servers::find(tx, server.id).await?;
+            let was_known = before.is_some_and(|row| row.last_error_code.as_deref() == Some(error.code.as_str()));
+            servers::update_offline(tx, server.id, error.code, &error.message, ending.now).await?;
+            if was_known || is_told {
+                return Ok(());
+            }
+            let found = (error.code, error.message.as_str());
+            ending.services.outbox.server_lost(tx, server.id, ending.run.id, found, ending.now).await
+        }
+        Some(_) | None => Ok(()),
+    }
+}

@@ -1,0 +1,73 @@
+//! What the end of a run means for its task: it has run, it may be tried once more, it may be to blame.
+
+use holdfast_app::Origin;
+use holdfast_core::Timestamp;
+use holdfast_core::clock::later;
+use holdfast_core::ids::{TaskId, UserId};
+use holdfast_core::run::{FailureCode, RunStatus};
+use holdfast_store::runs::{self, RunRow};
+use holdfast_store::{DbTime, StoreError, Tx, audit, due, tasks};
+
+use super::job::Next;
+use crate::settings::Settings;
+
+/// A task that costs so many workers in a row is to blame for it.
+const MOST_LOSSES: i64 = 3;
+
+pub(super) struct FollowUp<'a> {
+    pub run: &'a RunRow,
+    pub epoch: i64,
+    pub code: Option<FailureCode>,
+    pub is_loss: bool,
+    pub warnings: i64,
+}
+
+impl FollowUp<'_> {
+    pub(super) async fn write(&self, tx: &mut Tx, settings: &Settings, now: Timestamp) -> Result<Next, StoreError> {
+        let Some(task) = self.run.subject.task() else { return Ok(Next::Nothing) };
+        let status = match self.code {
+            None => RunStatus::Successful,
+            Some(FailureCode::Cancelled) => RunStatus::Cancelled,
+            Some(_) => RunStatus::Failed,
+        };
+        let run = self.run.id;
+        tasks::update_last_run(tx, task, run, (status, self.code), self.warnings, now).await?;
+        if self.is_loss {
+            let losses = due::count_loss(tx, task).await?;
+            if losses >= MOST_LOSSES {
+                return self.pause(tx, task, now).await;
+            }
+        } else {
+            due::forget_losses(tx, task).await?;
+        }
+        let is_first = self.run.attempt == 1 && !settings.retry_after.is_zero();
+        if is_first && self.code.is_some_and(FailureCode::can_retry) && !runs::is_cancel_requested(tx, run).await? {
+            // Those that lost a worker together are not tried together: one of them may be to blame.
+            let apart = if self.is_loss { 1 + task.0.rem_euclid(8) } else { 1 };
+            let seconds = i64::try_from(settings.retry_after.as_secs()).unwrap_or(3600) * apart;
+            if due::plan_retry(tx, task, run, later(now, seconds)).await? {
+                self.line(tx, &format!("This will be tried once more in {seconds} seconds."), now).await?;
+                return Ok(Next::Retry);
+            }
+        }
+        Ok(Next::Nothing)
+    }
+
+    async fn pause(&self, tx: &mut Tx, task: TaskId, now: Timestamp) -> Result<Next, StoreError> {
+        let found = tasks::find(tx, task).await?.filter(|row| row.paused_at.is_none());
+        let Some(row) = found else { return Ok(Next::Nothing) };
+        tasks::update_pause(tx, &row, Some(now), None, now).await?;
+        let text = format!("The task is paused: its last {MOST_LOSSES} runs each lost their worker.");
+        self.line(tx, &text, now).await?;
+        let detail = format!("{task} {}", row.label);
+        let owner = Some(UserId(row.user_id));
+        audit::insert(tx, DbTime(now), owner, &Origin::default(), "backup_task.paused_after_losses", &detail).await?;
+        tracing::error!(task = task.0, "paused: its last {MOST_LOSSES} runs each lost their worker");
+        metrics::counter!("holdfast_tasks_paused_after_losses_total").increment(1);
+        Ok(Next::Pause)
+    }
+
+    async fn line(&self, tx: &mut Tx, text: &str, now: Timestamp) -> Result<(), StoreError> {
+        runs::append_line(tx, self.run.id, self.epoch, text, now).await.map(drop)
+    }
+}

@@ -1,0 +1,144 @@
+//! Puts a stored backup back to a server.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use holdfast_core::backup::{Content, RestoreTarget};
+use holdfast_core::ids::BackupId;
+use holdfast_engine::{Context, Counted, EngineError, OnWrite, RestoreReport, WriteNote};
+use holdfast_store::runs::RunRow;
+use holdfast_store::{StoreError, Tx, backups, restores};
+
+use super::findings::{note_readable, note_unreadable};
+use super::job::{Contacts, Ending, Job, Working, of_app, of_store};
+use crate::plans::gone;
+
+pub(super) struct Restore {
+    backup: BackupId,
+    report: Option<RestoreReport>,
+}
+
+impl Restore {
+    pub(super) fn new(backup: BackupId) -> Self {
+        Self { backup, report: None }
+    }
+
+    async fn content(&self, tx: &mut Tx) -> Result<Option<Content>, StoreError> {
+        backups::find(tx, self.backup).await?.map(|backup| backup.content()).transpose()
+    }
+}
+
+#[async_trait]
+impl Job for Restore {
+    async fn work(&mut self, working: &Working<'_>, contacts: &mut Contacts) -> Result<(), EngineError> {
+        let (services, run) = (working.services, working.run);
+        let mut tx = services.app.store.read().await.map_err(of_store)?;
+        let backup = backups::find(&mut tx, self.backup).await.map_err(of_store)?;
+        let draft = restores::find(&mut tx, run.id).await.map_err(of_store)?;
+        drop(tx);
+        let backup = backup.ok_or_else(|| of_app(gone("backup")))?;
+        let draft = draft.ok_or_else(|| EngineError::internal("what this restore was asked to do is gone"))?;
+        let (plan, jump) = services.planner.restore(&services.app, &backup, &draft).await.map_err(of_app)?;
+        contacts.note(&plan.server, draft.server, jump);
+        working.context.log.line(format!("Restoring {}.", plan.backup.key));
+        let context = Context { on_write: Some(write_mark(working)), ..working.context.clone() };
+        self.report = Some(Box::pin(services.engine.restore(&plan, &context)).await?);
+        Ok(())
+    }
+
+    fn summary(&self) -> String {
+        self.report.as_ref().map(summary).unwrap_or_default()
+    }
+
+    async fn record(&self, tx: &mut Tx, ending: &Ending<'_>) -> Result<(), StoreError> {
+        note_readable(tx, ending, self.backup).await
+    }
+
+    async fn record_failure(&self, tx: &mut Tx, ending: &Ending<'_>, error: &EngineError) -> Result<(), StoreError> {
+        note_unreadable(tx, ending, self.backup, error).await
+    }
+
+    async fn left_behind(&self, tx: &mut Tx, run: &RunRow) -> Result<String, StoreError> {
+        let content = self.content(tx).await?;
+        if !restores::has_written(tx, run.id).await? {
+            return Ok(format!("What was there was not changed.{}", left_beside(content)));
+        }
+        Ok(match restores::find(tx, run.id).await?.map(|draft| draft.target) {
+            Some(RestoreTarget::Files { path, .. }) => format!(
+                "Files may have been written to {path} on the server, and the last ones may be incomplete. Restore \
+                 again to complete them."
+            ),
+            Some(RestoreTarget::Database { .. }) => left_in_database(content).to_owned(),
+            None => String::new(),
+        })
+    }
+}
+
+/// Notes that a restore begins to change something, before it does, and when nothing is left of that.
+fn write_mark(working: &Working<'_>) -> OnWrite {
+    let (app, run, epoch) = (working.services.app.clone(), working.run.id, working.run.lease_epoch);
+    Arc::new(move |note| {
+        let app = app.clone();
+        let noting = async move {
+            let mut tx = app.store.begin().await.map_err(|error| error.to_string())?;
+            let noted = match note {
+                WriteNote::Begins { folder } => {
+                    restores::begin_writing(&mut tx, run, epoch, folder.as_deref(), app.now()).await
+                }
+                WriteNote::Undone => restores::note_undone(&mut tx, run, epoch).await,
+            };
+            match noted.map_err(|error| error.to_string())? {
+                true => tx.commit().await.map_err(|error| error.to_string()),
+                false => Err("The run is not this worker's any more.".to_owned()),
+            }
+        };
+        Box::pin(noting)
+    })
+}
+
+/// What a restore did, in figures.
+fn summary(report: &RestoreReport) -> String {
+    let Counted { restored, kept, skipped } = report.counted;
+    if report.is_dry {
+        return format!("Dry run: {restored} entries would be written, {kept} kept as they are, {skipped} skipped.");
+    }
+    let read = format!("from {} bytes", report.plain_bytes);
+    match report.counted {
+        Counted { restored: 0, kept: 0, skipped: 0 } => format!("Restored {read}."),
+        Counted { kept: 0, skipped: 0, .. } => format!("Restored {restored} entries {read}."),
+        _ => format!("Restored {restored} entries {read}; {kept} existed and were kept, {skipped} were skipped."),
+    }
+}
+
+/// What a restore that changed nothing may have left beside what was there.
+fn left_beside(content: Option<Content>) -> &'static str {
+    match content {
+        Some(Content::PostgresDatabase | Content::PostgresServer) => {
+            " Databases named holdfast_restore_… on the server are incomplete and can be dropped."
+        }
+        Some(Content::MysqlDatabase | Content::MysqlServer) => {
+            " The database named holdfast_… that this run made on the server is incomplete and can be dropped."
+        }
+        Some(Content::PostgresCluster | Content::MysqlServerDump | Content::Files) | None => "",
+    }
+}
+
+/// PostgreSQL swaps names at the end; MySQL cannot, so there the copies may be all that is whole.
+fn left_in_database(content: Option<Content>) -> &'static str {
+    const POSTGRESQL: &str = "The databases may have been replaced already: look whether they are what was restored. \
+        Databases named holdfast_restore_… on the server can be dropped. If one has the name holdfast_old_…, it is what \
+        was there before: look whether the restored one is in its place before you drop it. If nobody can connect to \
+        a database any more, run ALTER DATABASE … ALLOW_CONNECTIONS true for it.";
+    const MYSQL: &str = "What was there may be gone or half replaced. Databases named holdfast_… on the server are \
+        copies of what was being restored, whole ones if the log says that they were being replaced: look at them \
+        before you drop them, or restore again.";
+    match content {
+        Some(Content::MysqlDatabase | Content::MysqlServer) => MYSQL,
+        Some(Content::PostgresDatabase | Content::PostgresServer) => POSTGRESQL,
+        // Restored statement by statement, in place.
+        Some(Content::PostgresCluster | Content::MysqlServerDump) => {
+            "What was there may be gone or half replaced. Restore again."
+        }
+        Some(Content::Files) | None => "",
+    }
+}

@@ -1,0 +1,37 @@
+//! Reads a stored backup back whole, and records whether it is what was written.
+
+use async_trait::async_trait;
+use holdfast_core::backup::Verification;
+use holdfast_core::ids::BackupId;
+use holdfast_engine::EngineError;
+use holdfast_store::{StoreError, Tx, backups};
+
+use super::findings::{note_readable, note_unreadable};
+use super::job::{Contacts, Ending, Job, Working, of_app};
+
+pub(super) struct Verify {
+    pub backup: BackupId,
+}
+
+#[async_trait]
+impl Job for Verify {
+    async fn work(&mut self, working: &Working<'_>, _contacts: &mut Contacts) -> Result<(), EngineError> {
+        let services = working.services;
+        let stored = services.planner.stored_by_id(&services.app.store, self.backup).await.map_err(of_app)?;
+        working.context.log.line(format!("Reading {} back, {} bytes.", stored.key, stored.size_bytes));
+        services.engine.verify(&stored, working.context).await
+    }
+
+    fn summary(&self) -> String {
+        "Everything was read back, and it is what was written.".to_owned()
+    }
+
+    async fn record(&self, tx: &mut Tx, ending: &Ending<'_>) -> Result<(), StoreError> {
+        backups::update_verification(tx, self.backup, Verification::Verified, ending.now).await?;
+        note_readable(tx, ending, self.backup).await
+    }
+
+    async fn record_failure(&self, tx: &mut Tx, ending: &Ending<'_>, error: &EngineError) -> Result<(), StoreError> {
+        note_unreadable(tx, ending, self.backup, error).await
+    }
+}

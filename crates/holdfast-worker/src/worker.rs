@@ -1,0 +1,405 @@
+//! One worker: looks for what is due, starts runs as long as there is room, and does its chores beside them.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use holdfast_app::{App, Result};
+use holdfast_core::clock::later;
+use holdfast_core::lease::Watch;
+use holdfast_core::queue::Places;
+use holdfast_core::{Timestamp, random};
+use holdfast_engine::Engine;
+use holdfast_notify::Sender;
+use holdfast_store::queue::{self, Room};
+use holdfast_store::workers;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::notices::dispatcher::{self, Dispatcher};
+use crate::notices::outbox::Outbox;
+use crate::notices::weekly_summary;
+use crate::plans::Planner;
+use crate::runs;
+use crate::schedule::corrections::Corrector;
+use crate::schedule::tick::tick;
+use crate::services::Services;
+use crate::settings::Settings;
+use crate::upkeep::{catalogue, daily_stats, expiry, removal};
+
+/// How often a worker looks for work that nobody told it of: slots coming due, workers that fell silent.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// What expired is only dead weight, and nobody waits to have a backup read again; now and then is often enough.
+const TIDY_EVERY: Duration = Duration::from_secs(60);
+/// Tokens' last uses are gathered for this long before they are written in one go.
+const FLUSH_EVERY: Duration = Duration::from_secs(5);
+/// After the database did not answer, so that its return is not met by a stampede.
+const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(2);
+/// Checks and tests that one worker has under way at a time, beside its long runs.
+const SHORT_RUNS_AT_ONCE: usize = 8;
+/// A database that hangs must not hang the worker.
+const STEP_LIMIT: Duration = Duration::from_secs(60);
+/// Old logs go once in so many times of tidying up.
+const LOGS_EVERY: u64 = 60;
+/// A worker says every minute that it is there; one that has not for a day is history.
+const FORGET_SILENT_SECS: i64 = 86_400;
+/// Between the order to stop what still runs and the end of the process: time to write down how it ended.
+const LAST_WORDS: Duration = Duration::from_secs(4);
+
+/// What a worker works with.
+#[derive(Clone)]
+pub struct Parts {
+    pub app: Arc<App>,
+    pub engine: Engine,
+    /// Where local destinations are.
+    pub folder: PathBuf,
+    pub settings: Settings,
+    pub sender: Sender,
+}
+
+pub struct Worker {
+    services: Services,
+    /// Names this worker in the lease of a run.
+    name: String,
+    started: Timestamp,
+    watch: Mutex<Watch>,
+    tidied: AtomicU64,
+    corrector: tokio::sync::Mutex<Corrector>,
+}
+
+/// What a worker does beside its runs.
+#[derive(Default)]
+struct Chores {
+    removals: JoinSet<()>,
+    uploads: JoinSet<()>,
+    catalogues: JoinSet<()>,
+    /// Summaries of weeks, and counts of days.
+    counts: JoinSet<()>,
+}
+
+/// What a worker has under way.
+#[derive(Default)]
+struct UnderWay {
+    long: JoinSet<()>,
+    short: JoinSet<()>,
+}
+
+impl UnderWay {
+    /// The end of any of them; waits for ever when there is none.
+    async fn next(&mut self) {
+        tokio::select! {
+            Some(_) = self.long.join_next() => {}
+            Some(_) = self.short.join_next() => {}
+            else => std::future::pending().await,
+        }
+    }
+
+    async fn all(&mut self) {
+        while self.long.join_next().await.is_some() {}
+        while self.short.join_next().await.is_some() {}
+    }
+
+    fn len(&self) -> usize {
+        self.long.len() + self.short.len()
+    }
+}
+
+/// Works until it is told to stop. A worker that panics is replaced: one bad run must not end all of them.
+pub async fn supervise(parts: Parts, stop: CancellationToken) {
+    let _hearing = AbortOnDropHandle::new(tokio::spawn(hear_others(parts.app.clone())));
+    loop {
+        let (worker, told) = (Worker::new(parts.clone()), stop.clone());
+        match tokio::spawn(Box::pin(async move { worker.run(told).await })).await {
+            Ok(()) => return,
+            Err(error) => {
+                tracing::error!(%error, "a worker ended unexpectedly; another takes its place");
+                tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+            }
+        }
+    }
+}
+
+/// Passes on what other processes say about the queue.
+async fn hear_others(app: Arc<App>) {
+    loop {
+        if let Err(error) = app.store.hear_queued(|| app.wake_worker()).await {
+            tracing::debug!(%error, "runs that other processes queue are looked for, not heard of");
+        }
+        tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+    }
+}
+
+impl Worker {
+    pub fn new(parts: Parts) -> Self {
+        let Parts { app, engine, folder, settings, sender } = parts;
+        let halt = CancellationToken::new();
+        let outbox = Outbox::new(sender.base_url());
+        let services = Services { app, engine, planner: Planner { folder }, settings, halt, outbox, sender };
+        let name = format!("worker-{}", random::hex(&random::bytes::<8>()));
+        let started = services.app.now();
+        Self {
+            services,
+            name,
+            started,
+            watch: Mutex::default(),
+            tidied: AtomicU64::new(0),
+            corrector: Default::default(),
+        }
+    }
+
+    fn app(&self) -> &Arc<App> {
+        &self.services.app
+    }
+
+    /// Works until it is told to stop; runs that have begun are brought to their end, as long as there is time.
+    pub async fn run(&self, stop: CancellationToken) {
+        let queued = self.app().run_queued();
+        // By itself: whatever holds up the rest, people hear of it.
+        let delivering = AbortOnDropHandle::new(tokio::spawn(dispatcher::supervise(self.dispatcher(), stop.clone())));
+        let mut tidy = tokio::time::interval(TIDY_EVERY);
+        let mut flush = tokio::time::interval(FLUSH_EVERY);
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        // Dropped at the end, which ends what is not done: it is on record, and goes on with the next start.
+        let (mut under_way, mut chores) = (UnderWay::default(), Chores::default());
+        while !stop.is_cancelled() {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = queued.notified() => {}
+                () = under_way.next() => {}
+                _ = look.tick() => {
+                    // More may be due than one look takes.
+                    if self.in_time(Box::pin(self.look(&mut chores))).await == Some(true) {
+                        look.reset_immediately();
+                    }
+                }
+                _ = tidy.tick() => {
+                    self.start_daily_stats(&mut chores.counts);
+                    self.in_time(Box::pin(self.tidy())).await;
+                }
+                _ = flush.tick() => drop(self.in_time(Box::pin(self.app().flush_token_use())).await),
+            }
+            if !stop.is_cancelled() {
+                self.in_time(Box::pin(self.start_runs(&mut under_way))).await;
+            }
+        }
+        self.drain(under_way).await;
+        if let Err(error) = delivering.await {
+            tracing::error!(%error, "deliveries ended unexpectedly");
+        }
+        if let Err(error) = self.app().flush_token_use().await {
+            tracing::warn!(%error, "the last uses of tokens were not written");
+        }
+        if let Err(error) = self.leave().await {
+            tracing::warn!(%error, "this worker stays on the list of those that are there");
+        }
+    }
+
+    fn dispatcher(&self) -> Dispatcher {
+        Dispatcher::new(self.app().clone(), self.services.sender.clone())
+    }
+
+    /// Lets runs end by themselves; those that take too long are told to, so that their end is written down.
+    async fn drain(&self, mut under_way: UnderWay) {
+        if tokio::time::timeout(self.services.settings.shutdown, under_way.all()).await.is_ok() {
+            return;
+        }
+        tracing::warn!(runs = under_way.len(), "these runs did not end in time and are stopped");
+        self.services.halt.cancel();
+        if tokio::time::timeout(LAST_WORDS, under_way.all()).await.is_err() {
+            tracing::warn!(runs = under_way.len(), "these runs are left to whoever finds them");
+        }
+    }
+
+    /// Does what is due; true when that was something, and more of it may be.
+    async fn look(&self, chores: &mut Chores) -> Result<bool> {
+        let (waiting, queued) = self.do_chores().await?;
+        self.start_chores(chores, waiting);
+        Ok(queued > 0)
+    }
+
+    /// Starts runs as long as there is room.
+    async fn start_runs(&self, under_way: &mut UnderWay) -> Result<()> {
+        while under_way.long.try_join_next().is_some() || under_way.short.try_join_next().is_some() {}
+        let Settings { runs_at_once, at_once, .. } = self.services.settings;
+        let free = runs_at_once.saturating_sub(under_way.long.len());
+        let room = Room {
+            long: Places::of_worker(free, runs_at_once, at_once),
+            short: SHORT_RUNS_AT_ONCE.saturating_sub(under_way.short.len()),
+        };
+        if !queue::has_queued(&mut self.app().store.read().await?).await? {
+            return Ok(());
+        }
+        for run in runs::claim(&self.services, &self.name, room).await? {
+            let services = self.services.clone();
+            let place = if run.kind().is_long() { &mut under_way.long } else { &mut under_way.short };
+            place.spawn(async move { runs::execute(&services, run).await });
+        }
+        Ok(())
+    }
+
+    /// Does everything that can be done now, one run after the other. Tests call this in place of waiting.
+    pub async fn run_until_idle(&self, stop: &CancellationToken) -> Result<()> {
+        loop {
+            let (waiting, _) = self.do_chores().await?;
+            Self::clear_away(&self.services, waiting).await?;
+            let room = Room { long: Places { free: 1, reserved: 0 }, short: 1 };
+            let runs =
+                if waiting.has_queued_run { runs::claim(&self.services, &self.name, room).await? } else { Vec::new() };
+            let has_run = !runs.is_empty();
+            for run in runs {
+                runs::execute(&self.services, run).await;
+            }
+            if stop.is_cancelled() || !(has_run || waiting.has_due_task) {
+                return self.dispatcher().deliver_due().await;
+            }
+        }
+    }
+
+    /// Queues the runs that are due, and starts none. Gives their number.
+    pub async fn tick(&self) -> Result<usize> {
+        tick(self.app(), &self.services.outbox, self.app().now()).await
+    }
+
+    /// Delivers what is due. Tests call this in place of waiting.
+    pub async fn deliver_due(&self) -> Result<()> {
+        self.dispatcher().deliver_due().await
+    }
+
+    /// Tells of tasks without success. Tests call this in place of waiting.
+    pub async fn watch_silence(&self) -> Result<()> {
+        expiry::tell_of_overdue(&self.services).await
+    }
+
+    /// Tidies up, as happens now and then. Tests call this in place of waiting.
+    pub async fn tidy(&self) -> Result<()> {
+        let is_time_for_logs = self.tidied.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOGS_EVERY);
+        self.beat().await?;
+        let services = &self.services;
+        self.corrector.lock().await.look(&services.app, &services.settings, &self.name).await?;
+        expiry::tidy(&self.services, is_time_for_logs).await
+    }
+
+    /// Counts the days of those for whom something ended. Tests call this in place of waiting.
+    pub async fn update_daily_stats(&self) -> Result<()> {
+        daily_stats::write(self.app()).await
+    }
+
+    /// Says that this worker is there, and forgets those that have not said so for long.
+    async fn beat(&self) -> Result<()> {
+        let now = self.app().now();
+        let mut tx = self.app().store.begin().await?;
+        workers::beat(&mut tx, &self.name, env!("CARGO_PKG_VERSION"), self.started, now).await?;
+        workers::delete_silent(&mut tx, later(now, -FORGET_SILENT_SECS)).await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// Nobody has to wonder where a worker went that ended in good order.
+    async fn leave(&self) -> Result<()> {
+        let mut tx = self.app().store.begin().await?;
+        workers::delete(&mut tx, &self.name).await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// Gives what there was to do, and how many runs were queued.
+    async fn do_chores(&self) -> Result<(queue::Waiting, usize)> {
+        let app = self.app();
+        let now = app.now();
+        let waiting = queue::find_waiting(&mut app.store.read().await?, now).await?;
+        for lost in self.find_lost(waiting).await? {
+            runs::fail_lost(&self.services, &lost).await?;
+        }
+        let queued = if waiting.has_due_task { tick(app, &self.services.outbox, now).await? } else { 0 };
+        if queued > 0 {
+            app.wake_worker();
+            // Some may have been missed.
+            app.wake_dispatcher();
+        }
+        if waiting.has_overdue {
+            expiry::tell_of_overdue(&self.services).await?;
+        }
+        Ok((waiting, queued))
+    }
+
+    /// Runs whose workers have been silent for a lease, as far as this worker watched.
+    async fn find_lost(&self, waiting: queue::Waiting) -> Result<Vec<holdfast_core::lease::Beat>> {
+        let app = self.app();
+        let running =
+            if waiting.has_running_run { queue::list_beats(&mut app.store.read().await?).await? } else { Vec::new() };
+        let mut watch = self.watch.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        Ok(watch.look(&running, self.services.settings.lease, app.now()))
+    }
+
+    /// Removes what is not wanted any more, sums up weeks and writes catalogues, one after the other.
+    async fn clear_away(services: &Services, waiting: queue::Waiting) -> Result<()> {
+        if waiting.has_summary {
+            weekly_summary::write_due(services).await?;
+        }
+        if waiting.has_removal {
+            removal::remove_deleted(services).await?;
+        }
+        if waiting.has_catalogue {
+            catalogue::write_due(&services.app, &services.engine, &services.planner).await?;
+        }
+        if waiting.has_upload {
+            removal::clear_uploads(services).await?;
+        }
+        Ok(())
+    }
+
+    /// Starts what there is to do beside runs, each kind by itself: destinations may be slow to answer, and weeks long, and
+    /// nothing else waits for them.
+    fn start_chores(&self, chores: &mut Chores, waiting: queue::Waiting) {
+        let none = queue::Waiting {
+            has_removal: false,
+            has_upload: false,
+            has_summary: false,
+            has_catalogue: false,
+            ..waiting
+        };
+        let kinds = [
+            (&mut chores.counts, queue::Waiting { has_summary: waiting.has_summary, ..none }),
+            (&mut chores.removals, queue::Waiting { has_removal: waiting.has_removal, ..none }),
+            (&mut chores.catalogues, queue::Waiting { has_catalogue: waiting.has_catalogue, ..none }),
+            (&mut chores.uploads, queue::Waiting { has_upload: waiting.has_upload, ..none }),
+        ];
+        for (under_way, waiting) in kinds {
+            while under_way.try_join_next().is_some() {}
+            let queue::Waiting { has_summary, has_removal, has_catalogue, has_upload, .. } = waiting;
+            if under_way.is_empty() && (has_summary || has_removal || has_catalogue || has_upload) {
+                let services = self.services.clone();
+                under_way.spawn(async move {
+                    if let Err(error) = Self::clear_away(&services, waiting).await {
+                        tracing::error!(?error, "clearing away goes on later");
+                    }
+                });
+            }
+        }
+    }
+
+    /// Starts to count days, unless that or a summary is under way: nothing waits for either.
+    fn start_daily_stats(&self, counts: &mut JoinSet<()>) {
+        while counts.try_join_next().is_some() {}
+        if counts.is_empty() {
+            let app = self.app().clone();
+            counts.spawn(async move {
+                if let Err(error) = daily_stats::write(&app).await {
+                    tracing::error!(?error, "days are counted later");
+                }
+            });
+        }
+    }
+
+    /// What a step gave. One that fails or hangs is told of, and the worker goes on after a pause.
+    async fn in_time<T>(&self, step: impl Future<Output = Result<T>>) -> Option<T> {
+        match tokio::time::timeout(STEP_LIMIT, step).await {
+            Ok(Ok(done)) => return Some(done),
+            Ok(Err(error)) => tracing::error!(?error, "the worker goes on after an error"),
+            Err(_) => tracing::error!("the worker goes on after a step that took too long"),
+        }
+        tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+        None
+    }
+}
