@@ -10,8 +10,8 @@ use holdfast_core::page::PageRequest;
 use holdfast_core::{Timestamp, limits, rules};
 use holdfast_store::Listing;
 
-use crate::Api;
 use crate::error::ApiError;
+use crate::state::Api;
 
 pub(crate) struct Call {
     pub app: Arc<App>,

@@ -9,9 +9,10 @@ use holdfast_app::accounts::{self, Credentials, DeviceInput};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::Api;
-use crate::answer::{Answer, json};
+use crate::answer::Answer;
 use crate::body::Body;
+use crate::json::json;
+use crate::state::Api;
 
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the body for the document")]

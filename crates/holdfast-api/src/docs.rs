@@ -1,17 +1,17 @@
 //! The document itself, and Swagger UI to read it with; both from inside the binary.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use utoipa_swagger_ui::Config;
 
-use crate::Api;
 use crate::error::ApiError;
+use crate::state::Api;
 
 /// An OpenAPI 3.1 document.
 #[derive(utoipa::ToSchema)]
@@ -19,8 +19,6 @@ use crate::error::ApiError;
 pub(crate) struct OpenApiDocument {
     openapi: String,
 }
-
-static DOCUMENT: LazyLock<String> = LazyLock::new(|| crate::document().to_string());
 
 /// Swagger UI brings no inline script of its own but sets styles from script.
 const DOCS_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' \
@@ -38,8 +36,8 @@ pub(crate) fn router() -> Router<Arc<Api>> {
         )
 }
 
-pub(crate) async fn show_document() -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT.as_str()).into_response()
+pub(crate) async fn show_document(State(api): State<Arc<Api>>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], (api.document)()).into_response()
 }
 
 fn file(name: &str) -> Response {

@@ -22,7 +22,7 @@ use holdfast_app::AppError;
 use holdfast_core::input::Errors;
 use serde::Serialize;
 
-use crate::answer::json;
+use crate::json::{Message, json};
 
 /// What a handler can fail with: a use case's no, or something wrong with the request itself.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl IntoResponse for ApiError {
         };
         let message = error.to_string();
         match error {
-            AppError::Unauthenticated => json(StatusCode::UNAUTHORIZED, &crate::answer::Message { message }),
+            AppError::Unauthenticated => json(StatusCode::UNAUTHORIZED, &Message { message }),
             AppError::TooManyRequests { limit, retry_after_secs } => {
                 let mut response = self::error(StatusCode::TOO_MANY_REQUESTS, message);
                 response.headers_mut().insert(RATE_LIMIT, limit.into());

@@ -9,9 +9,9 @@ use axum::response::{IntoResponse, Response};
 use holdfast_app::{AppError, Caller, Context, Origin, authenticate, require_scope};
 use holdfast_core::rate::Decision;
 
-use crate::Api;
+use crate::access::Access;
 use crate::error::{ApiError, RATE_LIMIT, RATE_REMAINING};
-use crate::table::Access;
+use crate::state::Api;
 
 pub(crate) async fn guard(
     State((api, access)): State<(Arc<Api>, Access)>,

@@ -5,8 +5,9 @@ use holdfast_app::AppError;
 use holdfast_core::page::Page;
 use serde::Serialize;
 
-use crate::answer::{Answer, json};
+use crate::answer::Answer;
 use crate::call::Call;
+use crate::json::json;
 
 #[derive(Serialize)]
 struct Envelope<T> {

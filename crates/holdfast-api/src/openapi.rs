@@ -1,193 +1,22 @@
 //! The OpenAPI document, made from the route table and the wire types. What the table says of a route decides which
 //! errors it can answer with, so the two cannot drift apart.
 
+pub(crate) mod doc;
 mod update;
 
 use std::collections::BTreeMap;
 
 use holdfast_app::Resource;
-use holdfast_core::backup::Verification;
-use holdfast_core::notice::NoticeStatus;
-use holdfast_core::run::{RunStatus, TaskStatus};
 use holdfast_core::scope::Scope;
-use holdfast_core::task::TaskKind;
 use serde_json::{Value, json};
-use utoipa::ToSchema;
 
-use crate::answer::Message;
+use self::doc::{AnswerDoc, QueryDoc, SchemaDoc, reference};
+use crate::access::Access;
 use crate::error::{ErrorBody, ValidationBody};
+use crate::json::Message;
 use crate::list::{Links, Meta};
-use crate::table::{Access, Route};
-
-/// A type's schema by name, with those it refers to.
-pub(crate) struct SchemaDoc {
-    name: String,
-    all: Vec<(String, Value)>,
-}
-
-impl SchemaDoc {
-    pub(crate) fn of<T: ToSchema>() -> Self {
-        let mut all = Vec::new();
-        T::schemas(&mut all);
-        all.push((T::name().into_owned(), T::schema()));
-        let all = all.into_iter().map(|(name, schema)| (name, json!(schema))).collect();
-        Self { name: T::name().into_owned(), all }
-    }
-
-    fn reference(&self) -> Value {
-        reference(&self.name)
-    }
-}
-
-fn reference(name: &str) -> Value {
-    json!({ "$ref": format!("#/components/schemas/{name}") })
-}
-
-/// What a route answers when all is well.
-pub(crate) enum AnswerDoc {
-    Data(u16, SchemaDoc),
-    All(SchemaDoc),
-    Page(SchemaDoc),
-    Bare(u16, SchemaDoc),
-    /// A file.
-    Bytes,
-}
-
-impl AnswerDoc {
-    fn status(&self) -> u16 {
-        match self {
-            Self::Data(status, _) | Self::Bare(status, _) => *status,
-            Self::All(_) | Self::Page(_) | Self::Bytes => 200,
-        }
-    }
-
-    fn schema(&self) -> Option<&SchemaDoc> {
-        match self {
-            Self::Data(_, schema) | Self::Bare(_, schema) | Self::All(schema) | Self::Page(schema) => Some(schema),
-            Self::Bytes => None,
-        }
-    }
-
-    fn body(&self) -> Value {
-        let item = self.schema().map(SchemaDoc::reference).unwrap_or_default();
-        let list = || json!({ "type": "array", "items": item });
-        match self {
-            Self::Bytes => json!({ "type": "string", "format": "binary" }),
-            Self::Bare(_, schema) => schema.reference(),
-            Self::Data(_, schema) => object(&[("data", schema.reference())]),
-            Self::All(_) => object(&[("data", list())]),
-            Self::Page(_) => object(&[("data", list()), ("links", reference("Links")), ("meta", reference("Meta"))]),
-        }
-    }
-}
-
-fn object(properties: &[(&str, Value)]) -> Value {
-    let names: Vec<&str> = properties.iter().map(|(name, _)| *name).collect();
-    let properties: BTreeMap<&str, &Value> = properties.iter().map(|(name, value)| (*name, value)).collect();
-    json!({ "type": "object", "required": names, "properties": properties })
-}
-
-/// A query parameter.
-pub(crate) struct QueryDoc {
-    name: &'static str,
-    about: &'static str,
-    kind: QueryKind,
-}
-
-enum QueryKind {
-    Text,
-    Number { default: Option<i64> },
-    RunStatus,
-    TaskStatus,
-    TaskType,
-    Verification,
-    NoticeStatus,
-    RunKind,
-    Switch,
-    Path,
-}
-
-const fn query(name: &'static str, about: &'static str, kind: QueryKind) -> QueryDoc {
-    QueryDoc { name, about, kind }
-}
-
-const PAGE: QueryDoc = query("page", "Which page, from 1", QueryKind::Number { default: Some(1) });
-const PER_PAGE: QueryDoc =
-    query("per_page", "Items per page; more than 100 is cut to 100", QueryKind::Number { default: Some(15) });
-const SEARCH: QueryDoc = query("search", "Only items whose label contains this", QueryKind::Text);
-const LOG_STATUS: QueryDoc = query("status", "Only logs with this status", QueryKind::RunStatus);
-pub(crate) const LIST: &[QueryDoc] = &[PAGE, PER_PAGE, SEARCH];
-pub(crate) const LIST_TASKS: &[QueryDoc] = &[
-    PAGE,
-    PER_PAGE,
-    SEARCH,
-    query("status", "Only tasks with this status", QueryKind::TaskStatus),
-    query("type", "Only tasks of this type", QueryKind::TaskType),
-    query("tag_id", "Only tasks with this tag", QueryKind::Number { default: None }),
-    query("remote_server_id", "Only tasks of this remote server", QueryKind::Number { default: None }),
-    query("backup_destination_id", "Only tasks of this backup destination", QueryKind::Number { default: None }),
-];
-pub(crate) const LIST_LOGS: &[QueryDoc] = &[
-    PAGE,
-    PER_PAGE,
-    LOG_STATUS,
-    query("backup_task_id", "Only logs of this backup task", QueryKind::Number { default: None }),
-];
-pub(crate) const LIST_TASK_LOGS: &[QueryDoc] = &[PAGE, PER_PAGE, LOG_STATUS];
-pub(crate) const LIST_BACKUPS: &[QueryDoc] = &[
-    PAGE,
-    PER_PAGE,
-    query("backup_task_id", "Only backups of this backup task", QueryKind::Number { default: None }),
-    query("status", "Only backups whose verification has this status", QueryKind::Verification),
-    query("deleted", "Also those that were deleted", QueryKind::Switch),
-];
-pub(crate) const LIST_NOTICES: &[QueryDoc] = &[
-    PAGE,
-    PER_PAGE,
-    query("status", "Only notices with this status", QueryKind::NoticeStatus),
-    query("notification_stream_id", "Only notices of this stream", QueryKind::Number { default: None }),
-];
-pub(crate) const LIST_ENTRIES: &[QueryDoc] =
-    &[PAGE, PER_PAGE, query("path", "The folder to look into; the root when left out", QueryKind::Path)];
-pub(crate) const DOWNLOAD: &[QueryDoc] =
-    &[query("entry", "The path of one file; the whole object when left out", QueryKind::Path)];
-pub(crate) const LIST_RUNS: &[QueryDoc] = &[
-    PAGE,
-    PER_PAGE,
-    query("backup_id", "Only runs of this backup", QueryKind::Number { default: None }),
-    query("kind", "Only runs of this kind", QueryKind::RunKind),
-    query("status", "Only runs with this status", QueryKind::RunStatus),
-];
-pub(crate) const DELETE_TASK: &[QueryDoc] =
-    &[query("delete_backups", "Delete the task's stored backups too", QueryKind::Switch)];
-pub(crate) const UPCOMING: &[QueryDoc] =
-    &[query("limit", "How many; more than 100 is cut to 100", QueryKind::Number { default: Some(20) })];
-pub(crate) const TRIGGER: &[QueryDoc] =
-    &[query("secret", "The task's secret, where a header cannot be sent", QueryKind::Text)];
-
-impl QueryDoc {
-    fn parameter(&self) -> Value {
-        let words = |words: Vec<&str>| json!({ "type": "string", "enum": words });
-        let schema = match self.kind {
-            QueryKind::Text => json!({ "type": "string", "maxLength": 255 }),
-            QueryKind::Number { default: Some(default) } => {
-                json!({ "type": "integer", "minimum": 1, "default": default })
-            }
-            QueryKind::Number { default: None } => {
-                json!({ "type": "integer", "minimum": 1, "maximum": i64::MAX })
-            }
-            QueryKind::Path => json!({ "type": "string", "maxLength": 4096 }),
-            QueryKind::Switch => json!({ "type": "boolean", "default": false }),
-            QueryKind::Verification => words(Verification::ALL.iter().map(|status| status.as_str()).collect()),
-            QueryKind::NoticeStatus => words(NoticeStatus::ALL.iter().map(|status| status.as_str()).collect()),
-            QueryKind::RunKind => words(vec!["restore", "verify"]),
-            QueryKind::RunStatus => words(RunStatus::ALL.iter().map(|status| status.as_str()).collect()),
-            QueryKind::TaskStatus => words(TaskStatus::ALL.iter().map(|status| status.as_str()).collect()),
-            QueryKind::TaskType => words(TaskKind::ALL.iter().map(|kind| kind.as_str()).collect()),
-        };
-        json!({ "name": self.name, "in": "query", "description": self.about, "required": false, "schema": schema })
-    }
-}
+use crate::routes::routes;
+use crate::table::Route;
 
 /// The whole document.
 pub fn document() -> Value {
@@ -209,7 +38,7 @@ pub fn document() -> Value {
     ] {
         keep(&doc, require_everything);
     }
-    let routes = crate::routes();
+    let routes = routes();
     for route in &routes {
         if let Some(schema) = route.answer.as_ref().and_then(AnswerDoc::schema) {
             keep(schema, require_everything);

@@ -10,12 +10,9 @@ use axum::routing::get;
 use holdfast_app::{Context, health};
 use serde_json::json;
 
-use crate::Api;
 use crate::answer::{Answer, message};
 use crate::error::ApiError;
-
-/// Renders what this process has counted in Prometheus' text format.
-pub type MetricsRenderer = Arc<dyn Fn() -> String + Send + Sync>;
+use crate::state::Api;
 
 /// Beside the API, for whoever is on this machine.
 pub(crate) fn router() -> Router<Arc<Api>> {

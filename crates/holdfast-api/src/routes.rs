@@ -5,11 +5,12 @@ use holdfast_app::Resource::{
 };
 use holdfast_core::scope::Scope;
 
-use crate::openapi::{
+use crate::access::Access;
+use crate::openapi::doc::{
     DELETE_TASK, DOWNLOAD, LIST, LIST_BACKUPS, LIST_ENTRIES, LIST_LOGS, LIST_NOTICES, LIST_RUNS, LIST_TASK_LOGS,
     LIST_TASKS, TRIGGER, UPCOMING,
 };
-use crate::table::{Access, Route, delete, get, patch, post, put};
+use crate::table::{Route, delete, get, patch, post, put};
 use crate::{
     backups, destinations, device, docs, logs, notices, servers, ssh_key, streams, tags, tasks, triggers, user,
 };

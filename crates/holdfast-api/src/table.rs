@@ -7,42 +7,13 @@ use axum::http::Method;
 use axum::middleware;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use holdfast_app::Resource;
-use holdfast_core::scope::Scope;
 use utoipa::ToSchema;
 
-use crate::Api;
+use crate::access::Access;
 use crate::guard::guard;
-use crate::openapi::{AnswerDoc, QueryDoc, SchemaDoc};
-
-/// Who may use a route. There is no default: a route cannot be written without saying.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// Anyone. The handler sees to its own safety.
-    Public,
-    /// Any valid token.
-    Token,
-    /// A token with this scope.
-    Scope(Scope),
-    /// A token with both scopes, for what would otherwise let its holder do what only the other one allows.
-    Both(Scope, Scope),
-}
-
-impl Access {
-    /// Every scope that a token needs here.
-    pub fn scopes(self) -> Vec<Scope> {
-        match self {
-            Self::Public | Self::Token => Vec::new(),
-            Self::Scope(scope) => vec![scope],
-            Self::Both(one, other) => vec![one, other],
-        }
-    }
-}
-
-impl From<Scope> for Access {
-    fn from(scope: Scope) -> Self {
-        Self::Scope(scope)
-    }
-}
+use crate::json::Message;
+use crate::openapi::doc::{AnswerDoc, QueryDoc, SchemaDoc};
+use crate::state::Api;
 
 pub struct Route {
     pub method: Method,
@@ -166,7 +137,7 @@ impl Route {
 
     /// A message that it was done (200) or queued (202).
     pub(crate) fn confirms(mut self, status: u16) -> Self {
-        self.answer = Some(AnswerDoc::Bare(status, SchemaDoc::of::<crate::answer::Message>()));
+        self.answer = Some(AnswerDoc::Bare(status, SchemaDoc::of::<Message>()));
         self
     }
 

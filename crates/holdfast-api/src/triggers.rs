@@ -11,9 +11,9 @@ use holdfast_core::ids::TaskId;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::Api;
 use crate::answer::{Answer, data, message};
 use crate::call::{Call, Query, parse_id};
+use crate::state::Api;
 
 const SECRET_HEADER: &str = "x-holdfast-secret";
 

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use holdfast_core::clock;
+use holdfast_core::clock::later;
 use holdfast_core::ids::UserId;
 use holdfast_core::input::{Errors, Field};
 use holdfast_core::network::ClientKey;
 use holdfast_core::rate::Quota;
 use holdfast_core::scope::ScopeSet;
 use holdfast_core::user::{self, LinkPurpose, UserDraft};
-use holdfast_core::{Secret, Timestamp, limits, random, rules, run};
+use holdfast_core::{Secret, limits, random, rules, run};
 use holdfast_store::users::{self, UserRow};
 use holdfast_store::{Tx, audit, identities, sessions as links, settings, tasks, tokens as api_tokens};
 
@@ -320,7 +320,7 @@ pub(crate) async fn write_link(app: &App, tx: &mut Tx, user: UserId, purpose: Li
     };
     let (secret, now) = (random::token(""), app.now());
     let digest = random::digest(secret.reveal());
-    links::replace_link(tx, user, purpose, &digest, hours_after(now, hours), now).await?;
+    links::replace_link(tx, user, purpose, &digest, later(now, hours * 3600), now).await?;
     Ok(secret)
 }
 
@@ -480,10 +480,6 @@ pub(crate) async fn check_free(tx: &mut Tx, email: &str, except: Option<UserId>)
         }
         _ => Ok(()),
     }
-}
-
-pub(crate) fn hours_after(now: Timestamp, hours: i64) -> Timestamp {
-    clock::from_micros(now.as_microsecond() + hours * 3_600_000_000)
 }
 
 /// Checks e-mail, password and one-time code. Every refusal of a pair of e-mail and password looks and takes the

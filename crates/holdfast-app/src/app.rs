@@ -11,10 +11,11 @@ use holdfast_store::runs::{self, NewRun};
 use holdfast_store::{DbTime, Store, Tx, audit};
 use tokio::sync::Notify;
 
-use crate::caller::{Caller, LimitKey, TokenCache};
-use crate::identities::IdentityProviders;
+use crate::caller::{Caller, LimitKey};
+use crate::identity_providers::IdentityProviders;
 use crate::limiter::Limiter;
 use crate::passwords::Hasher;
+use crate::token_cache::TokenCache;
 use crate::{AppError, Archives, Mailer, Origin, Result};
 
 /// How often things may happen; each can be set by the operator.

@@ -11,8 +11,8 @@ use holdfast_store::runs::{self, NewRun, RunFilter, RunRow};
 use holdfast_store::tasks::{self, Attachable};
 use holdfast_store::{Listing, Tx, restores};
 
+use crate::access::{owned, written};
 use crate::archives::{Download, EntryItem};
-use crate::error::{owned, written};
 use crate::logs::with_output;
 use crate::{App, AppError, Caller, Result};
 

@@ -1,12 +1,16 @@
 //! The use cases of Holdfast: who may do what, one transaction each. JSON API and web pages call the same functions.
 
+mod access;
 mod app;
 mod archives;
+mod authentication;
 mod caller;
 mod error;
+mod identity_providers;
 mod limiter;
 mod mailer;
 mod passwords;
+mod token_cache;
 
 pub mod accounts;
 pub mod backups;
@@ -31,7 +35,8 @@ pub mod two_factor;
 
 pub use app::{App, Limits, Ports};
 pub use archives::{Archives, Download, EntryItem};
-pub use caller::{Caller, Context, Origin, authenticate, require_scope};
+pub use authentication::{authenticate, require_scope};
+pub use caller::{Caller, Context, Origin};
 pub use error::{AppError, Resource};
 pub use mailer::{Mail, Mailer};
 

@@ -6,7 +6,7 @@ use holdfast_core::run;
 use holdfast_store::runs::{self, LogFilter, RunRow};
 use holdfast_store::{Listing, Tx};
 
-use crate::error::owned;
+use crate::access::owned;
 use crate::{App, AppError, Caller, Result};
 
 /// Each log with its output.

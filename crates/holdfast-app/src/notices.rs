@@ -11,7 +11,7 @@ use holdfast_store::Listing;
 use holdfast_store::notices::{self, NoticeFilter, NoticeRow};
 use holdfast_store::users::{self, UserRow};
 
-use crate::error::owned;
+use crate::access::owned;
 use crate::{App, AppError, Caller, Result};
 
 pub async fn list(app: &App, listing: &Listing, filter: &NoticeFilter) -> Result<Page<NoticeRow>> {

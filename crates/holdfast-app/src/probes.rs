@@ -11,7 +11,7 @@ use holdfast_core::{limits, rules};
 use holdfast_store::runs::{self, NewRun};
 use holdfast_store::{probes, servers};
 
-use crate::error::{owned, written};
+use crate::access::{owned, written};
 use crate::{App, AppError, Caller, Resource, Result, logs};
 
 /// Looks of one user at a time: they share their places with everybody's checks.

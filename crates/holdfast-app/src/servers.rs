@@ -11,7 +11,7 @@ use holdfast_store::runs::NewRun;
 use holdfast_store::servers::{self, ServerRow};
 use holdfast_store::{Listing, Tx};
 
-use crate::error::{owned, written};
+use crate::access::{owned, written};
 use crate::{App, AppError, Caller, Result};
 
 pub async fn list(app: &App, listing: &Listing) -> Result<Page<ServerRow>> {

@@ -1,6 +1,7 @@
 //! Sessions of browsers: who is signed in where.
 
 use holdfast_core::clock;
+use holdfast_core::clock::later;
 use holdfast_core::ids::UserId;
 use holdfast_core::scope::ScopeSet;
 use holdfast_core::{Secret, limits, random, run};
@@ -9,7 +10,6 @@ use holdfast_store::sessions::{self, NewSession, SessionRow};
 use holdfast_store::users::{self, UserRow};
 use tokio_util::sync::CancellationToken;
 
-use crate::accounts::hours_after;
 use crate::caller::LimitKey;
 use crate::{App, AppError, Caller, Origin, Result};
 
@@ -33,7 +33,7 @@ pub(crate) async fn start(app: &App, tx: &mut Tx, user: UserId, device: &str, or
         digest: random::digest(secret.reveal()),
         device: &device,
         address: origin.address.as_deref(),
-        expires_at: hours_after(now, SESSION_HOURS),
+        expires_at: later(now, SESSION_HOURS * 3600),
     };
     sessions::insert(tx, &new, now).await?;
     app.audit_as(tx, Some(user), origin, "user.signed_in", "").await?;

@@ -8,7 +8,7 @@ use holdfast_store::runs::NewRun;
 use holdfast_store::streams::{self, StreamRow};
 use holdfast_store::{Listing, Tx, notices};
 
-use crate::error::{owned, written};
+use crate::access::{owned, written};
 use crate::{App, AppError, Caller, Result};
 
 pub async fn list(app: &App, listing: &Listing) -> Result<Page<StreamRow>> {

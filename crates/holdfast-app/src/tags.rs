@@ -6,7 +6,7 @@ use holdfast_core::tag::{TagDraft, TagInput};
 use holdfast_store::tags::{self, TagRow};
 use holdfast_store::{Listing, Tx};
 
-use crate::error::{owned, written};
+use crate::access::{owned, written};
 use crate::{App, AppError, Caller, Result};
 
 pub async fn list(app: &App, listing: &Listing) -> Result<Page<TagRow>> {

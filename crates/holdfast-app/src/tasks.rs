@@ -14,8 +14,8 @@ use holdfast_store::tasks::{self, Attachable, TaskFilter, TaskRow};
 use holdfast_store::upcoming::{self, UpcomingRow};
 use holdfast_store::{Listing, Tx, backups};
 
+use crate::access::{owned, written};
 use crate::caller::LimitKey;
-use crate::error::{owned, written};
 use crate::{App, AppError, Caller, Origin, Resource, Result};
 
 /// A task and what hangs on it.

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use self::kinds::{KINDS, Kind, PAUSED};
+use self::kinds::{Fields, KINDS, Kind, PAUSED};
 use crate::call::Result;
 use crate::{Client, ClientError};
 
@@ -17,8 +17,6 @@ use crate::{Client, ClientError};
 const MOST: usize = 100_000;
 /// A file that is longer was not written by anybody.
 const FILE_BYTES: u64 = 4 << 20;
-
-type Fields = Map<String, Value>;
 
 /// Only `true` and `false` are that: a label may be `no`.
 fn options() -> serde_saphyr::Options {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use holdfast_app::Result;
 use holdfast_app::identities::{Identity, Leave, Return};
 
-use crate::GitHubSettings;
+use crate::settings::GitHubSettings;
 use crate::web::{self, Web, refused};
 
 pub(crate) struct GitHub {

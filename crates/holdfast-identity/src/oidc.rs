@@ -10,8 +10,8 @@ use holdfast_core::{Timestamp, random};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
+use crate::settings::{Client, OidcSettings};
 use crate::web::{self, Web, refused, unavailable};
-use crate::{Client, OidcSettings};
 
 /// Clocks differ.
 const SKEW_SECS: i64 = 60;

@@ -11,7 +11,7 @@ use holdfast_core::secret::SecretChange;
 use holdfast_core::{Secret, Timestamp};
 use sqlx::QueryBuilder;
 
-use crate::engine::push_ids;
+use crate::tx::push_ids;
 use crate::{DbTime, Listing, Result, StoreError, Tx};
 
 packed_row! {

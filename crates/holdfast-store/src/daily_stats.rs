@@ -4,7 +4,7 @@ use holdfast_core::Timestamp;
 use holdfast_core::ids::UserId;
 use sqlx::QueryBuilder;
 
-use crate::engine::push_ids;
+use crate::tx::push_ids;
 use crate::{DbTime, Result, Tx};
 
 /// What happened between two instants.

@@ -3,18 +3,23 @@
 //! A query is a function that takes `&mut Tx`; the caller decides whether that is a read or a transaction.
 
 #[macro_use]
-mod engine;
+mod tx;
 mod db_time;
 mod error;
 #[macro_use]
 mod packed;
 #[macro_use]
 mod listing;
+mod key_rotation;
 mod migrate;
+mod options;
+mod places;
 mod pool;
+mod sealer;
 #[macro_use]
 mod sealing;
 mod sqlite;
+mod store;
 
 #[macro_use]
 pub mod task_health;
@@ -51,11 +56,14 @@ pub mod users;
 pub mod workers;
 
 pub use db_time::DbTime;
-pub use engine::{Migrations, Options, Store, Tx, sqlite_path};
 pub use error::{StartError, StoreError};
+pub use key_rotation::{SEALED_COLUMNS, rotate};
 pub use listing::Listing;
-pub use sealing::{Place, SEALED_COLUMNS, open_file, rotate};
+pub use options::{Migrations, Options, sqlite_path};
+pub use sealing::{Place, open_file};
 pub use sqlite::exposed_files;
+pub use store::Store;
+pub use tx::Tx;
 
 /// What every query gives back.
 pub type Result<T> = std::result::Result<T, StoreError>;

@@ -2,9 +2,10 @@
 
 use holdfast_core::Timestamp;
 
-use crate::engine::Engine;
+use crate::Result;
 use crate::error::{StartError, StoreError};
-use crate::{Migrations, Result, Tx};
+use crate::options::Migrations;
+use crate::tx::{Backend, Tx};
 
 /// One step of the schema, in both dialects. A test keeps the two in parity.
 struct Migration {
@@ -43,7 +44,7 @@ const MIGRATIONS: &[Migration] = &[
 /// Applies what is missing. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on
 /// SQLite the transaction itself does.
 pub(crate) async fn run(tx: &mut Tx, migrations: Migrations, now: Timestamp) -> std::result::Result<(), StartError> {
-    if let Engine::Postgres(conn) = tx.engine() {
+    if let Backend::Postgres(conn) = tx.backend() {
         // Another process may be migrating for longer than a lock may otherwise take.
         let lock = "SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock(4846202401)";
         sqlx::raw_sql(lock).execute(conn).await.map_err(StoreError::from)?;
@@ -73,9 +74,9 @@ pub(crate) async fn run(tx: &mut Tx, migrations: Migrations, now: Timestamp) -> 
 }
 
 async fn apply(tx: &mut Tx, migration: &Migration, now: Timestamp) -> Result<()> {
-    match tx.engine() {
-        Engine::Sqlite(conn) => sqlx::raw_sql(migration.sqlite).execute(conn).await.map(drop)?,
-        Engine::Postgres(conn) => sqlx::raw_sql(migration.postgres).execute(conn).await.map(drop)?,
+    match tx.backend() {
+        Backend::Sqlite(conn) => sqlx::raw_sql(migration.sqlite).execute(conn).await.map(drop)?,
+        Backend::Postgres(conn) => sqlx::raw_sql(migration.postgres).execute(conn).await.map(drop)?,
     }
     execute!(
         tx,
@@ -88,11 +89,11 @@ async fn apply(tx: &mut Tx, migration: &Migration, now: Timestamp) -> Result<()>
 
 /// True once the first migration has run.
 pub(crate) async fn has_schema(tx: &mut Tx) -> Result<bool> {
-    let tables: i64 = match tx.engine() {
-        Engine::Sqlite(conn) => {
+    let tables: i64 = match tx.backend() {
+        Backend::Sqlite(conn) => {
             sqlx::query_scalar("SELECT COUNT(*) FROM sqlite_master WHERE name = 'data_keys'").fetch_one(conn).await?
         }
-        Engine::Postgres(conn) => {
+        Backend::Postgres(conn) => {
             sqlx::query_scalar("SELECT COUNT(*) FROM pg_class WHERE oid = to_regclass('data_keys')")
                 .fetch_one(conn)
                 .await?

@@ -3,15 +3,14 @@
 use std::collections::HashMap;
 
 use holdfast_core::ids::{RunId, ServerId, UserId};
-use holdfast_core::queue::{Access, AtOnce, Chooser, Extent, Host, Load, Places, Share};
+use holdfast_core::queue::{Access, AtOnce, Chooser, Load, Places, Share};
 use holdfast_core::run::FailureCode;
-use holdfast_core::task::{DatabaseEngine, TaskKind};
 use holdfast_core::{Timestamp, lease};
 use sqlx::QueryBuilder;
 
-use crate::engine::push_ids;
-use crate::restores::target_extent;
+use crate::places::{HostRow, host_columns, source_extent, target_extent};
 use crate::runs::{self, RunRow};
+use crate::tx::push_ids;
 use crate::{DbTime, Result, StoreError, Tx};
 
 /// Whom a run keeps busy and what it uses, as the queue counts it.
@@ -33,31 +32,6 @@ struct LoadRow {
     host: HostRow,
 }
 
-/// Where a server is, and the key that it showed; all of it is missing for runs that need none.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub(crate) struct HostRow {
-    host: Option<String>,
-    port: Option<i64>,
-    host_key: Option<String>,
-    jump_host: Option<String>,
-    jump_port: Option<i64>,
-}
-
-impl HostRow {
-    pub(crate) fn host(&self) -> Option<Host> {
-        let address = (self.host.as_deref()?, self.port?);
-        Some(Host::new(address, self.jump_host.as_deref().zip(self.jump_port), self.host_key.clone()))
-    }
-}
-
-/// The columns of [`HostRow`], of the server `s` and its jump server `j`.
-macro_rules! host_columns {
-    () => {
-        "s.host, s.port, s.host_key, j.host AS jump_host, j.port AS jump_port"
-    };
-}
-pub(crate) use host_columns;
-
 impl LoadRow {
     fn load(&self) -> Load {
         let access = self.host.host().zip(self.access());
@@ -74,19 +48,6 @@ impl LoadRow {
         let extent = source_extent(self.source_kind.as_deref()?, &self.source_path, &self.source_database, engine)?;
         Some(Access { extent, writes: false })
     }
-}
-
-/// What a task reads on its server.
-pub(crate) fn source_extent(
-    kind: &str,
-    path: &Option<String>,
-    database: &Option<String>,
-    engine: Option<&str>,
-) -> Option<Extent> {
-    Some(match TaskKind::parse(kind)? {
-        TaskKind::Files => Extent::Files(path.clone().unwrap_or_default()),
-        TaskKind::Database => Extent::Database(engine.and_then(DatabaseEngine::parse), database.clone()),
-    })
 }
 
 /// Whether anything waits; costs next to nothing.
@@ -207,7 +168,7 @@ pub async fn claim(
     lease_until: Timestamp,
     now: Timestamp,
 ) -> Result<Vec<RunRow>> {
-    if let crate::engine::Engine::Postgres(connection) = tx.engine() {
+    if let crate::tx::Backend::Postgres(connection) = tx.backend() {
         const CLAIMING: i64 = 0x686f_6c64_0001;
         let locked = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(CLAIMING).execute(connection).await;
         tx.checked(locked)?;

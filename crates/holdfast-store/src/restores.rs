@@ -1,11 +1,11 @@
 //! What restores were asked to do.
 
 use holdfast_core::Timestamp;
-use holdfast_core::backup::{Content, RestoreDraft, RestoreOptions, RestoreTarget};
+use holdfast_core::backup::{RestoreDraft, RestoreOptions, RestoreTarget};
 use holdfast_core::ids::{RunId, ServerId, UserId};
 use holdfast_core::queue::{Extent, Host};
 
-use crate::queue::{HostRow, host_columns};
+use crate::places::{HostRow, host_columns, target_extent};
 use crate::{DbTime, Result, Tx};
 
 #[derive(sqlx::FromRow)]
@@ -137,14 +137,6 @@ impl WrittenRow {
         let holds = |entry: &str| self.entries.lines().any(|own| own == entry);
         let has_all = self.entries.is_empty() || !earlier.entries.is_empty() && earlier.entries.lines().all(holds);
         self.overwrite && is_same_backup && has_all
-    }
-}
-
-/// Where a restore writes on its server.
-pub(crate) fn target_extent(path: Option<String>, database: Option<String>, content: Option<&str>) -> Extent {
-    match path {
-        Some(path) => Extent::Files(path),
-        None => Extent::Database(content.and_then(Content::parse).and_then(Content::database_engine), database),
     }
 }
 

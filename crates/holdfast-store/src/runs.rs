@@ -6,8 +6,8 @@ use holdfast_core::page::Page;
 use holdfast_core::run::{self, FailureCode, RunKind, RunStatus, RunSubject, Trigger};
 use sqlx::QueryBuilder;
 
-use crate::engine::push_ids;
 use crate::packed::{Fields, Unpack};
+use crate::tx::push_ids;
 use crate::{DbTime, Listing, Result, StoreError, Tx};
 
 packed_row! {
@@ -214,8 +214,8 @@ pub async fn count_probes(tx: &mut Tx, owner: UserId) -> Result<i64> {
 
 /// Tells workers of other processes that something is queued, once this is committed.
 pub async fn announce(tx: &mut Tx) -> Result<()> {
-    if let crate::engine::Engine::Postgres(connection) = tx.engine() {
-        let sent = sqlx::query("SELECT pg_notify($1, '')").bind(crate::engine::QUEUE_CHANNEL).execute(connection).await;
+    if let crate::tx::Backend::Postgres(connection) = tx.backend() {
+        let sent = sqlx::query("SELECT pg_notify($1, '')").bind(crate::tx::QUEUE_CHANNEL).execute(connection).await;
         tx.checked(sent)?;
     }
     Ok(())

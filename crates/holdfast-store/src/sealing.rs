@@ -3,9 +3,6 @@
 //! Data keys live in the database, wrapped by the master key. A sealed value names its data key, so values sealed
 //! before and after a rotation stand side by side while the service runs.
 
-use std::collections::HashMap;
-use std::sync::RwLock;
-
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use holdfast_core::ids::UserId;
@@ -15,14 +12,15 @@ use zeroize::Zeroizing;
 
 use crate::error::{StartError, StoreError};
 use crate::master_key::{Key, MasterKeySource};
-use crate::{Result, Store, Tx, migrate};
+use crate::tx::Tx;
+use crate::{Result, migrate};
 
 const VERSION: u8 = 1;
 const NONCE_BYTES: usize = 24;
 /// The version and the id of the data key.
 const HEADER_BYTES: usize = 9;
 /// What a data key is bound to when it is wrapped.
-const WRAP_CONTEXT: &[u8] = b"holdfast data key";
+pub(crate) const WRAP_CONTEXT: &[u8] = b"holdfast data key";
 
 /// Where a sealed value belongs. Copied into another row, column or account, it does not open.
 #[derive(Debug, Clone, Copy)]
@@ -39,30 +37,10 @@ impl Place {
     }
 }
 
-/// The keys in memory, and where to find those that appeared since.
-pub(crate) struct Sealer {
-    source: MasterKeySource,
-    data_keys: RwLock<HashMap<i64, Key>>,
-}
-
 #[derive(sqlx::FromRow)]
-struct DataKeyRow {
-    id: i64,
+pub(crate) struct DataKeyRow {
+    pub id: i64,
     wrapped: Vec<u8>,
-}
-
-impl Sealer {
-    pub(crate) fn new(source: MasterKeySource) -> Self {
-        Self { source, data_keys: RwLock::default() }
-    }
-
-    fn cached(&self, id: i64) -> Option<Key> {
-        self.data_keys.read().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&id).cloned()
-    }
-
-    fn remember(&self, id: i64, key: Key) {
-        self.data_keys.write().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(id, key);
-    }
 }
 
 impl Tx {
@@ -147,7 +125,7 @@ fn damaged(place: Place) -> StoreError {
     StoreError::Sealed(format!("{}.{} of row {}", place.table, place.column, place.row))
 }
 
-fn header(key_id: i64) -> [u8; HEADER_BYTES] {
+pub(crate) fn header(key_id: i64) -> [u8; HEADER_BYTES] {
     let mut out = [VERSION; HEADER_BYTES];
     out[1..].copy_from_slice(&key_id.to_be_bytes());
     out
@@ -159,7 +137,7 @@ fn split(sealed: &[u8]) -> Option<(i64, &[u8])> {
     (header[0] == VERSION).then_some((id, body))
 }
 
-fn encrypt(key: &Key, plain: &[u8], context: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn encrypt(key: &Key, plain: &[u8], context: &[u8]) -> Result<Vec<u8>> {
     let nonce: [u8; NONCE_BYTES] = random::bytes();
     let cipher = XChaCha20Poly1305::new((&**key).into());
     let body = cipher
@@ -181,16 +159,16 @@ fn unwrap_key(masters: &[Key], wrapped: &[u8]) -> Option<Key> {
     })
 }
 
-async fn current_data_key(tx: &mut Tx) -> Result<i64> {
+pub(crate) async fn current_data_key(tx: &mut Tx) -> Result<i64> {
     fetch_scalar!(tx, i64, "SELECT id FROM data_keys WHERE is_current")
 }
 
-async fn data_key_rows(tx: &mut Tx) -> Result<Vec<DataKeyRow>> {
+pub(crate) async fn data_key_rows(tx: &mut Tx) -> Result<Vec<DataKeyRow>> {
     fetch_all!(tx, DataKeyRow, "SELECT id, wrapped FROM data_keys ORDER BY id")
 }
 
 /// A data key from memory, else from the database; the master key is read anew, for it may have been rotated.
-async fn data_key(tx: &mut Tx, id: i64) -> Result<Key> {
+pub(crate) async fn data_key(tx: &mut Tx, id: i64) -> Result<Key> {
     if let Some(key) = tx.sealer.cached(id) {
         return Ok(key);
     }
@@ -204,7 +182,7 @@ async fn data_key(tx: &mut Tx, id: i64) -> Result<Key> {
     Ok(key)
 }
 
-fn load_masters(source: &MasterKeySource) -> Result<Vec<Key>> {
+pub(crate) fn load_masters(source: &MasterKeySource) -> Result<Vec<Key>> {
     let loaded = source.load().map_err(|error| StoreError::Sealed(error.to_string()))?;
     loaded.ok_or_else(|| StoreError::Sealed(format!("the master key {} is gone", source.describe())))
 }
@@ -258,7 +236,7 @@ pub(crate) async fn ensure_data_key(tx: &mut Tx, now: Timestamp) -> std::result:
     Ok(())
 }
 
-async fn insert_data_key(tx: &mut Tx, master: &Key, now: Timestamp) -> Result<i64> {
+pub(crate) async fn insert_data_key(tx: &mut Tx, master: &Key, now: Timestamp) -> Result<i64> {
     let wrapped = encrypt(master, &*Key::new(random::bytes()), WRAP_CONTEXT)?;
     fetch_scalar!(
         tx,
@@ -267,133 +245,4 @@ async fn insert_data_key(tx: &mut Tx, master: &Key, now: Timestamp) -> Result<i6
         wrapped,
         now.as_microsecond()
     )
-}
-
-/// Every column that holds sealed values: table, column, the columns that name the row and its user.
-macro_rules! for_sealed_columns {
-    ($visit:ident) => {
-        $visit! {
-            "users" "totp_sealed" "id" "id",
-            "ssh_keys" "private_sealed" "user_id" "user_id",
-            "remote_servers" "database_password_sealed" "id" "user_id",
-            "backup_destinations" "s3_access_key_sealed" "id" "user_id",
-            "backup_destinations" "s3_secret_key_sealed" "id" "user_id",
-            "notification_streams" "value_sealed" "id" "user_id",
-            "notification_streams" "pushover_token_sealed" "id" "user_id",
-            "backup_tasks" "encryption_password_sealed" "id" "user_id",
-            "backup_tasks" "trigger_sealed" "id" "user_id",
-            "backup_tasks" "heartbeat_sealed" "id" "user_id",
-            "backups" "password_sealed" "id" "user_id",
-        }
-    };
-}
-
-macro_rules! names {
-    ($($table:literal $column:literal $row:literal $user:literal,)*) => {
-        /// What a rotation reaches; a test compares it with the schema.
-        pub const SEALED_COLUMNS: &[(&str, &str)] = &[$(($table, $column)),*];
-    };
-}
-
-for_sealed_columns!(names);
-
-/// Rows re-sealed per transaction: few enough that requests in between hardly wait.
-const ROTATE_BATCH: i64 = 200;
-
-#[derive(sqlx::FromRow)]
-struct SealedRow {
-    row: i64,
-    user: i64,
-    sealed: Vec<u8>,
-}
-
-/// Replaces the master key and re-seals every secret under a fresh data key, beside a running service. Stopped
-/// half-way, everything still opens, and another rotation completes it. Gives the number of secrets re-sealed.
-///
-/// Data keys of before stay, wrapped by the new master key: a request that was under way may still commit a value
-/// sealed with one of them.
-pub async fn rotate(store: &Store, now: Timestamp) -> std::result::Result<u64, StartError> {
-    let source = {
-        let tx = store.read().await?;
-        tx.sealer.source.clone()
-    };
-    let _only_one = source.lock_for_rotation()?;
-    let new_master = Key::new(random::bytes());
-    let mut masters = load_masters(&source)?;
-    masters.insert(0, new_master.clone());
-    source.replace(&masters)?;
-
-    let mut tx = store.begin().await?;
-    for row in data_key_rows(&mut tx).await? {
-        let key = data_key(&mut tx, row.id).await?;
-        let wrapped = encrypt(&new_master, &*key, WRAP_CONTEXT)?;
-        execute!(tx, "UPDATE data_keys SET wrapped = $1, is_current = FALSE WHERE id = $2", wrapped, row.id)?;
-    }
-    let current = insert_data_key(&mut tx, &new_master, now).await?;
-    tx.commit().await?;
-
-    let mut resealed = 0;
-    macro_rules! reseal {
-        ($($table:literal $column:literal $row:literal $user:literal,)*) => {$(
-            loop {
-                let mut tx = store.begin().await?;
-                if current_data_key(&mut tx).await? != current {
-                    return Err(StartError::MasterKey("another rotation overtook this one; start again".to_owned()));
-                }
-                let rows = fetch_all!(
-                    tx,
-                    SealedRow,
-                    concat!(
-                        "SELECT ",
-                        $row,
-                        " AS row, ",
-                        $user,
-                        " AS \"user\", ",
-                        $column,
-                        " AS sealed FROM ",
-                        $table,
-                        " WHERE ",
-                        $column,
-                        " IS NOT NULL AND substr(",
-                        $column,
-                        ", 1, 9) <> $1 ORDER BY ",
-                        $row,
-                        " LIMIT $2"
-                    ),
-                    header(current).to_vec(),
-                    ROTATE_BATCH
-                )?;
-                if rows.is_empty() {
-                    break;
-                }
-                for row in rows {
-                    let place = Place { table: $table, column: $column, row: row.row, user: UserId(row.user) };
-                    let secret = tx.open(place, &row.sealed).await?;
-                    let sealed = tx.seal(place, &secret).await?;
-                    // Only if nobody wrote a newer secret in between.
-                    resealed += execute!(
-                        tx,
-                        concat!(
-                            "UPDATE ",
-                            $table,
-                            " SET ",
-                            $column,
-                            " = $1 WHERE ",
-                            $row,
-                            " = $2 AND ",
-                            $column,
-                            " = $3"
-                        ),
-                        sealed,
-                        row.row,
-                        row.sealed
-                    )?;
-                }
-                tx.commit().await?;
-            }
-        )*};
-    }
-    for_sealed_columns!(reseal);
-    source.replace(std::slice::from_ref(&new_master))?;
-    Ok(resealed)
 }

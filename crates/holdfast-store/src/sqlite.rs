@@ -13,8 +13,8 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, Sq
 use sqlx::{ConnectOptions, Connection};
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard, oneshot};
 
-use crate::engine::{Migrations, Options};
 use crate::error::{StartError, StoreError};
+use crate::options::{Migrations, Options};
 use crate::pool::{self, Pool};
 
 /// How long another process may hold the write lock before we give up; commands beside the service hold it for

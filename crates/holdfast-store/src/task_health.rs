@@ -5,7 +5,7 @@ use holdfast_core::run::{FailureCode, RunStatus};
 use holdfast_core::task_health::{Facts, TaskHealth};
 use sqlx::QueryBuilder;
 
-use crate::engine::push_ids;
+use crate::tx::push_ids;
 use crate::{DbTime, Result, Tx};
 
 // A task is running while it has a live run; that is looked up, not stored, so that it cannot be wrong.

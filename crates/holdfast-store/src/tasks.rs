@@ -13,7 +13,7 @@ use holdfast_core::task_health::TaskHealth;
 use holdfast_core::{Secret, Timestamp};
 use sqlx::QueryBuilder;
 
-use crate::engine::{Engine, push_ids};
+use crate::tx::{Backend, push_ids};
 use crate::{DbTime, Listing, Result, StoreError, Tx};
 
 // The same as the core's health, for the database to choose by; a test compares the two.
@@ -77,7 +77,7 @@ impl TaskRow {
     /// What it reads on its server.
     pub fn extent(&self) -> Option<Extent> {
         let engine = self.database_engine.as_deref();
-        crate::queue::source_extent(&self.kind, &self.source_path, &self.database_name, engine)
+        crate::places::source_extent(&self.kind, &self.source_path, &self.database_name, engine)
     }
 
     pub fn status(&self) -> TaskStatus {
@@ -395,7 +395,7 @@ pub async fn count_owned(tx: &mut Tx, table: Attachable, owner: UserId, ids: &[i
 /// Keeps tasks from being given or losing streams and tags until the transaction ends, so that the counts on them can
 /// follow a deletion. On SQLite there is one writer anyway.
 pub(crate) async fn lock_attachments(tx: &mut Tx) -> Result<()> {
-    if let Engine::Postgres(connection) = tx.engine() {
+    if let Backend::Postgres(connection) = tx.backend() {
         let lock = "LOCK TABLE task_streams, task_tags IN SHARE ROW EXCLUSIVE MODE";
         let locked = sqlx::query(lock).execute(connection).await;
         tx.checked(locked)?;

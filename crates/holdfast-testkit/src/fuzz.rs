@@ -10,10 +10,6 @@ mod mysql;
 mod rng;
 pub(crate) mod tar;
 mod text;
-/// Part of the program, which is no library; it leans on nothing else there.
-#[path = "../../holdfast/src/vanguard/dump.rs"]
-#[allow(dead_code, reason = "the program uses the rest")]
-mod vanguard_dump;
 mod wire;
 
 use std::any::Any;

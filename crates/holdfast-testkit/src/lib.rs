@@ -2,6 +2,7 @@
 //! the test.
 #![allow(clippy::print_stderr, reason = "tests speak on the terminal")]
 
+mod both_engines;
 mod chromium;
 mod client;
 mod clock;
@@ -35,26 +36,3 @@ pub use service::{Service, free_port};
 pub use ssh_server::{SshServer, SshServerBuilder};
 pub use test_app::{Engine, PASSWORD, Settings, TestApp, TestUser};
 pub use tree::{Fingerprint, Ignore, SampleTree, assert_same, assert_same_but, random};
-
-/// Runs one async test body on SQLite and on PostgreSQL, as two tests.
-#[macro_export]
-macro_rules! on_both_engines {
-    ($($(#[$meta:meta])* async fn $name:ident($app:ident: $type:ty) $body:block)*) => {$(
-        $(#[$meta])*
-        mod $name {
-            use super::*;
-
-            async fn check($app: $type) $body
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn sqlite() {
-                check($crate::TestApp::start($crate::Engine::Sqlite).await).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn postgres() {
-                check($crate::TestApp::start($crate::Engine::Postgres).await).await;
-            }
-        }
-    )*};
-}

@@ -118,7 +118,7 @@ impl TestApp {
         let app = Arc::new(App::new(store, shared, settings.limits, settings.device_auth_enabled, ports));
         let parts = Parts { app: app.clone(), engine, folder: destinations, settings: settings.work, sender };
         let stop = CancellationToken::new();
-        let api = holdfast_api::router(Arc::new(Api { app: app.clone(), metrics: None }));
+        let api = holdfast_api::router(Arc::new(Api::new(app.clone(), None)));
         let ui = holdfast_ui::router(Arc::new(Ui::new(app.clone(), false, stop.clone())));
         let router = holdfast_api::with_context(api.merge(ui), ContextSettings::default());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback");

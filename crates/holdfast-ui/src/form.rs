@@ -6,8 +6,8 @@ use holdfast_app::Context;
 use holdfast_core::input::Field;
 use holdfast_core::random;
 
-use crate::page::PageError;
-use crate::session;
+use crate::cookies::browser_secret;
+use crate::problem::PageError;
 
 /// The largest form: a task with as many excluded paths as there may be, each sign written as three.
 const MAX_BYTES: usize = 1024 * 1024;
@@ -32,7 +32,7 @@ impl<S: Send + Sync> FromRequest<S> for Form {
         let read = tokio::time::timeout(READ_WITHIN, axum::body::to_bytes(request.into_body(), MAX_BYTES)).await;
         let bytes = read.map_err(|_| PageError::Forged)?.map_err(|_| PageError::TooLarge)?;
         let form = Self { fields: url::form_urlencoded::parse(&bytes).into_owned().collect() };
-        let secret = session::browser_secret(&headers);
+        let secret = browser_secret(&headers);
         if !secret.is_some_and(|secret| is_own_token(&secret, &form.text("csrf"))) {
             return Err(PageError::Forged);
         }

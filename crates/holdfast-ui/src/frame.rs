@@ -1,6 +1,6 @@
 //! What is around every page: the navigation, the corner with what is going on, and what was just done.
 
-use crate::session::Theme;
+use crate::cookies::Theme;
 use crate::translator::Translator;
 
 /// Where in the house a page is, so that the navigation can show it.

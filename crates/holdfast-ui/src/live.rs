@@ -13,8 +13,8 @@ use holdfast_app::overview;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::Ui;
 use crate::session::SignedIn;
+use crate::state::Ui;
 
 /// Progress is written once a second; looking more often shows nothing more.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -24,8 +24,6 @@ const BREATH_EVERY: Duration = Duration::from_secs(20);
 const LONGEST: Duration = Duration::from_secs(300);
 /// Tabs that one person looks at, on all their screens.
 const STREAMS_OF_ONE: usize = 20;
-/// Each looks at the database once a second.
-pub(crate) const STREAMS: usize = 500;
 
 struct Watch {
     ui: Arc<Ui>,

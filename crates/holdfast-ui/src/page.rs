@@ -9,9 +9,10 @@ use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use holdfast_app::AppError;
 
-use crate::Ui;
+use crate::cookies::{self, Theme};
 use crate::frame::Frame;
-use crate::session::{self, Theme};
+use crate::problem::{PageError, Problem};
+use crate::state::Ui;
 use crate::translator::Translator;
 
 /// Nothing runs and nothing is loaded but our own script, style sheet and pictures.
@@ -42,101 +43,16 @@ pub(crate) async fn not_found() -> Response {
     PageError::App(AppError::Missing("There is no such page.")).into_response()
 }
 
-/// What stops a page from being shown.
-#[derive(Debug)]
-pub(crate) enum PageError {
-    App(AppError),
-    /// Somebody must sign in first, and comes back here afterwards.
-    SignIn {
-        then: Option<String>,
-    },
-    /// The form did not come from our own page.
-    Forged,
-    /// The form is longer than any of ours.
-    TooLarge,
-}
-
-impl From<AppError> for PageError {
-    fn from(error: AppError) -> Self {
-        Self::App(error)
-    }
-}
-
-pub(crate) type PageResult = Result<Response, PageError>;
-
-impl IntoResponse for PageError {
-    /// The page around it needs the reader's language, which `finish` knows.
-    fn into_response(self) -> Response {
-        let (status, key) = match &self {
-            // Streams follow no redirect to a page.
-            Self::SignIn { then: Some(then) } if then == "/live" => return StatusCode::UNAUTHORIZED.into_response(),
-            Self::SignIn { then } => return Redirect::to(&sign_in_address(then.as_deref())).into_response(),
-            Self::Forged => (StatusCode::FORBIDDEN, "problem-forged"),
-            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "problem-too-large"),
-            Self::App(error) => match error {
-                AppError::Unauthenticated => return Redirect::to("/sign-in").into_response(),
-                AppError::TooManyRequests { .. } => (StatusCode::TOO_MANY_REQUESTS, "problem-too-many"),
-                AppError::MissingScope(_) | AppError::Forbidden(_) => (StatusCode::FORBIDDEN, "problem-forbidden"),
-                AppError::NotFound(_) | AppError::Missing(_) => (StatusCode::NOT_FOUND, "problem-missing"),
-                AppError::Conflict(_) => (StatusCode::CONFLICT, "problem-conflict"),
-                AppError::Invalid(_) => (StatusCode::UNPROCESSABLE_ENTITY, "problem-invalid"),
-                AppError::Unavailable(reason) => {
-                    tracing::warn!(reason, "unavailable");
-                    (StatusCode::SERVICE_UNAVAILABLE, "problem-unavailable")
-                }
-                AppError::DestinationAway(reason) => {
-                    tracing::warn!(reason, "a destination does not answer");
-                    (StatusCode::SERVICE_UNAVAILABLE, "problem-destination-away")
-                }
-                AppError::Internal(reason) => {
-                    tracing::error!(reason, "internal error");
-                    (StatusCode::INTERNAL_SERVER_ERROR, "problem-internal")
-                }
-            },
-        };
-        let text = match &self {
-            Self::App(AppError::Invalid(errors)) => {
-                let texts: Vec<&str> = errors.iter().flat_map(|(_, texts)| texts).map(String::as_str).collect();
-                texts.join(" ")
-            }
-            Self::App(error) => error.to_string(),
-            Self::Forged | Self::TooLarge | Self::SignIn { .. } => String::new(),
-        };
-        let mut response = status.into_response();
-        response.extensions_mut().insert(Problem { key, text });
-        response
-    }
-}
-
-fn sign_in_address(then: Option<&str>) -> String {
-    match then {
-        None | Some("/") => "/sign-in".to_owned(),
-        Some(then) => {
-            let query: String = url::form_urlencoded::Serializer::new(String::new()).append_pair("then", then).finish();
-            format!("/sign-in?{query}")
-        }
-    }
-}
-
-/// What a page about a problem will say.
-#[derive(Clone)]
-struct Problem {
-    key: &'static str,
-    text: String,
-}
-
-impl Problem {
-    fn page(&self, t: Translator, theme: Theme, back: Option<String>) -> MessagePage {
-        // What the use case says is the most precise; some problems need more words, or have none.
-        let text = match self.key {
-            "problem-forged" => t.say("problem-forged-text"),
-            "problem-too-large" => t.say("problem-too-large-text"),
-            "problem-internal" => t.say("problem-internal-text"),
-            "problem-unavailable" => t.say("problem-unavailable-text"),
-            _ => t.rule(&self.text),
-        };
-        MessagePage { frame: Frame::visitor(t, theme, String::new()), title: t.say(self.key), text, back }
-    }
+fn problem_page(problem: &Problem, t: Translator, theme: Theme, back: Option<String>) -> MessagePage {
+    // What the use case says is the most precise; some problems need more words, or have none.
+    let text = match problem.key {
+        "problem-forged" => t.say("problem-forged-text"),
+        "problem-too-large" => t.say("problem-too-large-text"),
+        "problem-internal" => t.say("problem-internal-text"),
+        "problem-unavailable" => t.say("problem-unavailable-text"),
+        _ => t.rule(&problem.text),
+    };
+    MessagePage { frame: Frame::visitor(t, theme, String::new()), title: t.say(problem.key), text, back }
 }
 
 /// The last step of every page: problems get their page, and all get their headers.
@@ -144,7 +60,7 @@ pub(crate) async fn finish(State(_): State<Arc<Ui>>, request: Request, next: Nex
     let headers = request.headers().clone();
     let mut response = next.run(request).await;
     if let Some(problem) = response.extensions().get::<Problem>().cloned() {
-        let page = problem.page(session::language(&headers), Theme::of(&headers), own_referer(&headers));
+        let page = problem_page(&problem, cookies::language(&headers), Theme::of(&headers), own_referer(&headers));
         response = render(response.status(), &page);
     }
     let is_html =
@@ -186,11 +102,13 @@ pub(crate) fn done(address: &str, said: &str) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::problem::sign_in_address;
 
     #[test]
     fn what_people_typed_shows_as_text() {
         let problem = Problem { key: "problem-conflict", text: "<img src=x onerror=alert(1)> a & b".into() };
-        let html = problem.page(Translator::default(), Theme::Dark, Some("/a\"><b>".into())).render().unwrap();
+        let html =
+            problem_page(&problem, Translator::default(), Theme::Dark, Some("/a\"><b>".into())).render().unwrap();
         assert!(!html.contains("<img") && !html.contains("<b>") && html.contains("data-theme=\"dark\""), "{html}");
     }
 

@@ -17,9 +17,11 @@ pub(crate) mod search;
 pub(crate) mod security;
 pub(crate) mod servers;
 pub(crate) mod sign_in;
+pub(crate) mod squares;
 pub(crate) mod streams;
 pub(crate) mod tags;
 pub(crate) mod task_form;
+pub(crate) mod task_words;
 pub(crate) mod tasks;
 
 use holdfast_core::input::Errors;

@@ -5,34 +5,27 @@ mod ask;
 pub mod backup;
 pub mod demo;
 pub mod doctor;
+pub mod origin;
 pub mod remote;
+pub mod shell;
 mod table;
 pub mod token;
 pub mod transfer;
 pub mod user;
 mod watch;
 
-use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::Path;
 use std::time::Duration;
 
-use holdfast_app::Origin;
 use holdfast_core::clock::{Clock as _, SystemClock};
 use holdfast_store::{Migrations, rotate};
 
-use crate::cli;
 use crate::failure::Failure;
 use crate::settings::Settings;
 use crate::wiring::open_app;
 
 /// Whoever asks for health is asked again soon.
 const HEALTH_LIMIT: Duration = Duration::from_secs(4);
-
-/// Who acts when a command does.
-pub fn origin() -> Origin {
-    Origin { actor: "command line".to_owned(), ..Origin::default() }
-}
 
 pub async fn migrate(settings: &Settings) -> Result<(), Failure> {
     let app = open_app(settings, Migrations::Apply).await?;
@@ -62,20 +55,6 @@ pub async fn health(settings: &Settings) -> Result<(), Failure> {
     let (status, text) = (answer.status(), answer.text().await.map_err(away)?);
     println!("{text}");
     if status.is_success() { Ok(()) } else { Err(Failure::other("not ready")) }
-}
-
-pub fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
-    let mut out = Vec::new();
-    clap_complete::generate(shell, &mut cli::parser(), "holdfast", &mut out);
-    // Whoever closed the pipe does not want to read it.
-    let _closed = std::io::stdout().write_all(&out);
-    Ok(())
-}
-
-/// A page for the program and one for each command.
-pub fn manual(folder: &Path) -> Result<(), Failure> {
-    let written = std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(cli::parser(), folder));
-    written.map_err(|error| Failure::io(&error, folder))
 }
 
 pub async fn rotate_key(settings: &Settings) -> Result<(), Failure> {

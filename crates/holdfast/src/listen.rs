@@ -6,19 +6,17 @@
 //! While a request is answered, we wait for the client only as long as it has to send more of the body or take more of
 //! the answer; there the client has to keep up a least rate.
 
-mod connection;
+mod connections;
+mod limits;
 mod streams;
 
-use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::{Duration, Instant};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use holdfast_core::network::{ClientKey, Network};
-use holdfast_core::rate::LeastRate;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
@@ -26,107 +24,28 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use connection::{Connection, Standing, State};
-use streams::{AnswerBody, RequestBody, Watched};
+pub use limits::{CLOSED, Limits, OPEN, Reason};
 
-/// How many connections there may be and how long a client may keep us waiting; each can be set by the operator.
-#[derive(Debug, Clone)]
-pub struct Limits {
-    /// Connections at once.
-    pub total: usize,
-    /// Connections at once of one client, as `ClientKey` has it.
-    pub per_client: usize,
-    /// From the first byte of a request, or from the connection's start, to the end of the headers.
-    pub headers: Duration,
-    /// Between two requests.
-    pub idle: Duration,
-    /// Of a body on its way here, or an answer on its way there.
-    pub least_rate: LeastRate,
-    /// Whole crowds come from these addresses, so `per_client` does not count for them.
-    pub proxies: Vec<Network>,
-}
+use connections::Connections;
+use limits::LEAST_CONNECTIONS;
+use streams::{AnswerBody, RequestBody, Watched};
 
 /// How often time limits are looked at, which is also how exactly they are kept.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Summaries in the log are no closer to each other than this, however many connections are closed.
-const REPORT_EVERY: Duration = Duration::from_secs(60);
-/// A request that is whole by then came from an ordinary client; what is idle for less may be in use.
-const RECENT: Duration = Duration::from_secs(1);
 /// Request headers that are longer are refused; also bounds what a connection holds in memory. Ordinary ones stay
 /// below 8 KiB.
 const BUFFER_BYTES: usize = 64 * 1024;
 /// What the kernel keeps of an answer that it has not sent yet. Small, so that we see a slow client's progress in small
 /// steps; throughput does not suffer, since what is on its way does not count.
 const UNSENT_BYTES: u32 = 128 * 1024;
-/// After an error of `accept`, such as too many open files, which does not go away by asking again at once.
-const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 /// Connections that the system holds until they are accepted. Beyond them it drops packets, and a client tries again
 /// after a second: too late for those who come at the same moment as a crowd.
 const BACKLOG: u32 = 4096;
 /// Files that are not connections of clients: database, destinations, servers, logs.
 const OTHER_FILES: u64 = 256;
-/// However few files the system allows, somebody must be able to connect.
-const LEAST_CONNECTIONS: usize = 16;
-
-pub const OPEN: &str = "holdfast_connections_open";
-pub const CLOSED: &str = "holdfast_connections_closed_total";
-
-/// Why a connection was ended by us, or not even begun.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
-    HeaderTimeout,
-    IdleTimeout,
-    SlowRequest,
-    SlowAnswer,
-    /// Made room for a newer connection while it kept us waiting.
-    MadeRoom,
-    ClientLimit,
-    TotalLimit,
-    AcceptFailed,
-}
-
-impl Reason {
-    pub const ALL: [Self; 8] = [
-        Self::HeaderTimeout,
-        Self::IdleTimeout,
-        Self::SlowRequest,
-        Self::SlowAnswer,
-        Self::MadeRoom,
-        Self::ClientLimit,
-        Self::TotalLimit,
-        Self::AcceptFailed,
-    ];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::HeaderTimeout => "header_timeout",
-            Self::IdleTimeout => "idle_timeout",
-            Self::SlowRequest => "slow_request",
-            Self::SlowAnswer => "slow_answer",
-            Self::MadeRoom => "made_room",
-            Self::ClientLimit => "client_limit",
-            Self::TotalLimit => "total_limit",
-            Self::AcceptFailed => "accept_failed",
-        }
-    }
-
-    /// What a client that still listens is told.
-    fn answer(self) -> Option<&'static [u8]> {
-        match self {
-            Self::HeaderTimeout | Self::SlowRequest => {
-                Some(b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
-            }
-            Self::ClientLimit | Self::TotalLimit => Some(
-                b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
-            ),
-            Self::IdleTimeout | Self::SlowAnswer | Self::MadeRoom | Self::AcceptFailed => None,
-        }
-    }
-}
 
 /// Takes an address to listen on.
 pub fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
@@ -218,177 +137,6 @@ fn part(stream: &TcpStream, reason: Reason) {
         // Nobody takes what the kernel still holds.
         drop(stream.set_zero_linger());
     }
-}
-
-/// What is open at the moment.
-struct Connections {
-    limits: Limits,
-    started: Instant,
-    open: Mutex<Open>,
-    closed: Mutex<Closed>,
-}
-
-#[derive(Default)]
-struct Open {
-    by_id: HashMap<u64, Arc<Connection>>,
-    by_client: HashMap<ClientKey, usize>,
-    next_id: u64,
-}
-
-impl Open {
-    fn remove(&mut self, id: u64) {
-        let Some(connection) = self.by_id.remove(&id) else { return };
-        metrics::gauge!(OPEN).decrement(1.0);
-        if let Some(client) = connection.client
-            && let Some(count) = self.by_client.get_mut(&client)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.by_client.remove(&client);
-            }
-        }
-    }
-}
-
-/// What was closed since the last summary.
-#[derive(Default)]
-struct Closed {
-    counts: [u64; Reason::ALL.len()],
-    reported_at: Option<Instant>,
-}
-
-impl Connections {
-    fn new(limits: Limits) -> Self {
-        Self { limits, started: Instant::now(), open: Mutex::default(), closed: Mutex::default() }
-    }
-
-    fn now(&self) -> Duration {
-        self.started.elapsed()
-    }
-
-    /// Takes in a new connection. Where the client or everybody together has too many, those that have kept us waiting
-    /// for the longest make room; a client that only sends requests is served whatever the others do.
-    fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Arc<Connection>, Reason> {
-        let is_proxy = self.limits.proxies.iter().any(|network| network.contains(address));
-        let client = (!is_proxy).then(|| ClientKey::of(address));
-        let mut open = locked(&self.open);
-        let own = client.and_then(|client| open.by_client.get(&client)).copied().unwrap_or(0);
-        if own >= self.limits.per_client && self.make_room(&mut open, 1, |other| other.client == client) == 0 {
-            self.count(Reason::ClientLimit);
-            return Err(Reason::ClientLimit);
-        }
-        if open.by_id.len() >= self.limits.total {
-            // Several at once: looking through all of them for each newcomer would be work that a crowd could cause.
-            let batch = 1 + self.limits.total / 64;
-            if self.make_room(&mut open, batch, |_| true) == 0 {
-                self.count(Reason::TotalLimit);
-                return Err(Reason::TotalLimit);
-            }
-        }
-        let id = open.next_id;
-        open.next_id += 1;
-        let state = State::new(self.now());
-        let connection = Arc::new(Connection {
-            id,
-            client,
-            connections: self.clone(),
-            state: Mutex::new(state),
-            reason: OnceLock::new(),
-            told: Notify::new(),
-        });
-        open.by_id.insert(id, connection.clone());
-        if let Some(client) = client {
-            *open.by_client.entry(client).or_default() += 1;
-        }
-        metrics::gauge!(OPEN).increment(1.0);
-        Ok(connection)
-    }
-
-    /// Ends up to so many connections that wait for their client, and gives their number. Those that take longer than an
-    /// ordinary client would go first, the oldest before the others; one that was used a moment ago goes only when there
-    /// is nothing else.
-    fn make_room(&self, open: &mut Open, wanted: usize, may_go: impl Fn(&Connection) -> bool) -> usize {
-        let now = self.now();
-        let waiting = open.by_id.values().filter(|connection| may_go(connection)).filter_map(|connection| {
-            let (standing, since) = locked(&connection.state).standing(self.limits.least_rate, now)?;
-            Some((standing, std::cmp::Reverse(since), connection.id))
-        });
-        let mut waiting: Vec<_> = waiting.collect();
-        if wanted < waiting.len() {
-            waiting.select_nth_unstable(wanted);
-            waiting.truncate(wanted);
-        }
-        waiting.sort_unstable();
-        let mut ended = 0;
-        for (standing, _, id) in waiting {
-            if ended > 0 && standing == Standing::InUse {
-                break;
-            }
-            if let Some(connection) = open.by_id.get(&id) {
-                connection.end(Reason::MadeRoom);
-            }
-            open.remove(id);
-            ended += 1;
-        }
-        ended
-    }
-
-    /// `accept` failed: either that one client went away, or there is something that we have too many of.
-    async fn recover(&self, error: &std::io::Error) {
-        use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-        if matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
-            return;
-        }
-        tracing::debug!(%error, "a connection was not accepted");
-        self.count(Reason::AcceptFailed);
-        self.make_room(&mut locked(&self.open), LEAST_CONNECTIONS, |_| true);
-        tokio::time::sleep(PAUSE_AFTER_ERROR).await;
-    }
-
-    fn count(&self, reason: Reason) {
-        metrics::counter!(CLOSED, "reason" => reason.as_str()).increment(1);
-        locked(&self.closed).counts[reason as usize] += 1;
-    }
-
-    /// Ends what took too long. While the service stops, nobody may begin a request at leisure.
-    fn end_overdue(&self, is_stopping: bool) {
-        let now = self.now();
-        let headers = if is_stopping { self.limits.headers.min(RECENT) } else { self.limits.headers };
-        let limits = Limits { headers, ..self.limits.clone() };
-        let mut open = locked(&self.open);
-        let overdue = open.by_id.values().filter_map(|connection| {
-            let reason = locked(&connection.state).overdue(&limits, now)?;
-            connection.end(reason);
-            Some(connection.id)
-        });
-        for id in overdue.collect::<Vec<_>>() {
-            open.remove(id);
-        }
-    }
-
-    /// One line for everything since the last one.
-    fn report(&self) {
-        let open = locked(&self.open).by_id.len();
-        let mut closed = locked(&self.closed);
-        let is_recent = closed.reported_at.is_some_and(|at| at.elapsed() < REPORT_EVERY);
-        // A connection that nobody uses any more is nothing to tell of.
-        let is_worth_it =
-            Reason::ALL.iter().any(|reason| *reason != Reason::IdleTimeout && closed.counts[*reason as usize] > 0);
-        if is_recent || !is_worth_it {
-            return;
-        }
-        let counts: Vec<String> = Reason::ALL
-            .iter()
-            .filter(|reason| closed.counts[**reason as usize] > 0)
-            .map(|reason| format!("{} {}", closed.counts[*reason as usize], reason.as_str()))
-            .collect();
-        tracing::warn!(open, closed = counts.join(", "), "connections were closed or refused");
-        *closed = Closed { reported_at: Some(Instant::now()), ..Closed::default() };
-    }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 async fn watch(connections: Arc<Connections>, until: CancellationToken, stop: CancellationToken) {

@@ -94,12 +94,12 @@ async fn run(command: Command, settings: Settings) -> Result<(), Failure> {
         Command::Doctor { is_offline } => Box::pin(commands::doctor::run(&settings, is_offline)).await,
         Command::OpenApi => commands::openapi(),
         Command::Health => commands::health(&settings).await,
-        Command::Completions { shell } => commands::completions(shell),
+        Command::Completions { shell } => commands::shell::completions(shell),
         Command::Settings => {
             print!("{}", settings::reference());
             Ok(())
         }
-        Command::Man { folder } => commands::manual(&folder),
+        Command::Man { folder } => commands::shell::manual(&folder),
         Command::KeyRotate => commands::rotate_key(&settings).await,
         Command::Demo { stay } => Box::pin(commands::demo::demo(settings, stay)).await,
         Command::Export { output, passphrase_file } => {

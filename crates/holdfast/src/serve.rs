@@ -156,7 +156,7 @@ async fn serve_operations(
 ) -> Result<(), Failure> {
     let Some(address) = settings.metrics_listen else { return Ok(()) };
     let listener = bind(address)?;
-    let api = Api { app: app.clone(), metrics: Some(renderer(metrics)) };
+    let api = Api::new(app.clone(), Some(renderer(metrics)));
     let router = holdfast_api::operations_router(Arc::new(api));
     let total = settings.connections.total.min(OPERATIONS_CONNECTIONS);
     let limits = Limits { total, ..settings.connections.clone() };
@@ -174,7 +174,7 @@ fn router(app: &Arc<App>, settings: &Settings, metrics: &PrometheusHandle, stop:
     // Whoever comes through a proxy looks like a neighbour when it says nothing about them.
     let is_behind_proxy = !settings.trusted_proxies.is_empty() || settings.base_url.is_some();
     let figures = (!is_behind_proxy).then(|| renderer(metrics));
-    let api = holdfast_api::router(Arc::new(Api { app: app.clone(), metrics: figures }));
+    let api = holdfast_api::router(Arc::new(Api::new(app.clone(), figures)));
     let secure_cookies = settings.base_url.as_deref().is_some_and(|url| url.starts_with("https:"));
     let ui = holdfast_ui::router(Arc::new(Ui::new(app.clone(), secure_cookies, stop.clone())));
     let context =

@@ -25,7 +25,7 @@ use holdfast_store::{Listing, Migrations};
 
 use self::dump::{Dump, Row};
 use self::secrets::Keys;
-use crate::commands::origin;
+use crate::commands::origin::origin;
 use crate::failure::Failure;
 use crate::settings::Settings;
 use crate::wiring::open_app;

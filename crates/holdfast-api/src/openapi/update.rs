@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::SchemaDoc;
+use super::doc::SchemaDoc;
 
 const COMPONENTS: &str = "#/components/schemas/";
 

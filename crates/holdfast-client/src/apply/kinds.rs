@@ -1,8 +1,8 @@
 //! The kinds of things that a file can hold: their fields, how they name each other, and how the service shows them.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::Fields;
+pub type Fields = Map<String, Value>;
 
 /// How the file names something else.
 pub(super) struct Link {

@@ -1,6 +1,11 @@
 //! What database servers and their tools write: dumps in PostgreSQL's own format and in SQL, roles as JSON, and dumps of
 //! Vanguard's database.
 
+/// Part of the program, which is no library; it leans on nothing else there.
+#[path = "../../../holdfast/src/vanguard/dump.rs"]
+#[allow(dead_code, reason = "the program uses the rest")]
+mod vanguard_dump;
+
 use std::io::{self, Read};
 
 use holdfast_engine::fuzzing;
@@ -9,9 +14,9 @@ use holdfast_engine::postgres::describe_dump;
 use holdfast_engine::postgres::globals::{self, sql};
 use serde_json::{Value, json};
 
+use self::vanguard_dump::Dump;
 use super::mutate::damage;
 use super::rng::Rng;
-use super::vanguard_dump::Dump;
 
 const NAMES: &[&str] = &["app", "my-app", "it's", "a\"b", "x; DROP", "\\", "$$", "\u{e4}", "a\nb", "pg_x", "--", "/*"];
 

@@ -16,13 +16,15 @@ use holdfast_core::limits;
 use holdfast_core::scope::{Scope, ScopeSet};
 use holdfast_core::user::UserDraft;
 
-use crate::Ui;
+use crate::cookies;
 use crate::fields::{Fields, Input, Values};
 use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::Markup;
-use crate::page::{PageError, PageResult, done, render};
-use crate::session::{self, SignedIn};
+use crate::page::{done, render};
+use crate::problem::{PageError, PageResult};
+use crate::session::SignedIn;
+use crate::state::Ui;
 use crate::translator::Translator;
 use crate::view::FormPage;
 
@@ -172,7 +174,7 @@ pub(crate) async fn update_profile(State(ui): State<Arc<Ui>>, person: SignedIn, 
     match updated {
         Ok(()) => {
             let mut response = done("/account", "saved").into_response();
-            session::remember_language(&mut response, language, ui.secure_cookies);
+            cookies::remember_language(&mut response, language, ui.secure_cookies);
             Ok(response)
         }
         Err(AppError::Invalid(errors)) => {
@@ -287,7 +289,7 @@ pub(crate) async fn delete(State(ui): State<Arc<Ui>>, person: SignedIn, form: Fo
     match accounts::delete_own(&ui.app, &person.caller, &form.text("email"), &form.text("password")).await {
         Ok(()) => {
             let mut response = done("/sign-in", "account-deleted");
-            session::end(&mut response, ui.secure_cookies);
+            cookies::end(&mut response, ui.secure_cookies);
             Ok(response)
         }
         Err(AppError::Invalid(errors)) => {

@@ -12,13 +12,14 @@ use holdfast_core::input::Errors;
 use holdfast_core::limits;
 use holdfast_core::user::UserDraft;
 
-use crate::Ui;
 use crate::fields::{Fields, Input, Values};
 use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::Markup;
-use crate::page::{PageError, PageResult, done, render};
+use crate::page::{done, render};
+use crate::problem::{PageError, PageResult};
 use crate::session::SignedIn;
+use crate::state::Ui;
 use crate::view::{run_kind, state};
 
 /// A worker says every minute that it is there.

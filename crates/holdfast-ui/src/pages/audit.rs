@@ -8,11 +8,12 @@ use axum::http::StatusCode;
 use holdfast_app::people;
 use holdfast_store::audit::EventRow;
 
-use crate::Ui;
 use crate::frame::{Frame, Place};
 use crate::human::Markup;
-use crate::page::{PageResult, render};
+use crate::page::render;
+use crate::problem::PageResult;
 use crate::session::SignedIn;
+use crate::state::Ui;
 
 #[derive(Template)]
 #[template(path = "audit.html")]

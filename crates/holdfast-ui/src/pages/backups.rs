@@ -17,12 +17,13 @@ use holdfast_store::backups::{BackupFilter, BackupRow};
 
 use super::probe::crumbs;
 use super::tasks::{BackupLine, backup_line};
-use crate::Ui;
 use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::Markup;
-use crate::page::{PageError, PageResult, done, render};
+use crate::page::{done, render};
+use crate::problem::{PageError, PageResult};
 use crate::session::SignedIn;
+use crate::state::Ui;
 use crate::view::{FormPage, Pager, listing, proof, state};
 
 /// Entries of one page of a folder.

@@ -14,14 +14,15 @@ use holdfast_core::limits;
 use holdfast_core::run::{FailureCode, RunSubject};
 use holdfast_store::destinations::DestinationRow;
 
-use crate::Ui;
 use crate::fields::{Fields, Group, Values};
 use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::Markup;
-use crate::page::{PageError, PageResult, render};
+use crate::page::render;
 use crate::pages::form_resource::{self, FormResource, List, Outcome};
+use crate::problem::{PageError, PageResult};
 use crate::session::SignedIn;
+use crate::state::Ui;
 use crate::translator::Translator;
 use crate::view::{FormPage, Pager, advice, listing, state};
 

@@ -9,12 +9,13 @@ use axum::routing::{get, post};
 use holdfast_app::{App, AppError, Caller, Resource};
 use holdfast_core::input::Errors;
 
-use crate::Ui;
 use crate::fields::Values;
 use crate::form::Form;
 use crate::frame::Place;
-use crate::page::{PageError, PageResult, done};
+use crate::page::done;
+use crate::problem::{PageError, PageResult};
 use crate::session::SignedIn;
+use crate::state::Ui;
 use crate::view::FormPage;
 
 pub(crate) type Outcome<T> = holdfast_app::Result<T>;

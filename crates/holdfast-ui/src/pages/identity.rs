@@ -11,11 +11,13 @@ use holdfast_app::identities::{self, Trip};
 use holdfast_app::{AppError, Context};
 use holdfast_core::random;
 
-use crate::Ui;
+use crate::cookies;
 use crate::form::Form;
 use crate::frame::{Frame, Place};
-use crate::page::{PageError, PageResult, done, render};
-use crate::session::{self, SignedIn};
+use crate::page::{done, render};
+use crate::problem::{PageError, PageResult};
+use crate::session::SignedIn;
+use crate::state::Ui;
 
 /// Sends somebody to the provider. A link rather than a form: a form may lead nowhere but to us.
 pub(crate) async fn leave(
@@ -27,7 +29,7 @@ pub(crate) async fn leave(
     let trip = Trip { provider: &provider, secret: &secret, base_url: &context.base_url };
     let address = trip.leave(&ui.app, &context.origin("session")).await?;
     let mut response = Redirect::to(&address).into_response();
-    session::begin_trip(&mut response, &secret, ui.secure_cookies);
+    cookies::begin_trip(&mut response, &secret, ui.secure_cookies);
     Ok(response)
 }
 
@@ -43,12 +45,12 @@ pub(crate) async fn back(
     let query = Form::of_query(uri.query());
     let (state, code) = (query.text("state"), query.text("code"));
     // Without its cookie a way cannot have begun in this browser.
-    let secret = session::trip(&headers).ok_or_else(|| {
+    let secret = cookies::trip(&headers).ok_or_else(|| {
         AppError::Conflict("This sign-in was not begun here, or was open for too long. Try again.".into())
     })?;
     let trip = Trip { provider: &provider, secret: &secret, base_url: &context.base_url };
     let mut response = arrived(&ui, &trip, person, &context, &headers, &state, &code).await?;
-    session::end_trip(&mut response, ui.secure_cookies);
+    cookies::end_trip(&mut response, ui.secure_cookies);
     Ok(response)
 }
 
@@ -62,15 +64,15 @@ async fn arrived(
     code: &str,
 ) -> Result<Response, PageError> {
     match person {
-        Ok(person) if session::wants_link(headers, &person.secret) => {
+        Ok(person) if cookies::wants_link(headers, &person.secret) => {
             trip.link(&ui.app, &person.caller, state, code).await?;
             Ok(done("/account/security#identities", "identity-linked"))
         }
         Ok(_) | Err(PageError::SignIn { .. }) => {
-            let device = session::device(headers);
+            let device = cookies::device(headers);
             let secret = trip.sign_in(&ui.app, state, code, &device, &context.origin("session")).await?;
             let mut response = Redirect::to("/").into_response();
-            session::start(&mut response, &secret, ui.secure_cookies);
+            cookies::start(&mut response, &secret, ui.secure_cookies);
             Ok(response)
         }
         Err(error) => Err(error),
@@ -100,7 +102,7 @@ pub(crate) async fn link(
     }
     let page = LeavePage { frame: person.frame(&ui, Place::Account).await?, provider: known.id, name: known.name };
     let mut response = render(StatusCode::OK, &page);
-    session::remember_link(&mut response, &person.secret, ui.secure_cookies);
+    cookies::remember_link(&mut response, &person.secret, ui.secure_cookies);
     Ok(response)
 }
 

@@ -10,12 +10,13 @@ use holdfast_core::ids::NoticeId;
 use holdfast_core::notice::NoticeStatus;
 use holdfast_store::notices::{NoticeFilter, NoticeRow};
 
-use crate::Ui;
 use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::Markup;
-use crate::page::{PageResult, done, render};
+use crate::page::{done, render};
+use crate::problem::PageResult;
 use crate::session::SignedIn;
+use crate::state::Ui;
 use crate::view::{Pager, listing, state};
 
 #[derive(Template)]

@@ -14,13 +14,15 @@ use holdfast_store::Listing;
 use holdfast_store::daily_stats::DayRow;
 
 use super::runs::RunLine;
+use super::squares::{Square, squares};
 use super::tasks;
-use crate::Ui;
 use crate::chart::{self, Point};
 use crate::frame::{Frame, Place};
 use crate::human::{Markup, Reader};
-use crate::page::{PageResult, render};
+use crate::page::render;
+use crate::problem::PageResult;
 use crate::session::SignedIn;
+use crate::state::Ui;
 #[cfg(test)]
 use crate::view::state;
 use crate::view::{everything, health};
@@ -64,12 +66,6 @@ struct Step {
     action: String,
 }
 
-/// One day, or one day of a task.
-pub(crate) struct Square {
-    pub class: &'static str,
-    pub text: String,
-}
-
 struct Day {
     date: String,
     successful: i64,
@@ -86,21 +82,6 @@ struct Line {
     spark: Markup,
     growth: String,
     size: Option<Markup>,
-}
-
-/// The last days of a task, each with its date and what happened.
-pub(crate) fn squares(reader: &Reader, days: &[DayResult]) -> Vec<Square> {
-    let square = |(number, result): (usize, &DayResult)| {
-        let at = clock::days_before(reader.now, (days.len() - 1 - number) as i64, &reader.zone);
-        let (class, word) = match result {
-            DayResult::Nothing => ("", reader.t.say("day-nothing")),
-            DayResult::Good => ("good", reader.t.say("day-good")),
-            DayResult::Mixed => ("mixed", reader.t.say("day-mixed")),
-            DayResult::Bad => ("bad", reader.t.say("day-bad")),
-        };
-        Square { class, text: format!("{}: {word}", reader.date(at)) }
-    };
-    days.iter().enumerate().map(square).collect()
 }
 
 fn of_day(row: &DayRow) -> DayResult {
@@ -180,7 +161,7 @@ fn needs(reader: &Reader, overview: &Overview) -> Vec<Need> {
 }
 
 /// What is still to do before the first backup is proven; nothing once it is.
-async fn steps(ui: &Ui, person: &SignedIn, overview: &Overview) -> Result<Vec<Step>, crate::page::PageError> {
+async fn steps(ui: &Ui, person: &SignedIn, overview: &Overview) -> Result<Vec<Step>, crate::problem::PageError> {
     if overview.proven_at.is_some() {
         return Ok(Vec::new());
     }

@@ -12,13 +12,14 @@ use holdfast_app::servers;
 use holdfast_core::ids::{RunId, ServerId};
 use holdfast_core::probe::Answer;
 
-use crate::Ui;
 use crate::fields::{AGAIN, Values};
 use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::Markup;
-use crate::page::{PageError, PageResult, render};
+use crate::page::render;
+use crate::problem::{PageError, PageResult};
 use crate::session::SignedIn;
+use crate::state::Ui;
 use crate::view::advice;
 
 /// How long a page waits for a worker's answer before it says that it is still looking.

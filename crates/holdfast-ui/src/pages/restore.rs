@@ -14,13 +14,14 @@ use holdfast_core::limits;
 use holdfast_store::backups::BackupRow;
 
 use super::backups::parse;
-use crate::Ui;
 use crate::fields::{Fields, Group, Values};
 use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::{Markup, escaped};
-use crate::page::{PageError, PageResult, done, render};
+use crate::page::{done, render};
+use crate::problem::{PageError, PageResult};
 use crate::session::SignedIn;
+use crate::state::Ui;
 use crate::view::{FormPage, everything};
 
 fn input(form: &Form, content: Content) -> RestoreInput {

@@ -10,12 +10,13 @@ use holdfast_core::ids::{RunId, TaskId};
 use holdfast_core::run::{FailureCode, RunKind, RunStatus, RunSubject};
 use holdfast_store::runs::{LogFilter, RunRow};
 
-use crate::Ui;
 use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::{Markup, Reader};
-use crate::page::{PageError, PageResult, done, render};
+use crate::page::{done, render};
+use crate::problem::{PageError, PageResult};
 use crate::session::SignedIn;
+use crate::state::Ui;
 use crate::view::{Pager, advice, listing, run_duration, run_kind, run_state};
 
 /// Lines of a log that are shown while it grows.

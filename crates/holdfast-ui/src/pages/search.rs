@@ -10,10 +10,11 @@ use holdfast_core::page::PageRequest;
 use holdfast_store::Listing;
 use holdfast_store::tasks::TaskFilter;
 
-use crate::Ui;
 use crate::frame::{Frame, Place};
-use crate::page::{PageResult, render};
+use crate::page::render;
+use crate::problem::PageResult;
 use crate::session::SignedIn;
+use crate::state::Ui;
 use crate::view::everything;
 
 /// Finds of each kind; whoever needs more goes to the kind's own list.

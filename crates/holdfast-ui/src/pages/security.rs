@@ -14,13 +14,14 @@ use holdfast_core::input::Errors;
 use holdfast_core::limits;
 use qrcode::{EcLevel, QrCode};
 
-use crate::Ui;
 use crate::fields::{Fields, Input, Values};
 use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::Markup;
-use crate::page::{PageResult, done, render};
+use crate::page::{done, render};
+use crate::problem::PageResult;
 use crate::session::SignedIn;
+use crate::state::Ui;
 
 #[derive(Template)]
 #[template(path = "security.html")]
@@ -211,7 +212,7 @@ pub(crate) async fn confirmed(
     ui: &Ui,
     person: &SignedIn,
     form: &Form,
-) -> Result<Result<(), Response>, crate::page::PageError> {
+) -> Result<Result<(), Response>, crate::problem::PageError> {
     let password = form.text("confirm_password");
     match accounts::confirm_password(&ui.app, &person.caller, &password, "confirm_password").await {
         Ok(_) => Ok(Ok(())),

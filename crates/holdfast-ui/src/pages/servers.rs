@@ -14,14 +14,15 @@ use holdfast_core::run::{FailureCode, RunSubject};
 use holdfast_core::server::{DEFAULT_PORT, ServerInput};
 use holdfast_store::servers::ServerRow;
 
-use crate::Ui;
 use crate::fields::{Fields, Group, Values};
 use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::Markup;
-use crate::page::{PageError, PageResult, done, render};
+use crate::page::{done, render};
 use crate::pages::form_resource::{self, FormResource, List, Outcome};
+use crate::problem::{PageError, PageResult};
 use crate::session::SignedIn;
+use crate::state::Ui;
 use crate::translator::Translator;
 use crate::view::{FormPage, Pager, advice, everything, listing, state};
 

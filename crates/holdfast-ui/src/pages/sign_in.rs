@@ -14,14 +14,17 @@ use holdfast_core::input::{Errors, Field};
 use holdfast_core::user::{LinkPurpose, UserDraft, check_password};
 use holdfast_core::{Secret, clock, limits};
 
-use crate::Ui;
+use crate::cookies;
+use crate::cookies::Theme;
 use crate::fields::{Fields, Input, Values};
 use crate::form::{Form, csrf_token};
 use crate::frame::Frame;
 use crate::human::Markup;
-use crate::page::{self, PageResult, done, render};
+use crate::page::{self, done, render};
 use crate::pages::security::keep;
-use crate::session::{self, SignedIn, Theme};
+use crate::problem::PageResult;
+use crate::session::SignedIn;
+use crate::state::Ui;
 use crate::translator::Translator;
 
 #[derive(Template)]
@@ -58,9 +61,9 @@ struct Visitor<'a> {
 
 impl<'a> Visitor<'a> {
     fn new(ui: &'a Ui, headers: &'a HeaderMap, query: &Form) -> Self {
-        let t = session::language(headers);
+        let t = cookies::language(headers);
         let said = t.find(&format!("said-{}", query.text("said")));
-        Self { ui, headers, secret: session::form_secret(headers), t, said }
+        Self { ui, headers, secret: cookies::form_secret(headers), t, said }
     }
 
     fn frame(&self) -> Frame {
@@ -70,7 +73,7 @@ impl<'a> Visitor<'a> {
 
     fn show(&self, status: StatusCode, page: &impl Template) -> Response {
         let mut response = render(status, page);
-        session::remember_visitor(&mut response, self.headers, &self.secret, self.ui.secure_cookies);
+        cookies::remember_visitor(&mut response, self.headers, &self.secret, self.ui.secure_cookies);
         response
     }
 }
@@ -121,7 +124,7 @@ pub(crate) async fn submit(
         password: Field::Value(form.text("password")),
         otp: if otp.is_empty() { Field::Absent } else { Field::Value(otp) },
     };
-    let device = session::device(&headers);
+    let device = cookies::device(&headers);
     match accounts::sign_in(&ui.app, &credentials, &device, &context.origin("session")).await {
         Ok(secret) => Ok(signed_in(&ui, &secret, page::own_address(&then)).await),
         Err(AppError::Invalid(errors)) => {
@@ -209,7 +212,7 @@ pub(crate) async fn submit_link(
     } else {
         match drafted(&form, &password) {
             Ok(draft) => {
-                let device = session::device(&headers);
+                let device = cookies::device(&headers);
                 accounts::claim(&ui.app, &link, &draft, &password, &device, &origin).await.map(Some)
             }
             Err(errors) => Err(AppError::Invalid(errors)),
@@ -268,7 +271,7 @@ pub(crate) async fn register(
     let password = Secret::new(form.text("password"));
     let registered = match drafted(&form, &password) {
         Ok(draft) => {
-            let device = session::device(&headers);
+            let device = cookies::device(&headers);
             accounts::register(&ui.app, &draft, &password, &device, &context.origin("session")).await
         }
         Err(errors) => Err(AppError::Invalid(errors)),
@@ -317,7 +320,7 @@ pub(crate) async fn forgotten(
 pub(crate) async fn sign_out(State(ui): State<Arc<Ui>>, person: SignedIn, _: Form) -> PageResult {
     sessions::sign_out(&ui.app, &person.caller, &person.secret).await?;
     let mut response = Redirect::to("/sign-in").into_response();
-    session::end(&mut response, ui.secure_cookies);
+    cookies::end(&mut response, ui.secure_cookies);
     Ok(response)
 }
 
@@ -327,20 +330,20 @@ pub(crate) async fn set_theme(State(ui): State<Arc<Ui>>, form: Form) -> Response
     let theme = Theme::ALL.into_iter().find(|theme| theme.as_str() == wanted).unwrap_or_default();
     let back = form.text("back");
     let mut response = Redirect::to(page::own_address(&back).unwrap_or("/")).into_response();
-    session::remember_theme(&mut response, theme, ui.secure_cookies);
+    cookies::remember_theme(&mut response, theme, ui.secure_cookies);
     response
 }
 
 /// Pages about problems know nobody; they speak the language of whoever signed in last.
 async fn remember_language(ui: &Ui, response: &mut Response, secret: &Secret) {
     if let Ok((_, user)) = sessions::caller(&ui.app, secret.reveal(), Origin::default()).await {
-        session::remember_language(response, Translator::of(&user.language), ui.secure_cookies);
+        cookies::remember_language(response, Translator::of(&user.language), ui.secure_cookies);
     }
 }
 
 async fn signed_in(ui: &Ui, secret: &Secret, then: Option<&str>) -> Response {
     let mut response = Redirect::to(then.unwrap_or("/")).into_response();
-    session::start(&mut response, secret, ui.secure_cookies);
+    cookies::start(&mut response, secret, ui.secure_cookies);
     remember_language(ui, &mut response, secret).await;
     response
 }

@@ -12,13 +12,14 @@ use holdfast_core::limits;
 use holdfast_core::tag::TagInput;
 use holdfast_store::tags::TagRow;
 
-use crate::Ui;
 use crate::fields::{Fields, Group, Values};
 use crate::form::Form;
 use crate::frame::{Frame, Place};
-use crate::page::{PageError, PageResult, render};
+use crate::page::render;
 use crate::pages::form_resource::{FormResource, List, Outcome};
+use crate::problem::{PageError, PageResult};
 use crate::session::SignedIn;
+use crate::state::Ui;
 use crate::view::{FormPage, Pager, listing};
 
 /// What a tag without a colour begins with when it gets one.

@@ -17,29 +17,19 @@ use holdfast_store::tasks::TaskRow;
 
 use super::probe;
 use super::schedule::schedule_words;
-use super::tasks::{kind_words, parse};
-use crate::Ui;
+use super::task_words::{kind_words, parse};
 use crate::fields::{Fields, Group, Preview, Values};
 use crate::form::Form;
 use crate::frame::Place;
 use crate::human::{Markup, Reader, escaped};
-use crate::page::{PageError, PageResult, done};
+use crate::page::done;
+use crate::problem::{PageError, PageResult};
 use crate::session::SignedIn;
-use crate::translator::Translator;
+use crate::state::Ui;
 use crate::view::{FormPage, everything};
 
 /// Runs that the form shows ahead.
 const NEXT_RUNS: usize = 5;
-
-/// What a task copies, in a few words.
-pub(crate) fn source_words(t: Translator, row: &TaskRow) -> String {
-    match (TaskKind::parse(&row.kind), &row.source_path, &row.database_name) {
-        (Some(TaskKind::Database), _, Some(name)) => t.with("task-one-database", "name", name),
-        (Some(TaskKind::Database), _, None) => t.say("task-all-databases"),
-        (_, Some(path), _) => path.clone(),
-        _ => kind_words(t, &row.kind),
-    }
-}
 
 /// The schedule in words and its next runs, or what is wrong with it.
 fn preview(reader: &Reader, form: &Form) -> Markup {
@@ -538,6 +528,7 @@ mod tests {
     use holdfast_core::clock;
 
     use super::*;
+    use crate::translator::Translator;
 
     fn reader(code: &str) -> Reader {
         let zone = clock::zone("Europe/Berlin").unwrap();

@@ -7,12 +7,11 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect};
 use holdfast_app::tasks::{self, Task};
-use holdfast_app::{AppError, Resource, backups, destinations, logs, overview, servers, streams, tags};
+use holdfast_app::{AppError, backups, destinations, logs, overview, servers, streams, tags};
 use holdfast_core::anomaly;
 use holdfast_core::ids::{BackupId, DestinationId, ServerId, TaskId};
 use holdfast_core::input::Errors;
 use holdfast_core::page::PageRequest;
-use holdfast_core::task::TaskKind;
 use holdfast_core::task_health::TaskHealth;
 use holdfast_store::Listing;
 use holdfast_store::backups::BackupFilter;
@@ -20,19 +19,20 @@ use holdfast_store::runs::LogFilter;
 use holdfast_store::task_health::TaskHealthRow;
 use holdfast_store::tasks::{TaskFilter, TaskRow};
 
-use super::overview::{Square, squares};
 use super::runs::{Live, RunLine};
 use super::schedule::schedule_words;
-use super::task_form::source_words;
-use crate::Ui;
+use super::squares::{Square, squares};
+use super::task_words::{parse, source_words};
 use crate::chart;
 use crate::fields::Fields;
 use crate::fields::Values;
 use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::{Markup, Reader, escaped};
-use crate::page::{self, PageError, PageResult, done, render};
+use crate::page::{self, done, render};
+use crate::problem::{PageError, PageResult};
 use crate::session::SignedIn;
+use crate::state::Ui;
 use crate::view::{FormPage, Pager, advice, everything, health, listing, proof};
 
 /// Tasks that one click may change; a page of the list holds fewer.
@@ -66,11 +66,6 @@ pub(crate) struct Line {
     pub proven: Option<Markup>,
     pub next: Option<Markup>,
     pub tags: Vec<String>,
-}
-
-pub(crate) fn parse(id: &str) -> Result<TaskId, PageError> {
-    let id: i64 = id.parse().map_err(|_| AppError::NotFound(Resource::BackupTask))?;
-    Ok(TaskId(id))
 }
 
 pub(crate) fn line(reader: &Reader, task: &TaskRow, row: Option<&TaskHealthRow>, tags: Vec<String>) -> Line {
@@ -431,14 +426,6 @@ pub(crate) async fn delete(
     }
     tasks::delete(&ui.app, &person.caller, TaskId(task.row.id), form.is_on("delete_backups")).await?;
     Ok(done("/tasks", "deleted"))
-}
-
-/// What a task copies, for lists of all kinds.
-pub(crate) fn kind_words(t: crate::translator::Translator, kind: &str) -> String {
-    match TaskKind::parse(kind) {
-        Some(TaskKind::Database) => t.say("task-database"),
-        _ => t.say("task-files"),
-    }
 }
 
 #[cfg(test)]

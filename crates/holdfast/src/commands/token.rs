@@ -6,7 +6,7 @@ use holdfast_core::ids::TokenId;
 use holdfast_core::scope::{Scope, ScopeSet};
 use holdfast_store::Migrations;
 
-use super::origin;
+use super::origin::origin;
 use crate::cli::TokenCommand;
 use crate::failure::Failure;
 use crate::settings::Settings;

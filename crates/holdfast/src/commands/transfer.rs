@@ -14,7 +14,8 @@ use holdfast_engine::{DestinationSpec, Engine, EngineError};
 use holdfast_store::Migrations;
 use holdfast_store::transfer::Taken;
 
-use super::{ask, origin};
+use super::ask;
+use super::origin::origin;
 use crate::failure::Failure;
 use crate::settings::Settings;
 use crate::wiring::{self, open_app};

@@ -5,7 +5,7 @@ use holdfast_core::Secret;
 use holdfast_core::user::UserDraft;
 use holdfast_store::Migrations;
 
-use super::origin;
+use super::origin::origin;
 use crate::cli::UserCommand;
 use crate::failure::Failure;
 use crate::settings::Settings;

@@ -1,13 +1,193 @@
-//! One connection: what it is doing, since when, and when that takes too long.
+//! All connections, and each of them: what it is doing, since when, when that takes too long, and which of them make room.
 
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
 
 use holdfast_core::network::ClientKey;
 use holdfast_core::rate::{LeastRate, Pace};
 use tokio::sync::Notify;
 
-use super::{Connections, Limits, RECENT, Reason, locked};
+use super::limits::{CLOSED, LEAST_CONNECTIONS, Limits, OPEN, Reason};
+
+/// A request that is whole by then came from an ordinary client; what is idle for less may be in use.
+const RECENT: Duration = Duration::from_secs(1);
+/// Summaries in the log are no closer to each other than this, however many connections are closed.
+const REPORT_EVERY: Duration = Duration::from_secs(60);
+/// After an error of `accept`, such as too many open files, which does not go away by asking again at once.
+const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
+
+/// What is open at the moment.
+pub(super) struct Connections {
+    limits: Limits,
+    started: Instant,
+    pub(super) open: Mutex<Open>,
+    closed: Mutex<Closed>,
+}
+
+#[derive(Default)]
+pub(super) struct Open {
+    by_id: HashMap<u64, Arc<Connection>>,
+    by_client: HashMap<ClientKey, usize>,
+    next_id: u64,
+}
+
+impl Open {
+    pub(super) fn remove(&mut self, id: u64) {
+        let Some(connection) = self.by_id.remove(&id) else { return };
+        metrics::gauge!(OPEN).decrement(1.0);
+        if let Some(client) = connection.client
+            && let Some(count) = self.by_client.get_mut(&client)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.by_client.remove(&client);
+            }
+        }
+    }
+}
+
+/// What was closed since the last summary.
+#[derive(Default)]
+struct Closed {
+    counts: [u64; Reason::ALL.len()],
+    reported_at: Option<Instant>,
+}
+
+impl Connections {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self { limits, started: Instant::now(), open: Mutex::default(), closed: Mutex::default() }
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Takes in a new connection. Where the client or everybody together has too many, those that have kept us waiting
+    /// for the longest make room; a client that only sends requests is served whatever the others do.
+    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Arc<Connection>, Reason> {
+        let is_proxy = self.limits.proxies.iter().any(|network| network.contains(address));
+        let client = (!is_proxy).then(|| ClientKey::of(address));
+        let mut open = locked(&self.open);
+        let own = client.and_then(|client| open.by_client.get(&client)).copied().unwrap_or(0);
+        if own >= self.limits.per_client && self.make_room(&mut open, 1, |other| other.client == client) == 0 {
+            self.count(Reason::ClientLimit);
+            return Err(Reason::ClientLimit);
+        }
+        if open.by_id.len() >= self.limits.total {
+            // Several at once: looking through all of them for each newcomer would be work that a crowd could cause.
+            let batch = 1 + self.limits.total / 64;
+            if self.make_room(&mut open, batch, |_| true) == 0 {
+                self.count(Reason::TotalLimit);
+                return Err(Reason::TotalLimit);
+            }
+        }
+        let id = open.next_id;
+        open.next_id += 1;
+        let state = State::new(self.now());
+        let connection = Arc::new(Connection {
+            id,
+            client,
+            connections: self.clone(),
+            state: Mutex::new(state),
+            reason: OnceLock::new(),
+            told: Notify::new(),
+        });
+        open.by_id.insert(id, connection.clone());
+        if let Some(client) = client {
+            *open.by_client.entry(client).or_default() += 1;
+        }
+        metrics::gauge!(OPEN).increment(1.0);
+        Ok(connection)
+    }
+
+    /// Ends up to so many connections that wait for their client, and gives their number. Those that take longer than an
+    /// ordinary client would go first, the oldest before the others; one that was used a moment ago goes only when there
+    /// is nothing else.
+    fn make_room(&self, open: &mut Open, wanted: usize, may_go: impl Fn(&Connection) -> bool) -> usize {
+        let now = self.now();
+        let waiting = open.by_id.values().filter(|connection| may_go(connection)).filter_map(|connection| {
+            let (priority, since) = locked(&connection.state).priority(self.limits.least_rate, now)?;
+            Some((priority, std::cmp::Reverse(since), connection.id))
+        });
+        let mut waiting: Vec<_> = waiting.collect();
+        if wanted < waiting.len() {
+            waiting.select_nth_unstable(wanted);
+            waiting.truncate(wanted);
+        }
+        waiting.sort_unstable();
+        let mut ended = 0;
+        for (priority, _, id) in waiting {
+            if ended > 0 && priority == Priority::InUse {
+                break;
+            }
+            if let Some(connection) = open.by_id.get(&id) {
+                connection.end(Reason::MadeRoom);
+            }
+            open.remove(id);
+            ended += 1;
+        }
+        ended
+    }
+
+    /// `accept` failed: either that one client went away, or there is something that we have too many of.
+    pub(super) async fn recover(&self, error: &std::io::Error) {
+        use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+        if matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+            return;
+        }
+        tracing::debug!(%error, "a connection was not accepted");
+        self.count(Reason::AcceptFailed);
+        self.make_room(&mut locked(&self.open), LEAST_CONNECTIONS, |_| true);
+        tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+    }
+
+    pub(super) fn count(&self, reason: Reason) {
+        metrics::counter!(CLOSED, "reason" => reason.as_str()).increment(1);
+        locked(&self.closed).counts[reason as usize] += 1;
+    }
+
+    /// Ends what took too long. While the service stops, nobody may begin a request at leisure.
+    pub(super) fn end_overdue(&self, is_stopping: bool) {
+        let now = self.now();
+        let headers = if is_stopping { self.limits.headers.min(RECENT) } else { self.limits.headers };
+        let limits = Limits { headers, ..self.limits.clone() };
+        let mut open = locked(&self.open);
+        let overdue = open.by_id.values().filter_map(|connection| {
+            let reason = locked(&connection.state).overdue(&limits, now)?;
+            connection.end(reason);
+            Some(connection.id)
+        });
+        for id in overdue.collect::<Vec<_>>() {
+            open.remove(id);
+        }
+    }
+
+    /// One line for everything since the last one.
+    pub(super) fn report(&self) {
+        let open = locked(&self.open).by_id.len();
+        let mut closed = locked(&self.closed);
+        let is_recent = closed.reported_at.is_some_and(|at| at.elapsed() < REPORT_EVERY);
+        // A connection that nobody uses any more is nothing to tell of.
+        let is_worth_it =
+            Reason::ALL.iter().any(|reason| *reason != Reason::IdleTimeout && closed.counts[*reason as usize] > 0);
+        if is_recent || !is_worth_it {
+            return;
+        }
+        let counts: Vec<String> = Reason::ALL
+            .iter()
+            .filter(|reason| closed.counts[**reason as usize] > 0)
+            .map(|reason| format!("{} {}", closed.counts[*reason as usize], reason.as_str()))
+            .collect();
+        tracing::warn!(open, closed = counts.join(", "), "connections were closed or refused");
+        *closed = Closed { reported_at: Some(Instant::now()), ..Closed::default() };
+    }
+}
+
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
 
 pub(super) struct Connection {
     pub(super) id: u64,
@@ -66,7 +246,7 @@ pub(super) enum Phase {
 
 /// Which connections make room first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Standing {
+pub(super) enum Priority {
     /// Sends or takes less than an ordinary client would.
     Slow,
     Idle,
@@ -123,22 +303,22 @@ impl State {
     }
 
     /// How it stands beside the others, and for how long; `None` while it is we who have something to do.
-    pub(super) fn standing(&self, least: LeastRate, now: Duration) -> Option<(Standing, Duration)> {
-        let slow_or = |standing: Standing, waited: Duration| {
-            Some((if waited < RECENT { standing } else { Standing::Slow }, waited))
+    pub(super) fn priority(&self, least: LeastRate, now: Duration) -> Option<(Priority, Duration)> {
+        let slow_or = |priority: Priority, waited: Duration| {
+            Some((if waited < RECENT { priority } else { Priority::Slow }, waited))
         };
         if let Some(waited) = self.writing.behind(least, now).max(self.reading.behind(least, now)) {
-            return slow_or(Standing::New, waited);
+            return slow_or(Priority::New, waited);
         }
         // An answer that nobody reads: what the kernel took of it at first says nothing about the client.
         if let Some(stalled) = self.writing.stalled(now).max(self.reading.stalled(now)) {
-            return slow_or(Standing::InUse, stalled);
+            return slow_or(Priority::InUse, stalled);
         }
         let waited = now.saturating_sub(self.since);
         match self.phase {
             Phase::Request => None,
-            Phase::Headers => slow_or(Standing::New, waited),
-            Phase::Idle => Some((if waited < RECENT { Standing::InUse } else { Standing::Idle }, waited)),
+            Phase::Headers => slow_or(Priority::New, waited),
+            Phase::Idle => Some((if waited < RECENT { Priority::InUse } else { Priority::Idle }, waited)),
         }
     }
 }

@@ -10,8 +10,7 @@ use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::connection::{Connection, State};
-use super::locked;
+use super::connections::{Connection, State, locked};
 
 /// A client's stream that notes what moves on it.
 pub(super) struct Watched {

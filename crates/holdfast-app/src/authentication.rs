@@ -1,0 +1,63 @@
+//! From a bearer token to its caller, and whether that caller may do what was asked.
+
+use holdfast_core::random;
+use holdfast_core::rate::{Decision, Quota};
+use holdfast_core::scope::Scope;
+use holdfast_store::tokens;
+use tokio_util::sync::CancellationToken;
+
+use crate::Result;
+use crate::app::App;
+use crate::caller::{Caller, LimitKey, Origin};
+use crate::error::AppError;
+
+/// Turns a bearer token into its user, and counts the request against the token's rate.
+pub async fn authenticate(app: &App, token: &str, origin: Origin) -> Result<(Caller, Decision)> {
+    let known = app.tokens.look_up(&app.store, random::digest(token)).await?;
+    let now = app.now();
+    if known.expires_at.is_some_and(|expires_at| expires_at <= now) {
+        return Err(AppError::Unauthenticated);
+    }
+    app.tokens.note_use(known.id, now);
+    let decision = app.requests.take(known.id.0, app.limits.requests, now);
+    let caller = Caller {
+        user: known.user,
+        is_admin: known.is_admin,
+        scopes: known.scopes,
+        zone: known.zone.clone(),
+        origin: Origin { actor: format!("token {}", known.id), ..origin },
+        gone: CancellationToken::new(),
+        limit_key: LimitKey::Token(known.id.0),
+    };
+    Ok((caller, decision))
+}
+
+/// Refuses a caller whose token was not made for this, and notes that it tried.
+pub async fn require_scope(app: &App, caller: &Caller, scope: Scope) -> Result<()> {
+    if caller.scopes.contains(scope) {
+        return Ok(());
+    }
+    // Once a minute is enough to be seen, and too little to fill a disk.
+    if app.denials.take((caller.limit_key, scope), Quota::per_minute(1), app.now()).allowed {
+        let mut tx = app.store.begin().await?;
+        app.audit(&mut tx, caller, "scope.denied", scope.as_str()).await?;
+        tx.commit().await?;
+    }
+    Err(AppError::MissingScope(scope))
+}
+
+impl App {
+    /// Writes down when tokens were last used. Called every few seconds and before the end.
+    pub async fn flush_token_use(&self) -> Result<()> {
+        let unwritten = self.tokens.take_unwritten(self.now());
+        if unwritten.is_empty() {
+            return Ok(());
+        }
+        let mut tx = self.store.begin().await?;
+        for (id, at) in unwritten {
+            tokens::update_last_used(&mut tx, id, at).await?;
+        }
+        tx.commit().await?;
+        Ok(())
+    }
+}

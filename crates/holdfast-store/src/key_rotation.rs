@@ -1,0 +1,140 @@
+//! Replaces the master key and re-seals every secret, beside a running service.
+
+use holdfast_core::ids::UserId;
+use holdfast_core::{Timestamp, random};
+
+use crate::error::StartError;
+use crate::master_key::Key;
+use crate::sealing::{
+    Place, WRAP_CONTEXT, current_data_key, data_key, data_key_rows, encrypt, header, insert_data_key, load_masters,
+};
+use crate::store::Store;
+
+/// Every column that holds sealed values: table, column, the columns that name the row and its user.
+macro_rules! for_sealed_columns {
+    ($visit:ident) => {
+        $visit! {
+            "users" "totp_sealed" "id" "id",
+            "ssh_keys" "private_sealed" "user_id" "user_id",
+            "remote_servers" "database_password_sealed" "id" "user_id",
+            "backup_destinations" "s3_access_key_sealed" "id" "user_id",
+            "backup_destinations" "s3_secret_key_sealed" "id" "user_id",
+            "notification_streams" "value_sealed" "id" "user_id",
+            "notification_streams" "pushover_token_sealed" "id" "user_id",
+            "backup_tasks" "encryption_password_sealed" "id" "user_id",
+            "backup_tasks" "trigger_sealed" "id" "user_id",
+            "backup_tasks" "heartbeat_sealed" "id" "user_id",
+            "backups" "password_sealed" "id" "user_id",
+        }
+    };
+}
+
+macro_rules! names {
+    ($($table:literal $column:literal $row:literal $user:literal,)*) => {
+        /// What a rotation reaches; a test compares it with the schema.
+        pub const SEALED_COLUMNS: &[(&str, &str)] = &[$(($table, $column)),*];
+    };
+}
+
+for_sealed_columns!(names);
+
+/// Rows re-sealed per transaction: few enough that requests in between hardly wait.
+const ROTATE_BATCH: i64 = 200;
+
+#[derive(sqlx::FromRow)]
+struct SealedRow {
+    row: i64,
+    user: i64,
+    sealed: Vec<u8>,
+}
+
+/// Replaces the master key and re-seals every secret under a fresh data key, beside a running service. Stopped
+/// half-way, everything still opens, and another rotation completes it. Gives the number of secrets re-sealed.
+///
+/// Data keys of before stay, wrapped by the new master key: a request that was under way may still commit a value
+/// sealed with one of them.
+pub async fn rotate(store: &Store, now: Timestamp) -> Result<u64, StartError> {
+    let source = {
+        let tx = store.read().await?;
+        tx.sealer.source.clone()
+    };
+    let _only_one = source.lock_for_rotation()?;
+    let new_master = Key::new(random::bytes());
+    let mut masters = load_masters(&source)?;
+    masters.insert(0, new_master.clone());
+    source.replace(&masters)?;
+
+    let mut tx = store.begin().await?;
+    for row in data_key_rows(&mut tx).await? {
+        let key = data_key(&mut tx, row.id).await?;
+        let wrapped = encrypt(&new_master, &*key, WRAP_CONTEXT)?;
+        execute!(tx, "UPDATE data_keys SET wrapped = $1, is_current = FALSE WHERE id = $2", wrapped, row.id)?;
+    }
+    let current = insert_data_key(&mut tx, &new_master, now).await?;
+    tx.commit().await?;
+
+    let mut resealed = 0;
+    macro_rules! reseal {
+        ($($table:literal $column:literal $row:literal $user:literal,)*) => {$(
+            loop {
+                let mut tx = store.begin().await?;
+                if current_data_key(&mut tx).await? != current {
+                    return Err(StartError::MasterKey("another rotation overtook this one; start again".to_owned()));
+                }
+                let rows = fetch_all!(
+                    tx,
+                    SealedRow,
+                    concat!(
+                        "SELECT ",
+                        $row,
+                        " AS row, ",
+                        $user,
+                        " AS \"user\", ",
+                        $column,
+                        " AS sealed FROM ",
+                        $table,
+                        " WHERE ",
+                        $column,
+                        " IS NOT NULL AND substr(",
+                        $column,
+                        ", 1, 9) <> $1 ORDER BY ",
+                        $row,
+                        " LIMIT $2"
+                    ),
+                    header(current).to_vec(),
+                    ROTATE_BATCH
+                )?;
+                if rows.is_empty() {
+                    break;
+                }
+                for row in rows {
+                    let place = Place { table: $table, column: $column, row: row.row, user: UserId(row.user) };
+                    let secret = tx.open(place, &row.sealed).await?;
+                    let sealed = tx.seal(place, &secret).await?;
+                    // Only if nobody wrote a newer secret in between.
+                    resealed += execute!(
+                        tx,
+                        concat!(
+                            "UPDATE ",
+                            $table,
+                            " SET ",
+                            $column,
+                            " = $1 WHERE ",
+                            $row,
+                            " = $2 AND ",
+                            $column,
+                            " = $3"
+                        ),
+                        sealed,
+                        row.row,
+                        row.sealed
+                    )?;
+                }
+                tx.commit().await?;
+            }
+        )*};
+    }
+    for_sealed_columns!(reseal);
+    source.replace(std::slice::from_ref(&new_master))?;
+    Ok(resealed)
+}

@@ -1,0 +1,34 @@
+//! How the database is opened.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::master_key::MasterKeySource;
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// `sqlite://path` or `postgres://…`.
+    pub url: String,
+    pub max_connections: u32,
+    /// How long a request waits for a free connection before it is told to come back later.
+    pub acquire_timeout: Duration,
+    pub master_key: MasterKeySource,
+    pub migrations: Migrations,
+}
+
+/// Whether opening may change the schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Migrations {
+    /// Bring it up to date.
+    Apply,
+    /// Make it where there is none, and refuse to touch an older one: a service may be running on it.
+    OnlyCreate,
+    /// Only look at what is there, of this version.
+    Never,
+}
+
+/// The file of a `sqlite:` URL.
+pub fn sqlite_path(url: &str) -> Option<PathBuf> {
+    let rest = url.strip_prefix("sqlite:")?;
+    Some(PathBuf::from(rest.strip_prefix("//").unwrap_or(rest)))
+}

@@ -1,0 +1,51 @@
+//! Where runs read and write: the server and what of it, from the columns that say so.
+
+use holdfast_core::backup::Content;
+use holdfast_core::queue::{Extent, Host};
+use holdfast_core::task::{DatabaseEngine, TaskKind};
+
+/// Where a server is, and the key that it showed; all of it is missing for runs that need none.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub(crate) struct HostRow {
+    host: Option<String>,
+    port: Option<i64>,
+    host_key: Option<String>,
+    jump_host: Option<String>,
+    jump_port: Option<i64>,
+}
+
+impl HostRow {
+    pub(crate) fn host(&self) -> Option<Host> {
+        let address = (self.host.as_deref()?, self.port?);
+        Some(Host::new(address, self.jump_host.as_deref().zip(self.jump_port), self.host_key.clone()))
+    }
+}
+
+/// The columns of [`HostRow`], of the server `s` and its jump server `j`.
+macro_rules! host_columns {
+    () => {
+        "s.host, s.port, s.host_key, j.host AS jump_host, j.port AS jump_port"
+    };
+}
+pub(crate) use host_columns;
+
+/// What a task reads on its server.
+pub(crate) fn source_extent(
+    kind: &str,
+    path: &Option<String>,
+    database: &Option<String>,
+    engine: Option<&str>,
+) -> Option<Extent> {
+    Some(match TaskKind::parse(kind)? {
+        TaskKind::Files => Extent::Files(path.clone().unwrap_or_default()),
+        TaskKind::Database => Extent::Database(engine.and_then(DatabaseEngine::parse), database.clone()),
+    })
+}
+
+/// Where a restore writes on its server.
+pub(crate) fn target_extent(path: Option<String>, database: Option<String>, content: Option<&str>) -> Extent {
+    match path {
+        Some(path) => Extent::Files(path),
+        None => Extent::Database(content.and_then(Content::parse).and_then(Content::database_engine), database),
+    }
+}
