@@ -8,12 +8,15 @@ mod forward;
 mod frames;
 mod index;
 mod inspect;
+mod inspected;
 pub(crate) mod pgdump;
 mod reader;
 mod repack;
 mod sealed;
 mod selection;
 pub(crate) mod server;
+mod shown;
+mod sql_dumps;
 pub(crate) mod tar;
 mod unpack;
 mod writer;
@@ -28,7 +31,8 @@ pub(crate) use reader::{Bounded, plain};
 pub(crate) use sealed::{KeyTurn, Written};
 pub use selection::Counted;
 pub(crate) use selection::{Choice, Existing, Left, Longest, Occupant, Options, Selection, ancestors, is_too_deep};
-pub(crate) use unpack::{Content, Facts, Target, shown, shown_short, unpack};
+pub(crate) use shown::{shown, shown_short};
+pub(crate) use unpack::{Content, Facts, Target, unpack};
 pub(crate) use writer::{Out, Packed, Packing, Received, pack};
 
 /// Plain bytes per frame. Small enough that fifty runs at once stay within their memory and that one file costs one

@@ -15,7 +15,7 @@ use crate::destination::{BlobStore, Journal, Metered, Sink, Upload, Uploaded, Wr
 use crate::error::{EngineError, Result};
 use crate::plan::{BackupPlan, BackupReport, Source};
 use crate::remote::{connect, leave};
-use crate::source::{Outlet, database, files, mysql_server, postgres_server};
+use crate::source::{Outlet, database, database_dump, files, mysql_server, postgres_server};
 use crate::ssh::Connection;
 use crate::stored::read_back;
 
@@ -67,7 +67,7 @@ impl Engine {
         };
         let mysql = match (&plan.source, content) {
             (Source::Database(source), Content::MysqlDatabase | Content::MysqlServer) => {
-                database::mysql_facts(&connection, source, &self.settings.remote, context).await?
+                database_dump::mysql_facts(&connection, source, &self.settings.remote, context).await?
             }
             _ => None,
         };
@@ -238,7 +238,7 @@ impl Engine {
                         return Err(EngineError::internal("no backup of this form is made any more"));
                     }
                 };
-                database::pump(connection, source, engine, settings, context, outlet).await
+                database_dump::pump(connection, source, engine, settings, context, outlet).await
             }
         }
     }

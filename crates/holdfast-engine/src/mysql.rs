@@ -4,6 +4,8 @@
 pub(crate) mod definitions;
 pub(crate) mod grants;
 mod heads;
+pub(crate) mod quotes;
+pub(crate) mod renaming;
 pub(crate) mod rewriting;
 pub(crate) mod statements;
 pub(crate) mod tables;

@@ -4,6 +4,7 @@
 pub mod cluster_dump;
 pub mod contents;
 pub mod globals;
+mod name;
 pub(crate) mod quoting;
 
 use holdfast_core::random;

@@ -12,6 +12,7 @@ mod mysql_definitions;
 mod mysql_move;
 mod mysql_older;
 mod mysql_server;
+mod mysql_session;
 mod mysql_views;
 mod mysql_warnings;
 mod postgres;

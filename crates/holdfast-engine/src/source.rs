@@ -1,12 +1,15 @@
 //! Where a backup's bytes come from.
 
+mod after_rows;
 pub(crate) mod changes;
 pub(crate) mod database;
+pub(crate) mod database_dump;
 pub(crate) mod files;
 mod mysql_definitions;
 pub(crate) mod mysql_server;
 mod mysql_tables;
 mod parts;
+pub(crate) mod patterns;
 pub(crate) mod postgres_server;
 pub(crate) mod sftp;
 

@@ -7,22 +7,11 @@ use holdfast_core::backup::Content;
 use holdfast_core::run::FailureCode;
 
 use super::index::Entry;
+use super::inspected::Inspected;
+use super::sql_dumps::{mysql_dump, postgres_cluster};
 use super::tar::Reader;
 use super::{pgdump, server};
-use crate::error::{EngineError, Result, carried, classify};
-use crate::mysql::definitions::Kind;
-use crate::mysql::rewriting::{FOOTER, Rewriting};
-
-/// What a whole stream held.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Inspected {
-    /// Files, folders, links; tables of a dump, and what follows them as data.
-    pub entries: u64,
-    /// What is worth telling a person.
-    pub notes: Vec<String>,
-    /// What a person should know about.
-    pub warnings: Vec<String>,
-}
+use crate::error::{Result, classify};
 
 /// Reads to the end. Whatever is missing or out of place is an error of class `code`.
 pub(crate) fn inspect(
@@ -36,9 +25,7 @@ pub(crate) fn inspect(
         Content::PostgresDatabase => pgdump::inspect(reader),
         Content::PostgresServer => server::inspect_postgres(reader),
         Content::MysqlServer => server::inspect_mysql(reader),
-        Content::PostgresCluster => {
-            sql(reader, PG_STARTS, &PG_FOOTER, |dump| io::copy(dump, &mut io::sink()).map(|_| None))
-        }
+        Content::PostgresCluster => postgres_cluster(reader),
         Content::MysqlDatabase | Content::MysqlServerDump => mysql_dump(reader),
     };
     inspected.map_err(|error| classify(&error, code, "The stream is not whole"))
@@ -52,146 +39,6 @@ fn tar(reader: &mut dyn Read, on_entry: &mut dyn FnMut(&Entry) -> io::Result<()>
         on_entry(&Entry::of(&member, place))?;
     }
     Ok(inspected)
-}
-
-/// The line that ends a whole dump.
-struct Footer {
-    text: &'static [u8],
-    /// What the tool writes after it: an empty comment, and the end of what its client was restricted by.
-    lines_after: usize,
-}
-
-const PG_FOOTER: Footer = Footer { text: b"-- PostgreSQL database cluster dump complete", lines_after: 6 };
-const MYSQL_FOOTER: Footer = Footer { text: FOOTER, lines_after: 0 };
-const PG_STARTS: &[&[u8]] = &[b"--\n-- PostgreSQL database cluster dump\n"];
-/// How a dump begins in which the tool wrote rows alone.
-const OF_ROWS: &[u8] = b"/* Tables and sequences */";
-/// Newer tools of MariaDB begin with a comment that only their own client reads.
-const MYSQL_STARTS: &[&[u8]] = &[b"-- MySQL dump ", b"-- MariaDB dump ", b"/*M!999999\\- ", b"/*!999999\\- ", OF_ROWS];
-
-/// A dump of MySQL or MariaDB. What no restore of ours would load is told while there is still time.
-pub(super) fn mysql_dump(reader: &mut dyn Read) -> io::Result<Inspected> {
-    let rewriting = Rewriting::default();
-    let inspected = sql(reader, MYSQL_STARTS, &MYSQL_FOOTER, |dump| {
-        let Err(error) = rewriting.copy(dump, &mut io::sink()) else { return Ok(None) };
-        if dump.has_failed {
-            return Err(error);
-        }
-        // Texts that are unclear may be right; everything else is damage.
-        if let Some(found) = carried(&error).filter(|found| found.code != FailureCode::HostileArchive) {
-            return Err(io::Error::other(found.message));
-        }
-        // Rows are never unclear.
-        if dump.is_of_rows {
-            return Err(io::Error::other(EngineError::incomplete(format!("The dump was changed on its way. {error}"))));
-        }
-        io::copy(dump, &mut io::sink())?;
-        Ok(Some(format!("This backup cannot be restored by itself. {error}")))
-    })?;
-    let found = rewriting.found.take();
-    let found = found.iter().filter(|definition| definition.kind != Kind::SequenceValue).count();
-    let definitions = (found + rewriting.tables.take().names.len()) as u64;
-    Ok(Inspected { entries: inspected.entries + definitions, ..inspected })
-}
-
-/// A dump in SQL is whole when it begins as its tool begins every one, and ends with the line it ends all with.
-/// `read` reads it to its end, and may have something to say.
-fn sql(
-    reader: &mut dyn Read,
-    starts: &[&[u8]],
-    footer: &Footer,
-    read: impl FnOnce(&mut Watched<'_>) -> io::Result<Option<String>>,
-) -> io::Result<Inspected> {
-    let longest = starts.iter().map(|start| start.len()).max().unwrap_or_default();
-    let mut head = Vec::new();
-    (&mut *reader).take(longest as u64).read_to_end(&mut head)?;
-    if !starts.iter().any(|start| head.starts_with(start)) {
-        return Err(io::Error::other(EngineError::incomplete(
-            "What came is no dump: it does not begin as the tool begins every one.",
-        )));
-    }
-    let mut dump = Watched {
-        reader: &mut head.as_slice().chain(reader),
-        tables: TableCount::default(),
-        tail: Vec::new(),
-        has_failed: false,
-        is_of_rows: head.starts_with(OF_ROWS),
-    };
-    let warning = read(&mut dump)?;
-    let text = dump.tail.trim_ascii_end();
-    let mut last_lines = text.rsplit(|byte| *byte == b'\n').take(footer.lines_after + 1);
-    if !last_lines.any(|line| line.starts_with(footer.text)) {
-        return Err(io::Error::other(EngineError::incomplete(
-            "The dump does not end with the line that ends every whole one: the tool stopped before its end, or \
-             something else was printed after it.",
-        )));
-    }
-    Ok(Inspected { entries: dump.tables.count, warnings: warning.into_iter().collect(), ..Inspected::default() })
-}
-
-/// A dump in SQL, whose tables are counted and whose end is kept while somebody reads it.
-struct Watched<'a> {
-    reader: &'a mut dyn Read,
-    is_of_rows: bool,
-    tables: TableCount,
-    tail: Vec<u8>,
-    has_failed: bool,
-}
-
-impl Read for Watched<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        const TAIL: usize = 4096;
-        let read = self.reader.read(buffer).inspect_err(|_| self.has_failed = true)?;
-        self.tables.feed(&buffer[..read]);
-        self.tail.extend_from_slice(&buffer[read.saturating_sub(TAIL)..read]);
-        let surplus = self.tail.len().saturating_sub(TAIL);
-        self.tail.drain(..surplus);
-        Ok(read)
-    }
-}
-
-/// Counts lines that create tables, wherever the chunks are cut.
-#[derive(Default)]
-struct TableCount {
-    count: u64,
-    /// How far into the words the current line has matched; `None` once it differs.
-    matched: Option<usize>,
-    is_started: bool,
-}
-
-impl TableCount {
-    const WORDS: &[u8] = b"CREATE TABLE ";
-
-    fn feed(&mut self, bytes: &[u8]) {
-        if !self.is_started {
-            (self.is_started, self.matched) = (true, Some(0));
-        }
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            match self.matched {
-                Some(matched) => {
-                    let (first, after) = (rest[0], &rest[1..]);
-                    rest = after;
-                    self.matched = match (first == Self::WORDS[matched], first == b'\n') {
-                        (true, _) if matched + 1 == Self::WORDS.len() => {
-                            self.count += 1;
-                            None
-                        }
-                        (true, _) => Some(matched + 1),
-                        (false, true) => Some(0),
-                        (false, false) => None,
-                    };
-                }
-                None => match rest.iter().position(|byte| *byte == b'\n') {
-                    Some(line_break) => {
-                        rest = &rest[line_break + 1..];
-                        self.matched = Some(0);
-                    }
-                    None => return,
-                },
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -4,13 +4,16 @@
 //! we read the contents for what data must follow, and then every data block to its end: a dump that stops early, also
 //! exactly between two blocks, is found.
 
+pub(crate) mod derived;
+mod item;
 pub(crate) mod split;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 
-use self::split::{Derived, Follows};
-use super::inspect::Inspected;
+use self::derived::{Derived, Follows};
+use self::item::{Item, NAME_BYTES, NAMES};
+use super::inspected::Inspected;
 
 /// From 8.0's form to that of PostgreSQL 17 and 18.
 const OLDEST: (u8, u8) = (1, 10);
@@ -22,10 +25,6 @@ const BLOBS_BLOCK: u8 = 3;
 const TEXT_BYTES: usize = 64 * 1024 * 1024;
 /// Items with data; each is remembered until it is met.
 const ITEMS: usize = 2_000_000;
-/// Different owners, schemas and kinds of objects, and how long each may be. Names have 63 bytes in servers as they
-/// are built by everybody.
-const NAMES: usize = 100_000;
-const NAME_BYTES: usize = 255;
 /// What an object is called in the table of contents; a function with the types of a hundred arguments.
 const TAG_BYTES: usize = 64 * 1024;
 /// How many rights and comments are told.
@@ -135,79 +134,6 @@ struct Dump<'a> {
     facts: DumpFacts,
     /// The bytes that were read since [`Self::take_raw`], for whoever passes them on.
     raw: Option<Vec<u8>>,
-}
-
-/// One line of the table of contents, as far as it is looked at.
-struct Item {
-    id: i64,
-    has_data: bool,
-    tag: Vec<u8>,
-    kind: String,
-    definition: Vec<u8>,
-    schema: Vec<u8>,
-    tablespace: String,
-    owner: String,
-}
-
-impl Item {
-    /// Whether a new database has nothing like it: settings of the dump, the database itself, what is said about other
-    /// objects and what every database starts with do not count.
-    fn is_object(&self) -> bool {
-        const ABOUT_OTHERS: &[&str] = &[
-            "ENCODING",
-            "STDSTRINGS",
-            "SEARCHPATH",
-            "DATABASE",
-            "DATABASE PROPERTIES",
-            "COMMENT",
-            "ACL",
-            "SECURITY LABEL",
-        ];
-        let is_given =
-            matches!((self.kind.as_str(), self.tag.as_slice()), ("SCHEMA", b"public") | ("EXTENSION", b"plpgsql"));
-        !is_given && !ABOUT_OTHERS.contains(&self.kind.as_str())
-    }
-
-    /// A function whose definition may say so. A text in its body that looks like it is no reason to keep silent.
-    fn runs_as_owner(&self) -> bool {
-        const SAID: &[u8] = b"DEFINER";
-        self.kind != "TABLE DATA" && self.definition.windows(SAID.len()).any(|part| part.eq_ignore_ascii_case(SAID))
-    }
-
-    /// The database itself, which `pg_restore` does not make.
-    fn is_about_database(&self) -> bool {
-        let is_said_of_it = matches!(self.kind.as_str(), "COMMENT" | "ACL" | "SECURITY LABEL");
-        self.kind.starts_with("DATABASE") || (is_said_of_it && self.tag.starts_with(b"DATABASE "))
-    }
-
-    /// What it says of which object, unless every database starts with that.
-    fn said(&self) -> Option<String> {
-        let is_said = matches!(self.kind.as_str(), "ACL" | "COMMENT" | "SECURITY LABEL") && !self.is_about_database();
-        let is_given = self.kind == "COMMENT" && self.tag == b"EXTENSION plpgsql";
-        (is_said && !is_given).then(|| format!("{} {}", self.kind, self.short_tag()))
-    }
-
-    fn schema_text(&self) -> String {
-        String::from_utf8_lossy(&self.schema).into_owned()
-    }
-
-    /// As much of it as a person is told.
-    fn short_tag(&self) -> String {
-        String::from_utf8_lossy(&self.tag).chars().take(NAME_BYTES).collect()
-    }
-
-    /// The table that it makes.
-    fn table(&self) -> Option<(String, String)> {
-        let is_table = matches!(self.kind.as_str(), "TABLE" | "FOREIGN TABLE");
-        is_table.then(|| (self.schema_text(), String::from_utf8_lossy(&self.tag).into_owned()))
-    }
-
-    /// The name in `SET client_encoding = 'UTF8';`.
-    fn encoding(&self) -> Option<String> {
-        let name = self.definition.split(|byte| *byte == b'\'').nth(1)?;
-        let is_name = name.len() <= NAME_BYTES && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
-        is_name.then(|| String::from_utf8_lossy(name).into_owned())
-    }
 }
 
 fn bad(what: &str) -> io::Error {

@@ -9,10 +9,10 @@ use std::io::{self, Read, Write};
 use holdfast_core::backup::name_text;
 
 use super::index::Entry;
-use super::inspect::Inspected;
+use super::inspected::Inspected;
 use super::selection::{Longest, relative};
+use super::shown::shown_short;
 use super::tar::{Kind, Member, Place, Reader, Writer};
-use super::unpack::shown_short;
 
 /// Files to read again, and further names of them; more than this and the list itself would be a burden.
 const MAX_AGAIN: usize = 1_000_000;

@@ -9,7 +9,8 @@ use std::io::{self, Read};
 
 use holdfast_core::backup::name_text;
 
-use super::inspect::{Inspected, mysql_dump};
+use super::inspected::Inspected;
+use super::sql_dumps::mysql_dump;
 use super::tar::{Kind, Member, Reader};
 use crate::mysql::{ACCOUNTS, ServerFacts};
 use crate::postgres::globals::{self, Globals};

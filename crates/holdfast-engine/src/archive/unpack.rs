@@ -116,23 +116,6 @@ fn mode_without_list(member: &Member) -> u32 {
     member.mode & (!0o070 | bits << 3)
 }
 
-/// The path of a member, for messages.
-pub(crate) fn shown(path: &[u8]) -> String {
-    name_text(path)
-}
-
-/// The beginning and the end of a path that is longer than a line of a log.
-pub(crate) fn shown_short(path: &str) -> String {
-    const SHOWN: usize = 100;
-    let length = path.chars().count();
-    if length <= 10 * SHOWN {
-        return path.to_owned();
-    }
-    let (start, end): (String, String) =
-        (path.chars().take(SHOWN).collect(), path.chars().skip(length - SHOWN).collect());
-    format!("{start}…{end}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,7 +14,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::frames::{Frame, Pool};
 use super::index::{Ending, Entry, EntryKind, IndexWriter, Manifest};
-use super::inspect::{Inspected, inspect};
+use super::inspect::inspect;
+use super::inspected::Inspected;
 use super::repack::{Readings, repack};
 use super::tar::Member;
 use super::{FRAME_BYTES, KeyTurn};

@@ -9,16 +9,19 @@ use std::ops::Range;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 
-use super::heads::{definer_at, head_length, text_length, without_definer, without_qualifiers};
-use super::rewriting::renamed_view;
+use super::heads::{definer_at, head_length, without_definer, without_qualifiers};
+use super::quotes::{literal_length, outside_quotes};
+use super::renaming::renamed_view;
 use super::statements::{Rules, is_clear};
-use super::{View, is_word, name_length, tables};
+use super::{View, is_word, name_length};
 use crate::error::{EngineError, Result};
 
 /// The line before them. Names in comments of the tools follow two dashes, whatever lines they hold.
 pub(crate) const BEGIN: &str = "/* Routines, triggers, views and events */";
 /// The line after them. It begins like the one that ends dumps of the tools.
 pub(crate) const END: &str = "-- Dump completed, with routines, triggers, views and events";
+/// The line after tables and sequences, before their rows.
+pub(crate) const TABLES_END: &str = "/* Rows */";
 /// All of them in one database. They are held in memory.
 pub(crate) const LONGEST: usize = 64 * 1024 * 1024;
 
@@ -359,38 +362,6 @@ fn event_head(statement: &[u8]) -> Option<usize> {
     outside_quotes(statement, |rest| rest.starts_with(DO)).map(|at| at + DO.len())
 }
 
-/// The first place outside of quotes where something is.
-pub(crate) fn outside_quotes(statement: &[u8], is_it: impl Fn(&[u8]) -> bool) -> Option<usize> {
-    let mut at = 0;
-    while at < statement.len() {
-        let rest = &statement[at..];
-        match rest[0] {
-            _ if is_it(rest) => return Some(at),
-            b'`' | b'"' | b'\'' => at += quoted_length(rest)?,
-            _ => at += 1,
-        }
-    }
-    None
-}
-
-/// How long the name or text in quotes is that begins here; `None` when there is none, or it has no end.
-pub(super) fn quoted_length(text: &[u8]) -> Option<usize> {
-    match text.first()? {
-        b'`' | b'"' => name_length(text),
-        b'\'' => Some(literal_length(text)),
-        _ => None,
-    }
-}
-
-/// How long a text in single quotes is; one within it is doubled.
-fn literal_length(text: &[u8]) -> usize {
-    let mut length = text_length(text);
-    while text[length..].starts_with(b"'") {
-        length += text_length(&text[length..]);
-    }
-    length
-}
-
 /// Where the comment of a routine is, with its quotes.
 fn comment_at(statement: &[u8], comment: &[u8]) -> Option<Range<usize>> {
     const COMMENT: &[u8] = b"\n    COMMENT ";
@@ -521,7 +492,7 @@ impl Section {
             return Err(damaged());
         }
         let line = std::str::from_utf8(line).map_err(|_| damaged())?;
-        if line.trim_end() == if self.is_before_rows { tables::END } else { END } {
+        if line.trim_end() == if self.is_before_rows { TABLES_END } else { END } {
             self.has_ended = true;
             return Ok(None);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::definitions::outside_quotes;
+use super::quotes::outside_quotes;
 use super::{name_length, unescaped};
 
 /// Grants to databases that are looked at: the lines come from the server, and each is compared with each name. Whoever has

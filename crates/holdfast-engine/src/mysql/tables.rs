@@ -5,16 +5,15 @@ use std::collections::BTreeSet;
 
 use holdfast_core::run::FailureCode;
 
-use super::definitions::{Definition, Kind, LONGEST, Reading, outside_quotes, quoted_length};
-use super::rewriting::renamed_default;
+use super::definitions::{Definition, Kind, LONGEST, Reading, TABLES_END};
+use super::quotes::{outside_quotes, quoted_length};
+use super::renaming::renamed_default;
 use super::{name_length, quoted};
 use crate::error::{EngineError, Result};
 
 /// The line before them. Tables refer to others that come later, and are made as they could be when they were new.
 pub(crate) const BEGIN: &str =
     "/* Tables and sequences */ SET SESSION foreign_key_checks = 0, innodb_strict_mode = 0, sql_quote_show_create = 1;";
-/// The line after them.
-pub(crate) const END: &str = "/* Rows */";
 
 /// How the server reads what it says about tables.
 pub(crate) fn reading() -> Reading {
@@ -44,7 +43,7 @@ pub(crate) fn section(mut definitions: Vec<Definition>) -> Result<String> {
             ));
         }
     }
-    text.push_str(&format!("{END}\n"));
+    text.push_str(&format!("{TABLES_END}\n"));
     Ok(text)
 }
 

@@ -18,63 +18,20 @@
 //! `psql` must run with `-v ON_ERROR_STOP=1`: then no row is ever read as SQL because its `COPY` failed.
 
 mod command;
+mod found;
 mod grant;
 mod scanner;
 mod statement;
+mod words;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 
+pub use self::found::{ClusterDump, FilterOptions, Refused};
 use self::scanner::Scanner;
 use super::globals::Guarded;
 
 /// How much is read, checked and passed on at a time.
 const CHUNK_BYTES: usize = 256 * 1024;
-
-/// What a dump holds.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ClusterDump {
-    /// Whether it ends with the line that `pg_dumpall` writes last.
-    pub is_complete: bool,
-    /// Databases that are created or written to.
-    pub databases: BTreeSet<String>,
-    /// Databases that are dropped: they must have no sessions, and must not be templates, before the restore starts.
-    pub dropped_databases: BTreeSet<String>,
-    /// Roles that are created.
-    pub roles: BTreeSet<String>,
-    /// What roles may do, in the words of `ALTER ROLE`.
-    pub powers: BTreeMap<String, BTreeSet<&'static str>>,
-    /// Roles, each with one that becomes a member of it, and whether that may make others members.
-    pub memberships: BTreeSet<(String, String, bool)>,
-    /// Roles that get a password.
-    pub with_password: BTreeSet<String>,
-    /// Tablespaces that are created; their folders must exist on the server.
-    pub tablespaces: BTreeSet<String>,
-    /// What [`Filter`] leaves out of every dump because it is never restored, for a person.
-    pub withheld: BTreeSet<String>,
-    pub statements: u64,
-    /// Tables with data.
-    pub tables: u64,
-    pub rows: u64,
-}
-
-/// Why a dump was refused, for a person. How to restore it by hand is for the caller to add.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("Line {line} of the dump (byte {byte}) is not as pg_dumpall writes it: {what}")]
-pub struct Refused {
-    pub what: String,
-    /// From 1.
-    pub line: u64,
-    /// From 0.
-    pub byte: u64,
-}
-
-impl Refused {
-    /// The refusal inside an error of [`Filter`].
-    pub fn within(error: &io::Error) -> Option<&Self> {
-        error.get_ref().and_then(|inner| inner.downcast_ref())
-    }
-}
 
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
@@ -104,21 +61,6 @@ pub fn check_for(reader: &mut dyn Read, guarded: Guarded) -> Result<ClusterDump,
         }
         passed.clear();
     }
-}
-
-/// What [`Filter`] leaves out.
-#[derive(Debug, Clone, Default)]
-pub struct FilterOptions {
-    /// Roles that the server has: they are neither dropped nor created, only altered.
-    pub existing_roles: BTreeSet<String>,
-    /// Roles that the restore is connected as: what they are is not altered.
-    pub own_roles: BTreeSet<String>,
-    /// Settings that are turned off in every session, so that those of databases and roles do not end it.
-    pub turned_off: BTreeSet<String>,
-    /// The server's `psql` is older than `\restrict` and would take it for an error.
-    pub without_restrict: bool,
-    /// Settings of extensions that the server guards: they are never restored.
-    pub guarded: Guarded,
 }
 
 /// Passes a dump on to `psql`: checked once more, without comments, without what the options leave out, and with the

@@ -18,49 +18,15 @@ pub use self::powers::{
 pub use self::query::{CAN_READ_PASSWORDS, database_query, globals_query};
 pub(super) use self::withheld::withheld as withheld_text;
 pub use self::withheld::{Guarded, Whose, why_right_withheld, why_withheld};
+use super::name::NAME_BYTES;
+pub use super::name::Name;
 
 /// Documents of a server with 10,000 roles have some megabytes.
 const DOCUMENT_BYTES: usize = 64 * 1024 * 1024;
 /// Each of roles, memberships, settings, databases and rights.
 const ITEMS: usize = 100_000;
-/// 63 in servers as they are built by everybody.
-const NAME_BYTES: usize = 255;
 /// Comments and values of settings.
 const TEXT_BYTES: usize = 1024 * 1024;
-
-/// A name of a role, a database or a tablespace: any text that a server can have there.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Name(String);
-
-impl TryFrom<String> for Name {
-    type Error = String;
-
-    fn try_from(name: String) -> Result<Self, String> {
-        if name.is_empty() || name.len() > NAME_BYTES || name.contains('\0') {
-            return Err("a name is empty, too long or has a zero byte".to_owned());
-        }
-        Ok(Self(name))
-    }
-}
-
-impl From<Name> for String {
-    fn from(name: Name) -> Self {
-        name.0
-    }
-}
-
-impl Name {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&holdfast_core::backup::name_text(self.0.as_bytes()))
-    }
-}
 
 /// Any text without a zero byte.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! Identifiers and texts of PostgreSQL, read and written.
 
-use super::globals::Name;
+use super::name::Name;
 
 /// A name in double quotes: whatever is in it, it is one name.
 pub(crate) fn identifier(name: &Name) -> String {

@@ -10,6 +10,7 @@ use holdfast_core::task::DatabaseEngine;
 
 use super::feed::Feeding;
 use super::mysql_definitions::DefinitionPlace;
+use super::mysql_session::{CLIENT, LACKS_RIGHTS, Session};
 use super::mysql_warnings::left_events;
 use crate::Engine;
 use crate::archive::MysqlFacts;
@@ -23,27 +24,6 @@ use crate::plan::{RestorePlan, RestoreReport};
 use crate::remote::RemoteSettings;
 use crate::source::database::{self, Login, MYSQL_CLIENT, mysql, unhex};
 use crate::ssh::{Connection, Exit};
-
-/// Binary mode leaves the client no commands of its own but `delimiter`, and without local files a dump reads none: what
-/// is in it can neither run a program nor take a file of the SSH user along.
-pub(super) const CLIENT: &str = "--defaults-file=/dev/fd/3 --binary-mode --comments --local-infile=0 --default-character-set=utf8mb4 \
-    --max-allowed-packet=1G --init-command='SET SESSION foreign_key_checks=0, sql_quote_show_create=1 /*M!100200 , \
-    check_constraint_checks=0, max_statement_time=0, innodb_strict_mode=0 */'";
-
-/// How the client begins to say that a view reads from another one that its definer may not read, or that is broken, and
-/// that it calls a function that its definer may not run.
-pub(super) const LACKS_RIGHTS: [&str; 2] = ["ERROR 1356 ", "ERROR 1370 "];
-/// The same of a table, a column or a database.
-pub(super) const MAY_NOT_READ: [&str; 3] = ["ERROR 1142 ", "ERROR 1143 ", "ERROR 1044 "];
-
-/// One restore into a server: how to reach it, and as whom.
-pub(super) struct Session<'a> {
-    pub engine: &'a Engine,
-    pub connection: &'a Connection,
-    pub plan: &'a RestorePlan,
-    pub login: &'a Login,
-    pub context: &'a Context,
-}
 
 /// A dump whose tables were loaded.
 pub(super) struct Loaded {

@@ -6,7 +6,7 @@ use holdfast_core::backup::name_text;
 use holdfast_core::run::FailureCode;
 use tokio_util::sync::CancellationToken;
 
-use super::mysql::Session;
+use super::mysql_session::Session;
 use super::postgres::CLEANING_UP;
 use crate::archive::MysqlFacts;
 use crate::context::Context;

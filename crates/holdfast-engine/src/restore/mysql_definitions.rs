@@ -9,7 +9,7 @@ use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 
-use super::mysql::{CLIENT, Session};
+use super::mysql_session::{CLIENT, Session};
 use super::mysql_warnings::left_events;
 use crate::error::{EngineError, Result};
 use crate::mysql::definitions::{Definition, Kind, takes_prepared};

@@ -3,7 +3,7 @@
 
 use holdfast_core::run::FailureCode;
 
-use super::mysql::Session;
+use super::mysql_session::Session;
 use crate::archive::MysqlFacts;
 use crate::error::{EngineError, Result};
 use crate::mysql::quoted;

@@ -1,7 +1,8 @@
 //! Dumps in which the tool wrote routines, triggers, views and events itself: of MySQL, of older MariaDB servers and of
 //! earlier releases. They are loaded twice, since a database cannot take another name.
 
-use super::mysql::{LACKS_RIGHTS, Session, name_beside};
+use super::mysql::name_beside;
+use super::mysql_session::{LACKS_RIGHTS, Session};
 use crate::archive::MysqlFacts;
 use crate::error::{EngineError, Result};
 use crate::mysql::rewriting::Definers;

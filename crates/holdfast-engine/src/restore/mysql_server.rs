@@ -10,8 +10,9 @@ use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 
 use super::dumps::{Dump, Reading};
-use super::mysql::{CLIENT, Session, later_of, name_beside};
+use super::mysql::{later_of, name_beside};
 use super::mysql_definitions::{DefinitionPlace, FoundByName};
+use super::mysql_session::{CLIENT, Session};
 use super::mysql_warnings::left_events;
 use crate::Engine;
 use crate::archive::MysqlFacts;

@@ -10,14 +10,15 @@ use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 use tokio_util::sync::CancellationToken;
 
-use super::mysql::{LACKS_RIGHTS, MAY_NOT_READ, Session, name_beside};
+use super::mysql::name_beside;
+use super::mysql_session::{LACKS_RIGHTS, MAY_NOT_READ, Session};
 use super::mysql_warnings::NAMED;
 use super::postgres::CLEANING_UP;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::mysql::definitions::{Definition, Kind, takes_prepared};
 use crate::mysql::grants::{Grant, Grants, closest_host};
-use crate::mysql::rewriting::{calls_functions, names_in};
+use crate::mysql::renaming::{calls_functions, names_in};
 use crate::mysql::{View, name_length, quoted, unquoted_name};
 use crate::remote;
 use crate::source::database::{Login, mysql_text, unhex};

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use holdfast_core::backup::name_text;
 use holdfast_core::random;
 
-use super::mysql::Session;
+use super::mysql_session::Session;
 use crate::error::Result;
 use crate::mysql::quoted;
-use crate::mysql::rewriting::names_database;
+use crate::mysql::renaming::names_database;
 use crate::source::database::{mysql_text, unhex};
 
 /// How many things are named one by one.

@@ -9,7 +9,8 @@ use holdfast_core::random;
 use holdfast_core::task::DatabaseEngine;
 
 use super::postgres::{Fresh, STRICTLY, Session};
-use crate::archive::pgdump::split::{Follows, Part, Split};
+use crate::archive::pgdump::derived::Follows;
+use crate::archive::pgdump::split::{Part, Split};
 use crate::error::{EngineError, Result};
 use crate::postgres::DumpFacts;
 use crate::postgres::globals::Name;

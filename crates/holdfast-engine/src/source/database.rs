@@ -6,17 +6,12 @@ use holdfast_core::backup::name_text;
 use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 
-use super::Outlet;
-use super::mysql_definitions::Asking;
-use super::mysql_tables::Found;
 use crate::archive::MysqlFacts;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::mysql::definitions::section;
 use crate::mysql::grants::Grants;
-use crate::mysql::tables;
-use crate::remote::{self, Answer, Pace, RemoteSettings, Script, end_of, ended};
-use crate::ssh::{Connection, Exit, Process};
+use crate::remote::{self, Answer, RemoteSettings, Script, ended};
+use crate::ssh::{Connection, Exit};
 
 /// Who to be in the database.
 #[derive(Debug, Clone, Default)]
@@ -277,67 +272,6 @@ pub(crate) async fn query(
     remote::ask(connection, settings, context, &command, &login.lines(engine)).await
 }
 
-/// Sends the dump to `outlet`. Its end is proven by whoever reads it; its exit status here.
-pub(crate) async fn pump(
-    connection: &Connection,
-    source: &DatabaseSource,
-    engine: DatabaseEngine,
-    settings: &RemoteSettings,
-    context: &Context,
-    outlet: &mut Outlet,
-) -> Result<()> {
-    let excluded = known_excluded(connection, source, engine, settings, context).await?;
-    let name = source.name.as_deref().unwrap_or_default();
-    let mut input = source.login.lines(engine);
-    let asking = Asking { connection, source, settings, context };
-    let mut asked = None;
-    let (tool, command) = match engine {
-        DatabaseEngine::Postgresql => {
-            let role = role_instead(connection, source, name, settings, context).await?;
-            ("pg_dump", pg_dump(name, &excluded, role.as_deref()))
-        }
-        DatabaseEngine::Mysql => {
-            if asking.gives_definitions().await? {
-                let spelled = asking.spelling(name).await?;
-                let found = asking.read(&spelled).await?;
-                outlet.send(tables::section(found.before.clone())?.into()).await?;
-                input.push_str(&table_words(&found.tables));
-                let dump = mysql_tables_dump(name, &found);
-                asked = Some((spelled, found));
-                ("mysqldump", dump)
-            } else {
-                input.push_str(&ignored_lines(&excluded));
-                ("mysqldump", mysql_dump(name))
-            }
-        }
-    };
-    let Process { mut stdin, mut stdout, control } = command.start(connection).await?;
-    let _unwanted = stdin.write_all(input.into_bytes()).await;
-    let _unwanted = stdin.close().await;
-    let reading = async {
-        let mut pace = Pace::new(settings.stall);
-        while let Some(chunk) = pace.next(&mut stdout, &context.cancel).await? {
-            outlet.send(chunk).await?;
-        }
-        end_of(&mut stdout, settings.stall, &context.cancel).await
-    };
-    let exit = match reading.await {
-        Ok(exit) => exit,
-        Err(error) => {
-            remote::stop(connection, &control, stdout.process_id(), context).await;
-            return Err(error);
-        }
-    };
-    if !stdout.has_started() {
-        return Err(remote::no_commands());
-    }
-    let lines = remote::lines(stdout.stderr());
-    judge(tool, &exit, &lines, context)?;
-    let Some((spelled, found)) = asked else { return Ok(()) };
-    let after = asking.after_rows(&spelled, &found).await?;
-    outlet.send(section(after)?.into()).await
-}
-
 /// Whether a dump has everything. Dump tools of MySQL go on after a table that they could not look up, and end well.
 pub(super) fn judge(tool: &str, exit: &Exit, lines: &[String], context: &Context) -> Result<()> {
     if !exit.success() || lines.iter().any(|line| line.contains("Couldn't ")) {
@@ -371,15 +305,12 @@ pub(super) fn mysql_dump(name: &str) -> Script {
 }
 
 /// Tables of one database as SQL. Their names follow on standard input, as [`table_words`] writes them.
-pub(super) fn mysql_tables_dump(name: &str, found: &Found) -> Script {
+pub(super) fn mysql_tables_dump(name: &str, tables: &[Table], set_of_rows: &str) -> Script {
     // Without names, the tool would look at whatever it finds, and to look at a view may run functions.
-    let (options, words) = if found.tables.is_empty() {
-        ("--no-data", &["information_schema", "COLLATIONS"][..])
-    } else {
-        ("$h", &[name][..])
-    };
+    let (options, words) =
+        if tables.is_empty() { ("--no-data", &["information_schema", "COLLATIONS"][..]) } else { ("$h", &[name][..]) };
     let options = format!("{options} --skip-triggers --no-create-info");
-    let line = format!("{MYSQL_DUMP_OPTIONS} --default-character-set={} {options} -- \"$@\"", found.set_of_rows);
+    let line = format!("{MYSQL_DUMP_OPTIONS} --default-character-set={set_of_rows} {options} -- \"$@\"");
     mysql_prepared(MYSQL_DUMP, &format!("{MORE_WORDS}{MYSQL_DUMP_KNOWN}"), &line, "", words)
 }
 
@@ -466,7 +397,7 @@ pub(crate) fn unhex(text: &str) -> Option<String> {
 }
 
 /// The excluded tables that exist; a misspelt one is told, not silently ignored.
-async fn known_excluded(
+pub(super) async fn known_excluded(
     connection: &Connection,
     source: &DatabaseSource,
     engine: DatabaseEngine,
@@ -486,7 +417,7 @@ async fn known_excluded(
 }
 
 /// The tables of an answer with two hexadecimal words on each line; none when it failed.
-fn named_tables(answer: &Answer) -> Vec<String> {
+pub(super) fn named_tables(answer: &Answer) -> Vec<String> {
     let text = String::from_utf8_lossy(&answer.stdout).into_owned();
     let lines = text.lines().filter(|_| answer.exit.success()).filter_map(|line| line.split_once(' '));
     lines.filter_map(|(schema, name)| Some(format!("{}.{}", unhex(schema)?, unhex(name)?))).collect()
@@ -509,7 +440,7 @@ pub(super) async fn mysql_grants(
 }
 
 /// The server does not say that there are databases, triggers and routines that somebody may not see.
-async fn warn_of_privileges(
+pub(super) async fn warn_of_privileges(
     connection: &Connection,
     source: &DatabaseSource,
     settings: &RemoteSettings,
@@ -576,51 +507,6 @@ async fn user_databases(
         return Err(explain("The database client", &answer.exit, &answer.stderr, context));
     }
     Ok(String::from_utf8_lossy(&answer.stdout).lines().filter_map(unhex).take(MOST_DATABASES).collect())
-}
-
-/// How a MySQL or MariaDB database is set up, for whoever makes it again; and a word about tables that change while
-/// they are dumped.
-pub(crate) async fn mysql_facts(
-    connection: &Connection,
-    source: &DatabaseSource,
-    settings: &RemoteSettings,
-    context: &Context,
-) -> Result<Option<MysqlFacts>> {
-    const ENGINE: DatabaseEngine = DatabaseEngine::Mysql;
-    let own = match &source.name {
-        Some(name) => format!("table_schema = {}", mysql_text(name)),
-        None => "table_schema NOT IN ('information_schema', 'performance_schema', 'mysql', 'sys')".to_owned(),
-    };
-    let unsafe_tables = format!(
-        "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name)) FROM information_schema.tables WHERE {own} AND \
-         table_type = 'BASE TABLE' AND engine NOT IN ('InnoDB', 'RocksDB', 'TokuDB', 'ndbcluster') LIMIT 20"
-    );
-    let answer = query(connection, ENGINE, "", &unsafe_tables, &source.login, settings, context).await?;
-    {
-        let names = named_tables(&answer);
-        if !names.is_empty() {
-            context.log.warn(format!(
-                "These tables have no transactions; if they changed during the backup, it may hold them half changed: {}",
-                names.join(", ")
-            ));
-        }
-    }
-    warn_of_privileges(connection, source, settings, context).await?;
-    let has_definitions = Asking { connection, source, settings, context }.gives_definitions().await?;
-    // Those are asked for themselves. To list columns, a server runs functions of views.
-    if !has_definitions {
-        let floats = format!(
-            "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name)) FROM information_schema.columns WHERE {own} AND data_type \
-         = 'float' GROUP BY table_schema, table_name LIMIT 20"
-        );
-        let floats = query(connection, ENGINE, "", &floats, &source.login, settings, context).await?;
-        warn_of_floats(&named_tables(&floats), context);
-    }
-    let Some(name) = &source.name else { return Ok(None) };
-    let answer = query(connection, ENGINE, "", &set_up_sql(name), &source.login, settings, context).await?;
-    let text = String::from_utf8_lossy(&answer.stdout).into_owned();
-    let facts = MysqlFacts::parse(&text).filter(|_| answer.exit.success());
-    Ok(facts.map(|facts| MysqlFacts { has_definitions, ..facts }))
 }
 
 pub(super) fn warn_of_floats(tables: &[String], context: &Context) {

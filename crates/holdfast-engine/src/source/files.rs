@@ -7,21 +7,13 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::changes::{self, Changes};
+use super::patterns::{FilesSource, Pattern, is_excluded, patterns};
 use super::{Outlet, sftp};
 use crate::archive::tar::Member;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::remote::{self, Pace, RemoteSettings, Script, end_of, ended};
 use crate::ssh::{Connection, Exit, Process, SshError, Stderr};
-
-/// What to copy.
-#[derive(Debug, Clone)]
-pub struct FilesSource {
-    pub path: String,
-    pub excluded: Vec<String>,
-    /// Leave out what is mounted below the source.
-    pub one_file_system: bool,
-}
 
 /// Our own exit codes, out of the way of tar's and the shell's.
 const EXIT_MISSING: u32 = 96;
@@ -232,7 +224,7 @@ fn tell_mounts(lines: &mut Vec<String>, source: &FilesSource, context: &Context)
         let mount = &line[NO_SIZES.len()..];
         let below = mount.strip_prefix(folder.trim_end_matches('/')).unwrap_or(mount).trim_matches('/');
         let mut ends = below.match_indices('/').map(|(at, _)| at).chain([below.len()]);
-        if !ends.any(|end| sftp::is_excluded(&patterns, &below.as_bytes()[..end])) {
+        if !ends.any(|end| is_excluded(&patterns, &below.as_bytes()[..end])) {
             context.log.warn(format!(
                 "{mount} belongs to the kernel (proc, sys and the like). What is there does not say its size, so it is empty \
                  in this backup; exclude it."
@@ -394,111 +386,6 @@ fn read_script(source: &FilesSource) -> Result<Script> {
         return Err(EngineError::new(FailureCode::NotSupported, "The excluded paths are too long for one command."));
     }
     Ok(script)
-}
-
-/// Below `/` the kernel shows itself as files; nobody wants those back.
-const VIRTUAL: &[&str] = &["proc", "sys", "dev", "run"];
-
-/// A pattern without a slash is a name anywhere; one with a slash is a path, below the source or absolute.
-pub(crate) fn patterns(source: &FilesSource) -> Vec<Pattern> {
-    // Each tar has its own way with slashes and dots that say nothing.
-    let elements = |text: &str| -> Vec<String> {
-        text.split('/').filter(|element| !matches!(*element, "" | ".")).map(str::to_owned).collect()
-    };
-    let root = elements(&source.path);
-    let mut patterns: Vec<Pattern> = source
-        .excluded
-        .iter()
-        .flat_map(|text| {
-            let all = elements(text);
-            let below = all.strip_prefix(root.as_slice()).filter(|rest| text.starts_with('/') && !rest.is_empty());
-            match text.trim_end_matches('/') {
-                name if !name.contains('/') => without_source(name).into_iter().map(Pattern::Name).collect(),
-                _ => vec![Pattern::Path(below.unwrap_or(&all).join("/"))],
-            }
-        })
-        .collect();
-    let literal: Vec<Pattern> = patterns.iter().filter_map(Pattern::literal).collect();
-    patterns.extend(literal);
-    if root.is_empty() {
-        patterns.extend(VIRTUAL.iter().map(|name| Pattern::Path((*name).to_owned())));
-    }
-    patterns.retain(|pattern| !pattern.text().is_empty());
-    patterns
-}
-
-/// A pattern for names as one or several that are the same, but for the name that the source itself has to tar: `.`.
-fn without_source(pattern: &str) -> Vec<String> {
-    let (mut single, mut stars, mut rest) = (Vec::new(), (false, false), pattern);
-    while let Some(first) = rest.chars().next() {
-        let length = match first {
-            '\\' => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
-            // A bracket right after the first is one of the characters.
-            '[' => rest.char_indices().skip(2).find(|(_, c)| *c == ']').map_or(1, |(at, _)| at + 1),
-            _ => first.len_utf8(),
-        };
-        let (element, later) = rest.split_at(length);
-        rest = later;
-        match element {
-            "*" if single.is_empty() => stars.0 = true,
-            "*" => stars.1 = true,
-            _ => single.push(element),
-        }
-    }
-    let others = |class: &str| match class {
-        "?" => Some("[!.]".to_owned()),
-        "." | "\\." => None,
-        _ => class.strip_prefix("[!").or_else(|| class.strip_prefix("[^")).map(|rest| format!("[!.{rest}")),
-    };
-    let is_source = |element: &str| {
-        let negated = element.strip_prefix("[!").or_else(|| element.strip_prefix("[^"));
-        let is_class = element.starts_with('[') && element.len() > 1;
-        matches!(element, "?" | "." | "\\.")
-            || negated.map_or_else(|| is_class && element.contains('.'), |inner| !inner.contains('.'))
-    };
-    let star = |is_there: bool| if is_there { "*" } else { "" };
-    match single[..] {
-        [] if stars.0 => vec!["[!.]*".to_owned(), ".?*".to_owned()],
-        [element] if is_source(element) => {
-            let longer_after = stars.1.then(|| format!("{}{element}?*", star(stars.0)));
-            let longer_before = stars.0.then(|| format!("?*{element}{}", star(stars.1)));
-            others(element).into_iter().chain(longer_after).chain(longer_before).collect()
-        }
-        _ => vec![pattern.to_owned()],
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Pattern {
-    Name(String),
-    Path(String),
-}
-
-impl Pattern {
-    /// A name such as `[cache]` is a pattern for other names; whoever writes it down may mean the name itself.
-    fn literal(&self) -> Option<Self> {
-        let text = self.text();
-        if !text.contains('[') || text.contains('\\') {
-            return None;
-        }
-        let escaped: String = text
-            .chars()
-            .flat_map(|c| match c {
-                '[' | ']' => vec!['\\', c],
-                _ => vec![c],
-            })
-            .collect();
-        Some(match self {
-            Self::Name(_) => Self::Name(escaped),
-            Self::Path(_) => Self::Path(escaped),
-        })
-    }
-
-    pub(crate) fn text(&self) -> &str {
-        match self {
-            Self::Name(text) | Self::Path(text) => text,
-        }
-    }
 }
 
 fn gnu_excludes(source: &FilesSource) -> Vec<String> {
@@ -708,7 +595,7 @@ impl Count {
         if self.left_out.as_ref().is_some_and(is_below) {
             return;
         }
-        if !path.is_empty() && sftp::is_excluded(&self.patterns, path) {
+        if !path.is_empty() && is_excluded(&self.patterns, path) {
             self.left_out = Some(path.to_owned());
             return;
         }

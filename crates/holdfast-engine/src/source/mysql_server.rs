@@ -6,17 +6,17 @@ use holdfast_core::run::FailureCode;
 use holdfast_core::task::DatabaseEngine;
 
 use super::Outlet;
+use super::after_rows::AfterRows;
 use super::database::{
     self, DatabaseSource, Table, ignored_lines, mysql_dump, mysql_dump_with, mysql_tables_dump, table_words, unhex,
 };
 use super::mysql_definitions::{Asking, Listed, unclear};
-use super::mysql_tables::Found;
 use super::parts::{Dump, Parts};
 use crate::archive::MysqlFacts;
 use crate::archive::server::{DOCUMENT, VIEWS, folder, is_bounded};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::mysql::definitions::{Kind, section};
+use crate::mysql::definitions::Kind;
 use crate::mysql::tables;
 use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, is_copy, is_public};
 use crate::remote::RemoteSettings;
@@ -119,7 +119,10 @@ pub(crate) async fn pump(
         } else if has_definitions {
             let found = asked.insert(asking.read(name).await?);
             before = tables::section(found.before.clone())?;
-            (mysql_tables_dump(name, found), format!("{login}{}", table_words(&found.tables)))
+            (
+                mysql_tables_dump(name, &found.tables, found.set_of_rows),
+                format!("{login}{}", table_words(&found.tables)),
+            )
         } else {
             let here: Vec<Table> = excluded.iter().filter(|table| table.schema == name).cloned().collect();
             (mysql_dump(name), format!("{login}{}", ignored_lines(&here)))
@@ -132,25 +135,6 @@ pub(crate) async fn pump(
         }
     }
     parts.outlet.send(Bytes::from_static(&[0; 1024])).await
-}
-
-/// What follows the rows of a database, which is asked for when they have been read.
-pub(super) struct AfterRows<'a> {
-    asking: Asking<'a>,
-    name: &'a str,
-    found: &'a Found,
-}
-
-impl AfterRows<'_> {
-    /// Whoever owns a database could keep all others out of a backup with too much of it.
-    pub(super) async fn text(&self) -> Result<String> {
-        let definitions = self.asking.after_rows(self.name, self.found).await?;
-        section(definitions).or_else(|error| {
-            let name = name_text(self.name.as_bytes());
-            self.asking.context.log.warn(format!("{name}: {} They are left out.", error.message));
-            section(Vec::new())
-        })
-    }
 }
 
 impl Asking<'_> {

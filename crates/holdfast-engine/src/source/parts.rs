@@ -3,8 +3,8 @@
 use std::io;
 
 use super::Outlet;
+use super::after_rows::AfterRows;
 use super::database;
-use super::mysql_server::AfterRows;
 use crate::archive::server::PART_BYTES;
 use crate::archive::tar::{Kind, Member, Writer};
 use crate::context::Context;

@@ -14,7 +14,7 @@ use holdfast_core::probe::FolderItem;
 use holdfast_core::run::FailureCode;
 
 use super::Outlet;
-use super::files::{FilesSource, Pattern, patterns};
+use super::patterns::{FilesSource, Pattern, is_excluded, patterns};
 use crate::archive::tar::{Kind, Member, Time, Writer};
 use crate::archive::{Occupant, shown};
 use crate::context::Context;
@@ -640,74 +640,6 @@ fn header(member: &[u8], meta: &Attributes, link: &[u8], seconds: i64) -> io::Re
     let mut headers = Vec::new();
     Writer::new(&mut headers).begin(&member)?;
     Ok(headers)
-}
-
-/// The same rules as for tar: a name anywhere, or a path from the source on.
-pub(crate) fn is_excluded(patterns: &[Pattern], path: &[u8]) -> bool {
-    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-    patterns.iter().any(|pattern| match pattern {
-        Pattern::Name(text) => matches(text.as_bytes(), name),
-        Pattern::Path(text) => matches(text.as_bytes(), path),
-    })
-}
-
-/// Shell patterns: `*` and `?` match anything but a slash, `[…]` one of a set. Goes back to the last star alone, which
-/// is enough, so that no pattern takes long.
-fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        if pattern.get(p) == Some(&b'*') {
-            star = Some((p + 1, t));
-            p += 1;
-            continue;
-        }
-        if let Some(width) = match_one(&pattern[p.min(pattern.len())..], text[t]) {
-            (p, t) = (p + width, t + 1);
-            continue;
-        }
-        match star {
-            Some((after, from)) if text[from] != b'/' => {
-                star = Some((after, from + 1));
-                (p, t) = (after, from + 1);
-            }
-            _ => return false,
-        }
-    }
-    pattern[p..].iter().all(|byte| *byte == b'*')
-}
-
-/// How much of the pattern stands for this byte.
-fn match_one(pattern: &[u8], byte: u8) -> Option<usize> {
-    match pattern {
-        [b'?', ..] => (byte != b'/').then_some(1),
-        [b'[', rest @ ..] => match rest.iter().skip(1).position(|end| *end == b']') {
-            Some(end) => in_set(&rest[..=end], byte).then_some(end + 3),
-            None => (byte == b'[').then_some(1),
-        },
-        [b'\\', escaped, ..] => (*escaped == byte).then_some(2),
-        [wanted, ..] => (*wanted == byte).then_some(1),
-        [] => None,
-    }
-}
-
-fn in_set(set: &[u8], byte: u8) -> bool {
-    let (is_negated, set) = match set {
-        [b'!' | b'^', rest @ ..] => (true, rest),
-        set => (false, set),
-    };
-    let mut at = 0;
-    let mut found = false;
-    while at < set.len() {
-        if at + 2 < set.len() && set[at + 1] == b'-' {
-            found |= (set[at]..=set[at + 2]).contains(&byte);
-            at += 3;
-        } else {
-            found |= set[at] == byte;
-            at += 1;
-        }
-    }
-    found != is_negated && byte != b'/'
 }
 
 #[cfg(test)]

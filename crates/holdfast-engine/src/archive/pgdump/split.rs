@@ -5,78 +5,16 @@
 //! `search_path` finds, so one of them can fail although everything else is restored. Each can be tried by itself then,
 //! and nobody has to believe what a server says about which of many statements failed.
 
-use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 
-use super::{Dump, Item, NAME_BYTES, NAMES, NEWEST, bad};
+use super::derived::{Derived, Follows};
+use super::{Dump, NEWEST, bad};
 
 /// What the items that are taken out may take in memory; those of a hundred thousand indexes.
 const BYTES: usize = 64 * 1024 * 1024;
 
 /// Kinds of items that the session of a restore begins with.
 const SETTINGS: [&str; 3] = ["ENCODING", "STDSTRINGS", "SEARCHPATH"];
-
-/// What an item that follows from the rows is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Follows {
-    Index,
-    /// What a materialized view holds.
-    Contents,
-    /// What is said of an index, or whose part it is; no index, no such thing.
-    OfIndex,
-    /// An event trigger, and what is said of one. They come last: what is made before must not fire them.
-    EventTrigger,
-}
-
-/// Knows them, in the order of a table of contents: an index comes before what belongs to it.
-#[derive(Default)]
-pub(super) struct Derived {
-    indexes: BTreeSet<(Vec<u8>, Vec<u8>)>,
-}
-
-impl Derived {
-    pub(super) fn kind(&mut self, item: &Item) -> Option<Follows> {
-        if item.has_data {
-            return None;
-        }
-        match item.kind.as_str() {
-            // A unique one says something about the rows.
-            "INDEX" if item.definition.starts_with(b"CREATE INDEX ") => {
-                let has_room = self.indexes.len() < NAMES && item.tag.len() <= NAME_BYTES;
-                has_room.then(|| {
-                    self.indexes.insert((item.schema.clone(), item.tag.clone()));
-                    Follows::Index
-                })
-            }
-            "MATERIALIZED VIEW DATA" if item.definition.starts_with(b"REFRESH MATERIALIZED VIEW ") => {
-                Some(Follows::Contents)
-            }
-            "EVENT TRIGGER" => Some(Follows::EventTrigger),
-            "COMMENT" | "SECURITY LABEL" if item.tag.starts_with(b"EVENT TRIGGER ") => Some(Follows::EventTrigger),
-            "INDEX ATTACH" | "COMMENT" => self.index_of(item).map(|_| Follows::OfIndex),
-            _ => None,
-        }
-    }
-
-    /// The index that an item belongs to, when it is one of these.
-    fn index_of(&self, item: &Item) -> Option<Vec<u8>> {
-        let name = if item.kind == "COMMENT" { unquoted(item.tag.strip_prefix(b"INDEX ")?) } else { item.tag.clone() };
-        self.indexes.contains(&(item.schema.clone(), name.clone())).then_some(name)
-    }
-}
-
-/// A name as statements have it.
-fn unquoted(name: &[u8]) -> Vec<u8> {
-    let Some(inner) = name.strip_prefix(b"\"").and_then(|name| name.strip_suffix(b"\"")) else { return name.to_vec() };
-    let (mut plain, mut is_second) = (Vec::new(), false);
-    for byte in inner {
-        is_second = *byte == b'"' && !is_second;
-        if !is_second {
-            plain.push(*byte);
-        }
-    }
-    plain
-}
 
 /// One item that was taken out.
 pub(crate) struct Part {

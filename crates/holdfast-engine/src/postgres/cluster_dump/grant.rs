@@ -1,7 +1,7 @@
 //! `GRANT` and `REVOKE` as `pg_dumpall` writes them: one right to one thing for one role. Any other form might give a
 //! right to a setting that is not seen.
 
-use super::statement::{Kind, is_role_keyword, strip};
+use super::words::{Kind, is_role_keyword, strip};
 use crate::postgres::globals::{Guarded, ParameterPrivilege};
 use crate::postgres::quoting;
 

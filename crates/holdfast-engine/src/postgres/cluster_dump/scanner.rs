@@ -2,8 +2,9 @@
 //! what `psql` is to read.
 
 use super::command::{self, Command};
-use super::statement::{self, Kind};
-use super::{ClusterDump, FilterOptions, Refused};
+use super::found::{ClusterDump, FilterOptions, Refused};
+use super::statement;
+use super::words::Kind;
 
 /// How much of a statement is kept until its end has been checked. What must be understood whole, such as a `COPY` with
 /// 1,600 long column names, fits in; longer statements are passed on while they are read.

@@ -3,31 +3,9 @@
 //! and rights, must have one exact form.
 
 use super::grant::{granted, revoked};
+use super::words::{Kind, is_role_keyword, strip};
 use crate::postgres::globals::{Guarded, VALIDITY, Whose, withheld_text};
 use crate::postgres::quoting;
-
-/// What a statement means for the rest of the dump, or for who restores it.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Encoding(&'static str),
-    StandardStrings,
-    /// `COPY`: rows follow.
-    Rows,
-    CreateRole(String),
-    DropRole(String),
-    /// One of its settings.
-    AlterRole(String),
-    /// What it is, and whether it has a password.
-    RoleOptions(String, Vec<&'static str>, bool),
-    /// A role, who becomes a member of it, and whether that may make others members.
-    Membership(String, String, bool),
-    CreateDatabase(String),
-    DropDatabase(String),
-    CreateTablespace(String),
-    /// Never restored; says so, for a person.
-    Withheld(String),
-    Other,
-}
 
 /// Encodings of servers: every byte of a letter beyond ASCII is beyond ASCII itself. In the others, such as SJIS and
 /// GBK, a letter may hold a quote or a backslash.
@@ -182,10 +160,6 @@ pub(super) fn classify(text: &[u8], is_whole: bool, guarded: &Guarded) -> Result
         let shown = |word: &[u8]| String::from_utf8_lossy(&word[..word.len().min(24)]).into_owned();
         format!("a statement of another form ({} {})", shown(first), shown(second))
     })
-}
-
-pub(super) fn strip<'a>(text: &'a [u8], start: &str) -> Option<&'a [u8]> {
-    text.strip_prefix(start.as_bytes())
 }
 
 /// The capital letters at the beginning, and what follows the blank after them.
@@ -364,13 +338,6 @@ fn altered(text: &[u8], is_whole: bool, guarded: &Guarded) -> Option<Kind> {
 
 /// What is said of a database beside its settings.
 const DATABASE: &[&str] = &["OWNER TO %i;", "CONNECTION LIMIT = %n;", "IS_TEMPLATE = %b;", "ALLOW_CONNECTIONS = %b;"];
-
-/// Words that mean another role than one of that name, unless they are quoted. `pg_dumpall` quotes them.
-pub(super) fn is_role_keyword(name: &[u8]) -> bool {
-    const KEYWORDS: &[&[u8]] =
-        &[b"all", b"current_role", b"current_user", b"none", b"public", b"session_user", b"user"];
-    KEYWORDS.contains(&name)
-}
 
 fn dropped(text: &[u8], is_whole: bool) -> Option<Kind> {
     let (object, rest) = word(text);

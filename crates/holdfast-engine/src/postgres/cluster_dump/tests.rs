@@ -1,5 +1,7 @@
 //! Dumps that pass, and dumps that must not: each payload is something that `psql` would read differently.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::*;

@@ -3,7 +3,6 @@
 //!
 //! Those with a password must travel on standard input, never as an argument.
 
-use super::withheld::shown;
 use super::{DatabaseFacts, Globals, Grant, Membership, Name, ParameterGrant, Privilege, Provider, Role, Setting};
 use crate::postgres::quoting::{identifier, text};
 
@@ -261,4 +260,22 @@ fn acl_sql(acl: &[Grant], database: &str, owner: &Name) -> Vec<String> {
         format!("GRANT {privilege} ON DATABASE {database} TO {grantee}{option};")
     }));
     sql
+}
+
+/// Longer statements are not shown whole.
+const SHOWN_BYTES: usize = 300;
+
+/// A statement that sets something, for a log that others read: without its value where that is long, or may be a
+/// secret, as applications keep them in settings of their own.
+pub fn shown(statement: &str, setting: &str) -> String {
+    let is_plain = statement.len() <= SHOWN_BYTES && !statement.chars().any(char::is_control);
+    if is_plain && !setting.contains('.') {
+        return statement.to_owned();
+    }
+    match statement.split_once(" TO ") {
+        Some((start, _)) if start.len() <= SHOWN_BYTES && !start.chars().any(char::is_control) => {
+            format!("{start} TO …;")
+        }
+        _ => "its statement is in the backup.".to_owned(),
+    }
 }

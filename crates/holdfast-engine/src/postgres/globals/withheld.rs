@@ -336,24 +336,6 @@ impl Guarded {
     }
 }
 
-/// Longer statements are not shown whole.
-const SHOWN_BYTES: usize = 300;
-
-/// A statement that sets something, for a log that others read: without its value where that is long, or may be a
-/// secret, as applications keep them in settings of their own.
-pub fn shown(statement: &str, setting: &str) -> String {
-    let is_plain = statement.len() <= SHOWN_BYTES && !statement.chars().any(char::is_control);
-    if is_plain && !setting.contains('.') {
-        return statement.to_owned();
-    }
-    match statement.split_once(" TO ") {
-        Some((start, _)) if start.len() <= SHOWN_BYTES && !start.chars().any(char::is_control) => {
-            format!("{start} TO …;")
-        }
-        _ => "its statement is in the backup.".to_owned(),
-    }
-}
-
 impl Globals {
     /// Takes out what is not restored, also of databases. Says, for a person, what that was.
     pub fn withhold(&mut self, guarded: &Guarded) -> BTreeSet<String> {
@@ -446,7 +428,7 @@ fn is_kept(setting: &Setting, why: Option<&str>, whose: &str, statement: &str, s
 
 /// Says, for a person, that a setting is left out, and how to set it nevertheless.
 pub fn withheld(setting: &str, whose: &str, why: &str, statement: &str) -> String {
-    let statement = shown(statement, setting);
+    let statement = sql::shown(statement, setting);
     let setting = quoting::shown(setting.as_bytes());
     format!("The setting {setting} of {whose} was not restored: {why}. To set it by hand: {statement}")
 }

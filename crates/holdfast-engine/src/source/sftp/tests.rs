@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::super::patterns::matches;
 use super::*;
 use crate::archive::tar::Reader;
 use crate::sftp::fake::{self, Asked};
