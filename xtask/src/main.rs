@@ -3,6 +3,8 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "automation speaks on the terminal")]
 
 mod bench;
+#[cfg(test)]
+mod circles;
 mod commands;
 #[cfg(test)]
 mod deny;

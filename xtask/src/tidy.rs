@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::circles;
 use crate::commands::{cargo, output, root};
 
 /// The arrows of ARCHITECTURE.md: a crate and the crates of ours that it may use.
@@ -112,6 +113,17 @@ fn every_source_file_opens_with_its_purpose() {
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(is_part_of_tests || text.starts_with("//! "), "{} has no purpose", path.display());
     }
+}
+
+#[test]
+fn no_files_need_each_other() {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(root().join("crates")).unwrap().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let lines = circles::of_crate(&entry.path().join("src"));
+        found.extend(lines.into_iter().map(|line| format!("{name}: {line}")));
+    }
+    assert!(found.is_empty(), "files that need each other:\n{}", found.join("\n"));
 }
 
 #[test]

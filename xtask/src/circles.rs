@@ -1,0 +1,272 @@
+//! Circles between source files: files that need each other cannot be understood, moved or tested one at a time.
+//!
+//! What a file needs is read from its `use` lines and from paths in its code, as text. A re-export is no need of its own:
+//! a name that comes through one counts for the file that defines it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// A module by its path within the crate; the root is empty.
+type Module = Vec<String>;
+
+/// The circles of one crate, each as the lines that say which file needs which.
+pub fn of_crate(source: &Path) -> Vec<String> {
+    let mut files = BTreeMap::new();
+    read(source, source, &mut files);
+    let modules = Modules::new(&files);
+    let mut lines = Vec::new();
+    for circle in circles(&modules) {
+        for module in modules.used.keys().filter(|module| circle.contains(&shown(module))) {
+            let needs =
+                modules.needs(module).iter().map(shown).filter(|other| circle.contains(other)).collect::<Vec<_>>();
+            lines.push(format!("{} needs {}", shown(module), needs.join(", ")));
+        }
+    }
+    lines
+}
+
+fn read(folder: &Path, root: &Path, files: &mut BTreeMap<Module, String>) {
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    for entry in entries {
+        let path: PathBuf = entry.unwrap().path();
+        if path.is_dir() {
+            read(&path, root, files);
+        } else if path.extension().is_some_and(|ending| ending == "rs") && !path.ends_with("tests.rs") {
+            let name = path.strip_prefix(root).unwrap().with_extension("");
+            let mut module: Module = name.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+            if matches!(&module[..], [only] if only == "lib" || only == "main") {
+                module.clear();
+            }
+            files.insert(module, std::fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+struct Modules {
+    /// Every module, with the paths that its code uses.
+    used: BTreeMap<Module, Vec<Vec<String>>>,
+    /// What each module passes on under its own name.
+    passed_on: BTreeMap<Module, BTreeMap<String, Vec<String>>>,
+}
+
+impl Modules {
+    fn new(files: &BTreeMap<Module, String>) -> Self {
+        let (mut used, mut passed_on) = (BTreeMap::new(), BTreeMap::new());
+        for (module, text) in files {
+            let code = code(text);
+            let (mut paths, mut names) = (Vec::new(), BTreeMap::new());
+            for (is_public, path) in imports(&code) {
+                if let Some(last) = path.last() {
+                    names.insert(last.clone(), path.clone());
+                }
+                if !is_public {
+                    paths.push(path);
+                }
+            }
+            let is_child = |name: &String| files.contains_key(&child(module, name));
+            paths.extend(
+                paths_in(&without_public_imports(&code))
+                    .into_iter()
+                    .filter(|path| is_relative(&path[0]) || is_child(&path[0])),
+            );
+            used.insert(module.clone(), paths);
+            passed_on.insert(module.clone(), names);
+        }
+        Self { used, passed_on }
+    }
+
+    /// The module that defines what a path in `from` leads to, if it is one of this crate.
+    fn resolve(&self, from: &Module, path: &[String], depth: usize) -> Option<Module> {
+        let mut module = from.clone();
+        let mut rest = path;
+        match path.first()?.as_str() {
+            "crate" => (module, rest) = (Module::new(), &path[1..]),
+            "self" => rest = &path[1..],
+            "super" => {
+                while rest.first().is_some_and(|part| part == "super") {
+                    module.pop();
+                    rest = &rest[1..];
+                }
+            }
+            name if self.used.contains_key(&child(&module, name)) => {}
+            _ => return None,
+        }
+        while let Some((first, others)) = rest.split_first() {
+            let below = child(&module, first);
+            if !self.used.contains_key(&below) {
+                break;
+            }
+            (module, rest) = (below, others);
+        }
+        const LONGEST_CHAIN: usize = 8;
+        let passed_on = rest.first().and_then(|name| self.passed_on.get(&module)?.get(name));
+        match passed_on {
+            Some(path) if depth < LONGEST_CHAIN => self.resolve(&module, path, depth + 1),
+            Some(_) | None => self.used.contains_key(&module).then_some(module),
+        }
+    }
+
+    fn needs(&self, module: &Module) -> BTreeSet<Module> {
+        let found = self.used[module].iter().filter_map(|path| self.resolve(module, path, 0));
+        found.filter(|other| other != module).collect()
+    }
+}
+
+fn child(module: &[String], name: &str) -> Module {
+    module.iter().cloned().chain([name.to_owned()]).collect()
+}
+
+fn is_relative(word: &str) -> bool {
+    matches!(word, "crate" | "self" | "super")
+}
+
+/// Without comments, texts and the tests at the end.
+fn code(text: &str) -> String {
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
+    let mut code = String::new();
+    for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+        let mut parts = line.replace("\\\"", "").replace("'\"'", "");
+        if let Some(at) = parts.find(" // ") {
+            parts.truncate(at);
+        }
+        for (number, part) in parts.split('"').enumerate() {
+            code.push_str(if number % 2 == 0 { part } else { "\"\"" });
+        }
+        code.push('\n');
+    }
+    code
+}
+
+/// The `use` lines of a file: whether each is public, and its path, one for every name.
+fn imports(code: &str) -> Vec<(bool, Vec<String>)> {
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("use ") {
+        let line = code[..at].rsplit('\n').next().unwrap_or_default().trim();
+        let is_start = line.is_empty() || line.starts_with("pub");
+        let Some(end) = code[at..].find(';').filter(|_| is_start) else { continue };
+        let tree: String = code[at + 4..at + end].split_whitespace().collect::<Vec<_>>().join(" ");
+        found.extend(branches(&tree).into_iter().map(|path| (line.starts_with("pub"), path)));
+    }
+    found
+}
+
+fn without_public_imports(code: &str) -> String {
+    let mut rest = code;
+    let mut kept = String::new();
+    while let Some(at) =
+        ["pub use ", "pub(crate) use ", "pub(super) use "].iter().filter_map(|word| rest.find(word)).min()
+    {
+        kept.push_str(&rest[..at]);
+        rest = rest[at..].find(';').map_or("", |end| &rest[at + end..]);
+    }
+    kept + rest
+}
+
+/// `a::{b, c::d}` → `a::b`, `a::c::d`.
+fn branches(tree: &str) -> Vec<Vec<String>> {
+    let Some(open) = tree.find('{') else {
+        let path = tree.split(" as ").next().unwrap_or(tree).split("::");
+        let path: Vec<String> = path.map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect();
+        return if path.is_empty() { Vec::new() } else { vec![path] };
+    };
+    let (head, body) = (&tree[..open], &tree[open + 1..tree.rfind('}').unwrap_or(tree.len())]);
+    let (mut parts, mut depth, mut start) = (Vec::new(), 0, 0);
+    for (at, c) in body.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(&body[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&body[start..]);
+    parts.iter().flat_map(|part| branches(&format!("{head}{}", part.trim()))).filter(|path| path.len() > 1).collect()
+}
+
+/// Every `a::b` in the code, where `a` does not itself follow a path.
+fn paths_in(code: &str) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    for word in code.split(|c: char| !is_word(c)).filter(|word| word.contains("::") && !word.starts_with(':')) {
+        found.push(word.split("::").filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<_>>());
+    }
+    found.retain(|path| !path.is_empty());
+    found
+}
+
+fn circles(modules: &Modules) -> Vec<BTreeSet<String>> {
+    let needs: BTreeMap<&Module, BTreeSet<Module>> =
+        modules.used.keys().map(|module| (module, modules.needs(module))).collect();
+    let reach: BTreeMap<&Module, BTreeSet<&Module>> =
+        needs.keys().map(|start| (*start, reached(&needs, start))).collect();
+    let mut found: Vec<BTreeSet<String>> = Vec::new();
+    for (module, reached) in &reach {
+        let circle: BTreeSet<String> =
+            reached.iter().filter(|other| reach[**other].contains(*module)).map(|other| shown(other)).collect();
+        if circle.len() > 1 && !found.contains(&circle) {
+            found.push(circle);
+        }
+    }
+    found
+}
+
+fn reached<'a>(needs: &'a BTreeMap<&'a Module, BTreeSet<Module>>, start: &Module) -> BTreeSet<&'a Module> {
+    let mut found = BTreeSet::new();
+    let mut waiting: Vec<&Module> = needs[start].iter().collect();
+    while let Some(module) = waiting.pop() {
+        if found.insert(module) {
+            waiting.extend(&needs[module]);
+        }
+    }
+    found
+}
+
+fn shown(module: &Module) -> String {
+    if module.is_empty() { "the root".to_owned() } else { module.join("/") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn circles_of(files: &[(&str, &str)]) -> Vec<BTreeSet<String>> {
+        let module = |name: &str| name.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+        let files = files.iter().map(|(name, text)| (module(name), (*text).to_owned())).collect();
+        circles(&Modules::new(&files))
+    }
+
+    fn set(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn files_that_need_each_other_are_found_however_they_say_so() {
+        let found = circles_of(&[
+            ("", "mod a; mod b; mod c;\npub use a::A;\n"),
+            ("a", "use crate::b::{self, B};\npub struct A;\n"),
+            ("b", "// use crate::c::C;\nuse crate::A;\npub struct B;\n"),
+            ("c", "fn c() { crate::b::b(); }\n"),
+        ]);
+        assert_eq!(found, [set(&["a", "b"])], "through the root's name, and not in a comment");
+    }
+
+    #[test]
+    fn a_parent_that_passes_names_on_needs_nothing_of_its_children() {
+        let found = circles_of(&[
+            ("", "mod a;\n"),
+            ("a", "mod x;\nmod y;\npub use x::X;\n"),
+            ("a/x", "use super::y::Y;\npub struct X;\n"),
+            ("a/y", "pub struct Y;\n#[cfg(test)]\nmod tests {\n    use super::super::X;\n}\n"),
+        ]);
+        assert!(found.is_empty(), "{found:?}");
+        let found = circles_of(&[
+            ("", "mod a;\n"),
+            ("a", "mod x;\nuse x::X;\npub struct Own(X);\n"),
+            ("a/x", "pub struct X(Box<super::Own>);\n"),
+        ]);
+        assert_eq!(found, [set(&["a", "a/x"])]);
+    }
+}
