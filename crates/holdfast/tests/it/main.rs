@@ -15,6 +15,8 @@ mod process;
 mod proxy;
 /// The README, followed to the letter.
 mod readme;
+/// Answers of the first release, asked for again.
+mod recorded;
 /// Recovery by hand, as the page on it says, and the demo.
 mod recover;
 /// The command line of somebody elsewhere, and what it says when something is wrong.
