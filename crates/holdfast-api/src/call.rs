@@ -7,6 +7,7 @@ use axum::http::request::Parts;
 use holdfast_app::{App, AppError, Caller, Context, Resource};
 use holdfast_core::input::Errors;
 use holdfast_core::page::PageRequest;
+use holdfast_core::refusal::Rule;
 use holdfast_core::{Timestamp, limits, rules};
 use holdfast_store::Listing;
 
@@ -94,7 +95,7 @@ impl Query {
         let text = self.get(name).filter(|text| !text.is_empty())?;
         let id = parse_id(text);
         if id.is_none() {
-            rules::wrong_type(errors, name, "an integer");
+            errors.add(name, Rule::Integer);
         }
         id
     }
@@ -105,7 +106,7 @@ impl Query {
             "" | "false" | "0" => false,
             "true" | "1" => true,
             _ => {
-                rules::wrong_type(errors, name, "true or false");
+                errors.add(name, Rule::Boolean);
                 false
             }
         }
@@ -121,7 +122,7 @@ impl Query {
         let text = self.get(name).filter(|text| !text.is_empty())?;
         let word = parse(text);
         if word.is_none() {
-            rules::not_selectable(errors, name);
+            errors.add(name, Rule::Choice);
         }
         word
     }

@@ -111,7 +111,7 @@ fn error(status: StatusCode, message: impl Into<String>) -> Response {
 }
 
 fn invalid(message: String, errors: &Errors) -> Response {
-    let errors = errors.iter().map(|(field, texts)| (field.to_owned(), texts.to_vec())).collect();
+    let errors = errors.english().map(|(field, texts)| (field.to_owned(), texts)).collect();
     json(StatusCode::UNPROCESSABLE_ENTITY, &ValidationBody { error: "Validation Error", message, errors })
 }
 

@@ -8,6 +8,7 @@ use holdfast_core::ids::UserId;
 use holdfast_core::input::{Errors, Field};
 use holdfast_core::network::ClientKey;
 use holdfast_core::rate::Quota;
+use holdfast_core::refusal::Rule;
 use holdfast_core::scope::ScopeSet;
 use holdfast_core::user::{self, LinkPurpose, UserDraft};
 use holdfast_core::{Secret, limits, random, rules, run};
@@ -15,6 +16,7 @@ use holdfast_store::users::{self, UserRow};
 use holdfast_store::{Tx, audit, identities, sessions as links, settings, tasks, tokens as api_tokens};
 
 use crate::mailer::Mail;
+use crate::refusal::{Conflict, Missing};
 use crate::tokens::{self, TokenRequest};
 use crate::{App, AppError, Caller, Origin, Result, sessions, two_factor};
 
@@ -259,7 +261,7 @@ async fn take_link(app: &App, tx: &mut Tx, link: &str) -> Result<(UserId, LinkPu
 }
 
 fn used_up() -> AppError {
-    AppError::Missing("This link has expired or was used before.")
+    AppError::Missing(Missing::Link)
 }
 
 /// Sends somebody a link that sets a new password. Whoever asks learns nothing about whether there is such an account:
@@ -356,7 +358,7 @@ pub async fn register(
     origin: &Origin,
 ) -> Result<Secret> {
     if !is_registration_open(app).await? {
-        return Err(AppError::Missing("Nobody can register here. Ask whoever runs this service for an invitation."));
+        return Err(AppError::Missing(Missing::Registration));
     }
     limit_address(app, origin)?;
     limit_account(app, "register", &draft.email, origin)?;
@@ -376,7 +378,7 @@ pub async fn confirm_password(app: &App, caller: &Caller, password: &str, field:
     if app.hasher.verify(&Secret::new(password), user.password_hash.clone()).await? {
         return Ok(user);
     }
-    Err(AppError::Invalid(Errors::one(field, "The password is incorrect.")))
+    Err(AppError::Invalid(Errors::one(field, Rule::Password)))
 }
 
 /// Changes the caller's own password. The session that asks stays, every other one ends, and so does what is not kept.
@@ -428,7 +430,7 @@ pub async fn update_profile(
 pub async fn delete_own(app: &App, caller: &Caller, email: &str, password: &str) -> Result<()> {
     let user = confirm_password(app, caller, password, "password").await?;
     if user::normal_email(email) != user.email {
-        return Err(AppError::Invalid(Errors::one("email", "The email field must be your own address.")));
+        return Err(AppError::Invalid(Errors::one("email", Rule::OwnEmail)));
     }
     delete(app, caller, &user).await
 }
@@ -463,21 +465,17 @@ async fn check_deletable(app: &App, user: &UserRow) -> Result<()> {
 /// Why an account must stay.
 async fn refuse_deletion(tx: &mut Tx, user: &UserRow) -> Result<()> {
     if user.is_admin && user.password_hash.is_some() && users::count_admins(tx).await? <= 1 {
-        return Err(AppError::Conflict(
-            "This is the only administrator. Make somebody else an administrator first.".into(),
-        ));
+        return Err(AppError::Conflict(Conflict::OnlyAdministrator));
     }
     if users::count_live_runs(tx, user.user_id()).await? > 0 {
-        return Err(AppError::Conflict("Something is running for this account. Cancel it or wait for its end.".into()));
+        return Err(AppError::Conflict(Conflict::AccountBusy));
     }
     Ok(())
 }
 
 pub(crate) async fn check_free(tx: &mut Tx, email: &str, except: Option<UserId>) -> Result<()> {
     match users::find_by_email(tx, email).await? {
-        Some(row) if Some(row.user_id()) != except => {
-            Err(AppError::Invalid(Errors::one("email", "The email has already been taken.")))
-        }
+        Some(row) if Some(row.user_id()) != except => Err(AppError::Invalid(Errors::one("email", Rule::EmailTaken))),
         _ => Ok(()),
     }
 }
@@ -507,7 +505,7 @@ async fn check_credentials(
         let email: String = run::stored_line(&email).chars().take(limits::TEXT_CHARS).collect();
         app.audit_as(&mut tx, None, origin, "sign_in.refused", &email).await?;
         tx.commit().await?;
-        return Err(AppError::Invalid(Errors::one("email", "The provided credentials are incorrect.")));
+        return Err(AppError::Invalid(Errors::one("email", Rule::Credentials)));
     };
     let mut tx = app.store.begin().await?;
     if let Err(error) = two_factor::check(app, &mut tx, &user, &credentials.otp).await {
@@ -522,11 +520,11 @@ fn required(errors: &mut Errors, field: &str, input: &Field<String>) -> Option<S
     match input {
         Field::Value(text) if text.is_empty() => rules::required(errors, field),
         Field::Value(text) if text.chars().count() > limits::SECRET_CHARS => {
-            rules::too_long(errors, field, limits::SECRET_CHARS);
+            errors.add(field, Rule::MaxChars { max: limits::SECRET_CHARS });
         }
         Field::Value(text) => return Some(text.replace('\0', "\u{fffd}")),
         Field::Absent | Field::Null => rules::required(errors, field),
-        Field::WrongType => rules::wrong_type(errors, field, "a string"),
+        Field::WrongType => errors.add(field, Rule::Text),
     }
     None
 }

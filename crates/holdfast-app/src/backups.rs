@@ -4,7 +4,7 @@ use holdfast_core::backup::{DeletedReason, RestoreDraft, RestoreInput};
 use holdfast_core::ids::{BackupId, RunId};
 use holdfast_core::input::Errors;
 use holdfast_core::page::{Page, PageRequest};
-use holdfast_core::rules;
+use holdfast_core::refusal::Rule;
 use holdfast_core::run::{RunSubject, Trigger};
 use holdfast_store::backups::{self, BackupFilter, BackupRow};
 use holdfast_store::runs::{self, NewRun, RunFilter, RunRow};
@@ -14,6 +14,7 @@ use holdfast_store::{Listing, Tx, restores};
 use crate::access::{owned, written};
 use crate::archives::{Download, EntryItem};
 use crate::logs::with_output;
+use crate::refusal::Conflict;
 use crate::{App, AppError, Caller, Result};
 
 /// Finds of a search that are shown; whoever needs more looks for something more precise.
@@ -104,7 +105,7 @@ async fn draft_restore(tx: &mut Tx, caller: &Caller, backup: BackupRow, input: &
     if let Some(server) = input.remote_server_id.value().filter(|_| !errors.has("remote_server_id"))
         && tasks::count_owned(tx, Attachable::Server, caller.user, &[*server]).await? == 0
     {
-        rules::not_selectable(&mut errors, "remote_server_id");
+        errors.add("remote_server_id", Rule::Choice);
     }
     let draft = draft.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))?;
     present(backup)?;
@@ -135,9 +136,7 @@ pub async fn delete(app: &App, caller: &Caller, id: BackupId) -> Result<()> {
     let mut tx = app.store.begin().await?;
     let backup = owned(caller, backups::find_locked(&mut tx, id).await?)?;
     if backups::is_in_use(&mut tx, id).await? {
-        return Err(AppError::Conflict(
-            "This backup is being restored or verified. Cancel that or wait for its end first.".into(),
-        ));
+        return Err(AppError::Conflict(Conflict::BackupInUse));
     }
     if !backups::mark_deleted(&mut tx, id, DeletedReason::User, app.now()).await? {
         return Err(gone());
@@ -171,7 +170,7 @@ pub async fn cancel_run(app: &App, caller: &Caller, id: RunId) -> Result<()> {
     let mut tx = app.store.begin().await?;
     let run = owned_run(caller, runs::find_of_backup(&mut tx, id).await?)?;
     if !run.is_live() {
-        return Err(AppError::Conflict("This run has ended; there is nothing to cancel.".into()));
+        return Err(AppError::Conflict(Conflict::RunEnded));
     }
     if let Some(task) = run.subject.task() {
         drop(tx);
@@ -190,7 +189,7 @@ fn owned_run(caller: &Caller, run: Option<RunRow>) -> Result<RunRow> {
 }
 
 fn gone() -> AppError {
-    AppError::Conflict("This backup has been deleted.".into())
+    AppError::Conflict(Conflict::BackupDeleted)
 }
 
 fn present(backup: BackupRow) -> Result<BackupRow> {

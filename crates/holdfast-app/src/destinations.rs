@@ -9,6 +9,7 @@ use holdfast_store::runs::NewRun;
 use holdfast_store::{DbTime, Listing, Tx, catalogue};
 
 use crate::access::{owned, written};
+use crate::refusal::{self, Conflict};
 use crate::{App, AppError, Caller, Result};
 
 pub async fn list(app: &App, listing: &Listing) -> Result<Page<DestinationRow>> {
@@ -42,7 +43,7 @@ pub async fn update(app: &App, caller: &Caller, id: DestinationId, input: &Desti
     let is_another = row.kind()? != draft.kind || bucket(&was) != bucket(&draft.s3);
     let backups = if is_another { destinations::count_backups(&mut tx, id).await? } else { 0 };
     if backups > 0 {
-        return Err(AppError::Conflict(holds(backups, "Create another destination instead")));
+        return Err(AppError::Conflict(Conflict::DestinationMoves { backups: refusal::backups(backups) }));
     }
     destinations::update(&mut tx, &row, &draft, app.now()).await?;
     if was != draft.s3 {
@@ -60,21 +61,15 @@ pub async fn delete(app: &App, caller: &Caller, id: DestinationId) -> Result<()>
     let row = owned(caller, destinations::find_locked(&mut tx, id).await?)?;
     let tasks = destinations::count_tasks(&mut tx, id).await?;
     if tasks > 0 {
-        return Err(AppError::Conflict(crate::tasks::still_used("backup destination", tasks)));
+        return Err(AppError::Conflict(Conflict::DestinationInUse { tasks: refusal::tasks(tasks) }));
     }
     let backups = destinations::count_backups(&mut tx, id).await?;
     if backups > 0 {
-        return Err(AppError::Conflict(holds(backups, "Delete them first")));
+        return Err(AppError::Conflict(Conflict::DestinationHolds { backups: refusal::backups(backups) }));
     }
     destinations::delete(&mut tx, caller.user, id).await?;
     app.audit(&mut tx, caller, "backup_destination.deleted", &format!("{id} {}", row.label)).await?;
     Ok(tx.commit().await?)
-}
-
-/// Why a destination must stay as it is, for a person.
-fn holds(backups: i64, what_to_do: &str) -> String {
-    let backups = if backups == 1 { "1 backup".to_owned() } else { format!("{backups} backups") };
-    format!("This backup destination still holds {backups}. {what_to_do}.")
 }
 
 /// Queues a check; what it finds is noted on the destination.

@@ -1,8 +1,11 @@
 //! Why a use case says no. The list is closed: each front end turns every one of these into an answer of its own.
 
 use holdfast_core::input::Errors;
+use holdfast_core::refusal::Rule;
 use holdfast_core::scope::Scope;
 use holdfast_store::StoreError;
+
+use crate::refusal::{Conflict, Missing};
 
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
@@ -17,14 +20,14 @@ pub enum AppError {
     NotFound(Resource),
     /// Something that belongs to a resource is not there.
     #[error("{0}")]
-    Missing(&'static str),
+    Missing(Missing),
     #[error("You are not authorized to access this {}", .0.name().to_lowercase())]
     Forbidden(Resource),
     #[error("The given data was invalid.")]
     Invalid(Errors),
     /// The resource is in a state that does not allow this now.
     #[error("{0}")]
-    Conflict(String),
+    Conflict(Conflict),
     /// Passes by itself; the text is for the log.
     #[error("The service is busy or its database is away. Try again in a moment.")]
     Unavailable(String),
@@ -50,13 +53,9 @@ impl From<StoreError> for AppError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Unavailable(text) => Self::Unavailable(text),
-            StoreError::Conflict => Self::Conflict("That value is already taken.".to_owned()),
-            StoreError::InUse => {
-                Self::Conflict("Something that belongs to this changed meanwhile. Try again.".to_owned())
-            }
-            StoreError::NotText => {
-                Self::Invalid(Errors::one("text", "The text field must not contain control characters."))
-            }
+            StoreError::Conflict => Self::Conflict(Conflict::Taken),
+            StoreError::InUse => Self::Conflict(Conflict::Changed),
+            StoreError::NotText => Self::Invalid(Errors::one("text", Rule::ControlCharacters)),
             StoreError::Sealed(_) | StoreError::Broken(_) => Self::Internal(error.to_string()),
         }
     }

@@ -8,6 +8,7 @@ use holdfast_store::identities::{self, IdentityRow};
 use sha2::{Digest as _, Sha256};
 
 pub use crate::identity_providers::{Identity, IdentityProviders, Leave, Provider, Return};
+use crate::refusal::{Conflict, Missing};
 use crate::{App, AppError, Caller, Origin, Result, accounts, sessions};
 
 pub fn list_providers(app: &App) -> Vec<Provider> {
@@ -29,7 +30,7 @@ impl Trip<'_> {
 
     fn key(&self, app: &App) -> Result<String> {
         let known = app.ports.providers.list().into_iter().find(|known| known.id == self.provider);
-        known.map(|known| known.key).ok_or(AppError::Missing("There is no such page."))
+        known.map(|known| known.key).ok_or(AppError::Missing(Missing::Page))
     }
 
     fn redirect_uri(&self) -> String {
@@ -52,9 +53,7 @@ impl Trip<'_> {
     async fn identify(&self, app: &App, state: &str, code: &str, origin: &Origin) -> Result<Identity> {
         accounts::limit_address(app, origin)?;
         if !random::equal(state.as_bytes(), self.part("state").as_bytes()) || code.is_empty() {
-            return Err(AppError::Conflict(
-                "This sign-in was not begun here, or was open for too long. Try again.".into(),
-            ));
+            return Err(AppError::Conflict(Conflict::SignInNotBegun));
         }
         let back = Return {
             redirect_uri: self.redirect_uri(),
@@ -73,10 +72,7 @@ impl Trip<'_> {
         let Some(user) = identities::find_user(&mut tx, &key, &identity.subject).await? else {
             app.audit_as(&mut tx, None, origin, "sign_in.refused", &self.told(&identity)).await?;
             tx.commit().await?;
-            return Err(AppError::Conflict(
-                "No account here is linked to this one. Sign in with your password, then link it on your account page."
-                    .into(),
-            ));
+            return Err(AppError::Conflict(Conflict::NotLinked));
         };
         let secret = sessions::start(app, &mut tx, user, device, origin).await?;
         tx.commit().await?;
@@ -92,7 +88,7 @@ impl Trip<'_> {
             return Ok(());
         }
         if owner.is_some() {
-            return Err(AppError::Conflict("This account is linked to somebody else here.".into()));
+            return Err(AppError::Conflict(Conflict::LinkedElsewhere));
         }
         identities::delete(&mut tx, caller.user, &key).await?;
         let name: String = run::stored_line(&identity.name).chars().take(limits::TEXT_CHARS).collect();
@@ -115,7 +111,7 @@ pub async fn unlink(app: &App, caller: &Caller, provider: &str) -> Result<()> {
     let key = Trip { provider, secret: "", base_url: "" }.key(app)?;
     let mut tx = app.store.begin().await?;
     if !identities::delete(&mut tx, caller.user, &key).await? {
-        return Err(AppError::Missing("Account not found"));
+        return Err(AppError::Missing(Missing::Account));
     }
     app.audit(&mut tx, caller, "identity.unlinked", provider).await?;
     Ok(tx.commit().await?)

@@ -23,6 +23,7 @@ pub mod overview;
 pub mod people;
 pub mod probes;
 pub mod profile;
+pub mod refusal;
 pub mod servers;
 pub mod sessions;
 pub mod ssh_key;

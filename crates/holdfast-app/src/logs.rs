@@ -7,6 +7,7 @@ use holdfast_store::runs::{self, LogFilter, RunRow};
 use holdfast_store::{Listing, Tx};
 
 use crate::access::owned;
+use crate::refusal::Conflict;
 use crate::{App, AppError, Caller, Result};
 
 /// Each log with its output.
@@ -55,7 +56,7 @@ pub async fn delete(app: &App, caller: &Caller, id: RunId) -> Result<()> {
     let mut tx = app.store.begin().await?;
     let run = owned(caller, runs::find_log(&mut tx, id).await?)?;
     if !runs::delete_log(&mut tx, caller.user, id).await? {
-        return Err(AppError::Conflict("This run has not ended yet. Cancel it or wait for its end first.".into()));
+        return Err(AppError::Conflict(Conflict::RunNotEnded));
     }
     let detail = match run.subject.task() {
         Some(task) => format!("{id} of task {task}"),

@@ -5,6 +5,7 @@ use holdfast_core::ids::NoticeId;
 use holdfast_core::input::{Errors, Field};
 use holdfast_core::notice::{self, QuietHours};
 use holdfast_core::page::Page;
+use holdfast_core::refusal::Rule;
 use holdfast_core::rules;
 use holdfast_core::schedule::TimeOfDay;
 use holdfast_store::Listing;
@@ -12,6 +13,7 @@ use holdfast_store::notices::{self, NoticeFilter, NoticeRow};
 use holdfast_store::users::{self, UserRow};
 
 use crate::access::owned;
+use crate::refusal::Conflict;
 use crate::{App, AppError, Caller, Result};
 
 pub async fn list(app: &App, listing: &Listing, filter: &NoticeFilter) -> Result<Page<NoticeRow>> {
@@ -24,7 +26,7 @@ pub async fn retry(app: &App, caller: &Caller, id: NoticeId) -> Result<()> {
     let mut tx = app.store.begin().await?;
     owned(caller, notices::find(&mut tx, id).await?)?;
     if !notices::retry(&mut tx, id, app.now()).await? {
-        return Err(AppError::Conflict("This notice is not undelivered; there is nothing to try again.".into()));
+        return Err(AppError::Conflict(Conflict::NoticeDelivered));
     }
     tx.commit().await?;
     app.wake_dispatcher();
@@ -75,7 +77,7 @@ pub async fn update_hearing(app: &App, caller: &Caller, input: &HearingInput) ->
         Field::Absent => current.quiet_hours,
         Field::Null => None,
         Field::WrongType => {
-            rules::wrong_type(&mut errors, "quiet_hours", "an object");
+            errors.add("quiet_hours", Rule::Object);
             None
         }
         Field::Value(quiet) => check_quiet(&mut errors, quiet),
@@ -95,12 +97,12 @@ fn check_quiet(errors: &mut Errors, quiet: &QuietInput) -> Option<QuietHours> {
         Field::Value(text) => {
             let time = TimeOfDay::parse(text);
             if time.is_none() {
-                errors.add(field, format!("The {field} field must be a time like 22:00."));
+                errors.add(field, Rule::QuietTime);
             }
             time
         }
         Field::WrongType => {
-            rules::wrong_type(errors, field, "a string");
+            errors.add(field, Rule::Text);
             None
         }
         Field::Absent | Field::Null => {
@@ -111,7 +113,7 @@ fn check_quiet(errors: &mut Errors, quiet: &QuietInput) -> Option<QuietHours> {
     let (from, until) = (time("quiet_hours.from", &quiet.from), time("quiet_hours.until", &quiet.until));
     let quiet = QuietHours { from: from?, until: until? };
     if quiet.from == quiet.until {
-        errors.add("quiet_hours.until", "The quiet hours must not end when they begin.");
+        errors.add("quiet_hours.until", Rule::QuietHours);
     }
     Some(quiet)
 }

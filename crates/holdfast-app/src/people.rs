@@ -10,6 +10,7 @@ use holdfast_store::{DbTime, settings};
 
 use crate::accounts::{self, OPEN, REGISTRATION};
 use crate::mailer::Mail;
+use crate::refusal::{Conflict, Missing};
 use crate::{App, AppError, Caller, Origin, Resource, Result};
 
 /// Leases that one page shows.
@@ -137,7 +138,7 @@ pub async fn set_admin(app: &App, caller: &Caller, id: UserId, is_admin: bool) -
     let mut tx = app.store.begin().await?;
     users::lock_admins(&mut tx).await?;
     if !is_admin && user.is_admin && user.password_hash.is_some() && users::count_admins(&mut tx).await? <= 1 {
-        return Err(AppError::Conflict("There must be one administrator at least.".into()));
+        return Err(AppError::Conflict(Conflict::NoAdministrator));
     }
     users::update_admin(&mut tx, id, is_admin, app.now()).await?;
     let action = if is_admin { "user.made_administrator" } else { "user.made_ordinary" };
@@ -151,7 +152,7 @@ pub async fn set_admin(app: &App, caller: &Caller, id: UserId, is_admin: bool) -
 pub async fn delete(app: &App, caller: &Caller, id: UserId) -> Result<()> {
     administrator(caller)?;
     if id == caller.user {
-        return Err(AppError::Conflict("Delete your own account on your account page.".into()));
+        return Err(AppError::Conflict(Conflict::OwnAccount));
     }
     let user = find(app, id).await?;
     accounts::delete(app, caller, &user).await
@@ -164,7 +165,7 @@ pub async fn show_person(app: &App, caller: &Caller, id: UserId) -> Result<UserR
 
 async fn find(app: &App, id: UserId) -> Result<UserRow> {
     let found = users::find(&mut app.store.read().await?, id).await?;
-    found.ok_or(AppError::Missing("Account not found"))
+    found.ok_or(AppError::Missing(Missing::Account))
 }
 
 /// Who did what: the caller's own events, or everybody's for an administrator who asks.

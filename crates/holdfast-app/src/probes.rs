@@ -12,6 +12,7 @@ use holdfast_store::runs::{self, NewRun};
 use holdfast_store::{probes, servers};
 
 use crate::access::{owned, written};
+use crate::refusal::Conflict;
 use crate::{App, AppError, Caller, Resource, Result, logs};
 
 /// Looks of one user at a time: they share their places with everybody's checks.
@@ -60,7 +61,7 @@ async fn ask(app: &App, caller: &Caller, server: ServerId, question: &Question) 
     let mut tx = app.store.begin().await?;
     owned(caller, servers::find(&mut tx, server).await?)?;
     if runs::count_probes(&mut tx, caller.user).await? >= AT_ONCE {
-        return Err(AppError::Conflict("Holdfast is still looking at a server for you. Try again in a moment.".into()));
+        return Err(AppError::Conflict(Conflict::ProbeBusy));
     }
     let run =
         app.queue_run(&mut tx, &NewRun::asked_for(caller.user, RunSubject::Probe(server), Trigger::Manual)).await?;

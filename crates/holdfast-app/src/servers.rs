@@ -3,7 +3,7 @@
 use holdfast_core::ids::ServerId;
 use holdfast_core::input::Errors;
 use holdfast_core::page::Page;
-use holdfast_core::rules;
+use holdfast_core::refusal::Rule;
 use holdfast_core::run::{RunSubject, Trigger};
 use holdfast_core::secret::SecretChange;
 use holdfast_core::server::{ServerDraft, ServerInput};
@@ -12,6 +12,7 @@ use holdfast_store::servers::{self, ServerRow};
 use holdfast_store::{Listing, Tx};
 
 use crate::access::{owned, written};
+use crate::refusal::{self, Conflict};
 use crate::{App, AppError, Caller, Result};
 
 pub async fn list(app: &App, listing: &Listing) -> Result<Page<ServerRow>> {
@@ -81,7 +82,7 @@ async fn check_jump(tx: &mut Tx, caller: &Caller, id: Option<ServerId>, draft: &
         None => false,
     };
     if row.is_none() || is_behind || row.is_some_and(|row| row.jump_server_id.is_some()) {
-        rules::not_selectable(&mut errors, "jump_server_id");
+        errors.add("jump_server_id", Rule::Choice);
         return Err(AppError::Invalid(errors));
     }
     Ok(())
@@ -93,15 +94,13 @@ pub async fn delete(app: &App, caller: &Caller, id: ServerId) -> Result<()> {
     let row = owned(caller, servers::find_locked(&mut tx, id).await?)?;
     let tasks = servers::count_tasks(&mut tx, id).await?;
     if tasks > 0 {
-        return Err(AppError::Conflict(crate::tasks::still_used("remote server", tasks)));
+        return Err(AppError::Conflict(Conflict::ServerInUse { tasks: refusal::tasks(tasks) }));
     }
     if servers::count_restores(&mut tx, id).await? > 0 {
-        return Err(AppError::Conflict(
-            "A backup is being restored to this remote server. Wait for its end first.".into(),
-        ));
+        return Err(AppError::Conflict(Conflict::ServerRestored));
     }
     if servers::count_behind(&mut tx, id).await? > 0 {
-        return Err(AppError::Conflict("Other remote servers are reached through this one. Change them first.".into()));
+        return Err(AppError::Conflict(Conflict::ServerIsJump));
     }
     servers::delete(&mut tx, caller.user, id).await?;
     app.audit(&mut tx, caller, "remote_server.deleted", &format!("{id} {}", row.label)).await?;
@@ -124,12 +123,10 @@ pub async fn accept_host_key(app: &App, caller: &Caller, id: ServerId, seen: Opt
     let mut tx = app.store.begin().await?;
     let row = owned(caller, servers::find_locked(&mut tx, id).await?)?;
     if seen.is_some_and(|seen| row.offered_host_key.as_deref() != Some(seen)) {
-        return Err(AppError::Conflict("The server has shown another host key since. Look at it again.".into()));
+        return Err(AppError::Conflict(Conflict::OtherHostKey));
     }
     if !servers::accept_host_key(&mut tx, &row, app.now()).await? {
-        return Err(AppError::Conflict(
-            "This remote server has shown no other host key; there is nothing to accept.".into(),
-        ));
+        return Err(AppError::Conflict(Conflict::NoHostKey));
     }
     let detail = format!("{id} {}", row.offered_host_key.as_deref().unwrap_or_default());
     app.audit(&mut tx, caller, "remote_server.host_key_accepted", &detail).await?;

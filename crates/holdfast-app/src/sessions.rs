@@ -11,6 +11,7 @@ use holdfast_store::users::{self, UserRow};
 use tokio_util::sync::CancellationToken;
 
 use crate::caller::LimitKey;
+use crate::refusal::Missing;
 use crate::{App, AppError, Caller, Origin, Result};
 
 /// Sessions last a month; signing out or a new password ends them sooner.
@@ -81,7 +82,7 @@ pub async fn list(app: &App, caller: &Caller, session: &str) -> Result<Vec<Sessi
 pub async fn revoke(app: &App, caller: &Caller, id: i64) -> Result<()> {
     let mut tx = app.store.begin().await?;
     if !sessions::delete_one(&mut tx, caller.user, id).await? {
-        return Err(AppError::Missing("Session not found"));
+        return Err(AppError::Missing(Missing::Session));
     }
     app.audit(&mut tx, caller, "session.revoked", &id.to_string()).await?;
     Ok(tx.commit().await?)

@@ -4,9 +4,10 @@ use holdfast_core::backup::DeletedReason;
 use holdfast_core::ids::{BackupId, TaskId, UserId};
 use holdfast_core::input::Errors;
 use holdfast_core::page::Page;
+use holdfast_core::refusal::Rule;
 use holdfast_core::run::{RunStatus, RunSubject, Trigger};
 use holdfast_core::task::{TaskDraft, TaskInput};
-use holdfast_core::{Secret, Timestamp, random, rules};
+use holdfast_core::{Secret, Timestamp, random};
 use holdfast_store::due;
 use holdfast_store::runs::{self, NewRun, RunRow};
 use holdfast_store::task_health::{self, TaskHealthRow};
@@ -16,6 +17,7 @@ use holdfast_store::{Listing, Tx, backups};
 
 use crate::access::{owned, written};
 use crate::caller::LimitKey;
+use crate::refusal::{Conflict, Missing};
 use crate::{App, AppError, Caller, Origin, Resource, Result};
 
 /// A task and what hangs on it.
@@ -92,17 +94,12 @@ pub async fn delete(app: &App, caller: &Caller, id: TaskId, with_backups: bool) 
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
     if row.is_live {
-        return Err(AppError::Conflict(
-            "This backup task is running. Cancel the run or wait for its end first.".into(),
-        ));
+        return Err(AppError::Conflict(Conflict::TaskBusy));
     }
     if with_backups {
         for backup in backups::list_of_task(&mut tx, id).await? {
             if backup.is_in_use {
-                return Err(AppError::Conflict(format!(
-                    "Backup {} of this task is being restored or verified. Wait for its end first.",
-                    backup.id
-                )));
+                return Err(AppError::Conflict(Conflict::TaskBackupInUse { backup: backup.id.0 }));
             }
             backups::mark_deleted(&mut tx, backup.id, DeletedReason::TaskDeleted, app.now()).await?;
         }
@@ -184,17 +181,12 @@ pub async fn release_retention(app: &App, caller: &Caller, id: TaskId, seen: Opt
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
     if row.retention_held_at.is_none() {
-        return Err(AppError::Conflict(
-            "The removal of old backups is not on hold for this backup task; there is nothing to release.".into(),
-        ));
+        return Err(AppError::Conflict(Conflict::RetentionNotHeld));
     }
     let newest = backups::find_newest(&mut tx, id).await?;
     if seen.is_some() && seen != newest {
-        let newest = newest.map_or_else(
-            || "There is no backup of this task any more.".to_owned(),
-            |newest| format!("The newest backup of this task is another one by now: {newest}. Look at it first."),
-        );
-        return Err(AppError::Conflict(newest));
+        let conflict = newest.map_or(Conflict::NoBackupLeft, |newest| Conflict::NewerBackup { newest: newest.0 });
+        return Err(AppError::Conflict(conflict));
     }
     tasks::end_hold(&mut tx, id).await?;
     if let Some(newest) = newest {
@@ -210,7 +202,7 @@ pub async fn cancel(app: &App, caller: &Caller, id: TaskId) -> Result<()> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
     let Some(run) = runs::find_live(&mut tx, id).await? else {
-        return Err(AppError::Conflict("This backup task is not running; there is nothing to cancel.".into()));
+        return Err(AppError::Conflict(Conflict::TaskNotRunning));
     };
     let run = run.id;
     let now = app.now();
@@ -227,26 +219,20 @@ pub async fn latest_log(app: &App, caller: &Caller, id: TaskId) -> Result<(RunRo
     let mut tx = app.store.read().await?;
     owned(caller, tasks::find(&mut tx, id).await?)?;
     let run = runs::find_latest(&mut tx, id).await?;
-    let run = run.ok_or(AppError::Missing("No logs found for this backup task."))?;
+    let run = run.ok_or(AppError::Missing(Missing::Logs))?;
     crate::logs::with_output(&mut tx, run).await
-}
-
-/// Why something cannot be deleted, for a person.
-pub(crate) fn still_used(what: &str, tasks: i64) -> String {
-    let tasks = if tasks == 1 { "1 backup task".to_owned() } else { format!("{tasks} backup tasks") };
-    format!("This {what} is still used by {tasks}. Change or delete them first.")
 }
 
 async fn queue(app: &App, mut tx: Tx, row: &TaskRow, trigger: Trigger) -> Result<()> {
     if row.paused_at.is_some() {
-        return Err(AppError::Conflict("This backup task is paused. Resume it first.".into()));
+        return Err(AppError::Conflict(Conflict::TaskPaused));
     }
     let task = TaskId(row.id);
     // In place of a second try it is one: its end is told, whatever it is.
     let attempt = if due::drop_retry(&mut tx, task).await? { 2 } else { 1 };
     let new = NewRun { attempt, ..NewRun::asked_for(UserId(row.user_id), RunSubject::Backup(task), trigger) };
     if runs::insert(&mut tx, &new, app.now()).await?.is_none() {
-        return Err(AppError::Conflict("This backup task is already running.".into()));
+        return Err(AppError::Conflict(Conflict::TaskRunning));
     }
     runs::announce(&mut tx).await?;
     tx.commit().await?;
@@ -275,7 +261,7 @@ async fn check_ids(tx: &mut Tx, errors: &mut Errors, owner: UserId, input: &Task
             continue;
         }
         if tasks::count_owned(tx, table, owner, &ids).await? != ids.len() {
-            rules::not_selectable(errors, field);
+            errors.add(field, Rule::Choice);
         }
     }
     Ok(())

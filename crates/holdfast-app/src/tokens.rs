@@ -2,11 +2,13 @@
 
 use holdfast_core::ids::{TokenId, UserId};
 use holdfast_core::input::Errors;
+use holdfast_core::refusal::Rule;
 use holdfast_core::scope::ScopeSet;
 use holdfast_core::{Secret, Timestamp, limits, random, rules};
 use holdfast_store::tokens::{self, NewToken, TokenRow};
 use holdfast_store::{Tx, users};
 
+use crate::refusal::Missing;
 use crate::{App, AppError, Origin, Result};
 
 /// What tokens begin with, so that people and secret scanners recognise them.
@@ -28,10 +30,10 @@ pub async fn create(app: &App, user: UserId, origin: &Origin, request: &TokenReq
     let mut errors = Errors::default();
     let name = rules::line(&mut errors, "name", &request.name, limits::TEXT_CHARS);
     if request.scopes.is_empty() {
-        errors.add("scopes", "The scopes field must have at least 1 items.");
+        errors.add("scopes", Rule::NoItems);
     }
     if request.expires_at.is_some_and(|at| at <= app.now()) {
-        errors.add("expires_at", "The expires at field must be a date after now.");
+        errors.add("expires_at", Rule::Future);
     }
     let name = name.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))?;
     let mut tx = app.store.begin().await?;
@@ -44,7 +46,7 @@ pub async fn create(app: &App, user: UserId, origin: &Origin, request: &TokenReq
 pub async fn revoke(app: &App, user: UserId, origin: &Origin, id: TokenId) -> Result<()> {
     let mut tx = app.store.begin().await?;
     if !tokens::delete(&mut tx, user, id).await? {
-        return Err(AppError::Missing("API token not found"));
+        return Err(AppError::Missing(Missing::Token));
     }
     app.audit_as(&mut tx, Some(user), origin, "token.revoked", &id.to_string()).await?;
     tx.commit().await?;
@@ -56,7 +58,7 @@ pub async fn revoke(app: &App, user: UserId, origin: &Origin, id: TokenId) -> Re
 pub async fn user_by_email(app: &App, email: &str) -> Result<users::UserRow> {
     let email = holdfast_core::user::normal_email(email);
     let user = users::find_by_email(&mut app.store.read().await?, &email).await?;
-    user.ok_or(AppError::Missing("No account has this e-mail address."))
+    user.ok_or(AppError::Missing(Missing::AccountOfEmail))
 }
 
 /// Makes a token within a transaction: only its digest is stored.

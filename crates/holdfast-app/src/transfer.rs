@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use crate::refusal::Conflict;
 use crate::{App, AppError, Origin, Result, ssh_key};
 
 /// What this program writes, and the newest that it reads.
@@ -33,13 +34,12 @@ impl Document {
         struct Version {
             holdfast: u32,
         }
-        let version: Version = serde_json::from_slice(bytes)
-            .map_err(|_| AppError::Conflict("This is no document of Holdfast's.".to_owned()))?;
+        let version: Version = serde_json::from_slice(bytes).map_err(|_| AppError::Conflict(Conflict::NotADocument))?;
         if version.holdfast > FORMAT {
-            let text = "This was written by a newer Holdfast; use that version, or a newer one, to read it.";
-            return Err(AppError::Conflict(text.to_owned()));
+            return Err(AppError::Conflict(Conflict::NewerDocument));
         }
-        serde_json::from_slice(bytes).map_err(|error| AppError::Conflict(format!("This document is damaged: {error}")))
+        serde_json::from_slice(bytes)
+            .map_err(|error| AppError::Conflict(Conflict::DamagedDocument { reason: error.to_string() }))
     }
 
     pub fn emails(&self) -> Vec<String> {
@@ -154,9 +154,7 @@ pub async fn import(app: &App, origin: &Origin, document: &Document, manner: Man
     for email in document.emails() {
         let known = users::find_by_email(&mut tx, &email).await?;
         if known.is_some_and(|known| !manner.keep_ids || known.password_hash.is_some()) {
-            return Err(AppError::Conflict(format!(
-                "There is an account for {email} here already. Import into an installation that does not have it."
-            )));
+            return Err(AppError::Conflict(Conflict::AccountExists { email }));
         }
     }
     let paused_at = manner.is_paused.then(|| app.now());

@@ -1,11 +1,13 @@
 //! Two-factor sign-in: a shared secret for an authenticator, and codes on paper for the day it is lost.
 
 use holdfast_core::input::{Errors, Field};
+use holdfast_core::refusal::Rule;
 use holdfast_core::{Secret, limits, random};
 use holdfast_store::Tx;
 use holdfast_store::users::{self, UserRow};
 use totp_rs::{Algorithm, Builder, Totp};
 
+use crate::refusal::Conflict;
 use crate::{App, AppError, Caller, Origin, Result};
 
 /// Enough for a drawer; each works once.
@@ -42,11 +44,11 @@ pub async fn confirm(app: &App, caller: &Caller, secret: &Secret, code: &str) ->
     let mut tx = app.store.begin().await?;
     let user = users::find(&mut tx, caller.user).await?.ok_or(AppError::Unauthenticated)?;
     if user.totp_sealed.is_some() {
-        return Err(AppError::Conflict("Two-factor sign-in is on already. Turn it off first.".into()));
+        return Err(AppError::Conflict(Conflict::TwoFactorOn));
     }
     let step = totp(secret, &user.email)?.check(code.trim(), seconds(app));
     let Some(step) = step else {
-        return Err(AppError::Invalid(Errors::one("code", "The code field is incorrect.")));
+        return Err(AppError::Invalid(Errors::one("code", Rule::Code)));
     };
     users::update_totp(&mut tx, &user, Some(secret), app.now()).await?;
     users::use_totp_step(&mut tx, user.user_id(), i64::try_from(step).unwrap_or(i64::MAX)).await?;
@@ -80,7 +82,7 @@ pub async fn renew_codes(app: &App, caller: &Caller) -> Result<Vec<Secret>> {
     let mut tx = app.store.begin().await?;
     let user = users::find(&mut tx, caller.user).await?.ok_or(AppError::Unauthenticated)?;
     if user.totp_sealed.is_none() {
-        return Err(AppError::Conflict("Two-factor sign-in is off; turn it on first.".into()));
+        return Err(AppError::Conflict(Conflict::TwoFactorOff));
     }
     let codes = write_codes(&mut tx, &user).await?;
     app.audit(&mut tx, caller, "user.recovery_codes_renewed", "").await?;
@@ -121,9 +123,9 @@ pub(crate) async fn check(app: &App, tx: &mut Tx, user: &UserRow, otp: &Field<St
     let code = match otp {
         Field::Value(code) if code.len() <= limits::TEXT_CHARS => code.trim(),
         Field::Value(_) => "",
-        Field::WrongType => return Err(AppError::Invalid(Errors::one("otp", "The otp field must be a string."))),
+        Field::WrongType => return Err(AppError::Invalid(Errors::one("otp", Rule::Text))),
         Field::Absent | Field::Null => {
-            return Err(AppError::Invalid(Errors::one("otp", "The otp field is required.")));
+            return Err(AppError::Invalid(Errors::one("otp", Rule::Required)));
         }
     };
     let step = totp(&secret, &user.email)?.check(code, seconds(app));
@@ -131,7 +133,7 @@ pub(crate) async fn check(app: &App, tx: &mut Tx, user: &UserRow, otp: &Field<St
         Some(step) => users::use_totp_step(tx, user.user_id(), i64::try_from(step).unwrap_or(i64::MAX)).await?,
         None => users::take_recovery_code(tx, user.user_id(), &digest(code)).await?,
     };
-    if fresh { Ok(()) } else { Err(AppError::Invalid(Errors::one("otp", "The otp field is incorrect."))) }
+    if fresh { Ok(()) } else { Err(AppError::Invalid(Errors::one("otp", Rule::Code))) }
 }
 
 fn seconds(app: &App) -> u64 {
@@ -140,7 +142,7 @@ fn seconds(app: &App) -> u64 {
 
 /// The secret comes back with the form that showed it, so it can be anything.
 fn totp(secret: &Secret, email: &str) -> Result<Totp> {
-    let out_of_date = || AppError::Invalid(Errors::one("code", "This form is out of date. Begin again."));
+    let out_of_date = || AppError::Invalid(Errors::one("code", Rule::FormExpired));
     if secret.reveal().len() > SECRET_LETTERS {
         return Err(out_of_date());
     }

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use crate::ids::ServerId;
 use crate::input::{Errors, Field};
+use crate::refusal::Rule;
 use crate::task::{DatabaseEngine, TaskKind};
 use crate::{limits, random, rules};
 
@@ -286,7 +287,7 @@ impl RestoreDraft {
         let server = match &input.remote_server_id {
             Field::Value(id) => Some(ServerId(*id)),
             Field::WrongType => {
-                rules::wrong_type(e, "remote_server_id", "an integer");
+                e.add("remote_server_id", Rule::Integer);
                 None
             }
             Field::Absent | Field::Null => {
@@ -306,20 +307,17 @@ impl RestoreDraft {
                 [("numeric_owner", options.numeric_owner), ("restore_devices", options.restore_devices)]
             {
                 if is_set {
-                    e.add(name, format!("The {name} field is for backups of files alone."));
+                    e.add(name, Rule::FilesOnly);
                 }
             }
         }
         if content == Content::PostgresCluster && options.no_owner {
-            e.add(
-                "no_owner",
-                "This dump of a whole server sets roles, rights and owners itself; they cannot be left out.",
-            );
+            e.add("no_owner", Rule::OwnersInDump);
         }
         let target = if content == Content::Files {
             let path = rules::required_line(e, "path", &input.path, limits::PATH_CHARS, None);
             if path.as_deref().is_some_and(|path| !is_target_path(path)) {
-                e.add("path", "The path field must be an absolute path without ...");
+                e.add("path", Rule::AbsolutePath);
             }
             let entries = check_entries(e, &input.entries);
             path.map(|path| RestoreTarget::Files { path, entries })
@@ -333,23 +331,23 @@ impl RestoreDraft {
 
 fn check_database(e: &mut Errors, input: &RestoreInput, content: Content, overwrite: bool) -> Option<RestoreTarget> {
     if input.entries.value().is_some_and(|entries| !entries.is_empty()) {
-        e.add("entries", "The entries field is for backups of files alone.");
+        e.add("entries", Rule::FilesOnly);
     }
     let is_named = input.database_name.value().is_some_and(|name| !name.is_empty());
     // One of a server's databases goes back by itself, under its name, where each has a dump of its own.
     let has_parts = matches!(content, Content::PostgresServer | Content::MysqlServer);
     if content.is_whole_server() && !(is_named && has_parts) {
         if is_named {
-            e.add("database_name", "This backup holds all databases of a server; leave the database name out.");
+            e.add("database_name", Rule::WholeServer);
         }
         if !overwrite {
-            e.add("overwrite", "The overwrite field must be true: this backup puts back all databases of a server.");
+            e.add("overwrite", Rule::OverwriteServer);
         }
         return Some(RestoreTarget::Database { name: None });
     }
     let name = rules::required_line(e, "database_name", &input.database_name, limits::TEXT_CHARS, None)?;
     if name.starts_with('-') {
-        rules::invalid(e, "database_name");
+        e.add("database_name", Rule::Format);
     }
     Some(RestoreTarget::Database { name: Some(name) })
 }
@@ -359,11 +357,11 @@ fn check_entries(e: &mut Errors, input: &Field<Vec<String>>) -> Vec<String> {
     match input {
         Field::Absent | Field::Null => Vec::new(),
         Field::WrongType => {
-            rules::wrong_type(e, NAME, "an array of strings");
+            e.add(NAME, Rule::Texts);
             Vec::new()
         }
         Field::Value(paths) if paths.len() > limits::RESTORE_ENTRIES => {
-            e.add(NAME, format!("The entries field must not have more than {} items.", limits::RESTORE_ENTRIES));
+            e.add(NAME, Rule::MaxItems { max: limits::RESTORE_ENTRIES });
             Vec::new()
         }
         Field::Value(paths) => {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::input::{Errors, Field};
+use crate::refusal::Rule;
 use crate::secret::SecretChange;
 use crate::{limits, network, rules};
 
@@ -128,11 +129,11 @@ fn check_unused(e: &mut Errors, input: &DestinationInput, kind: Option<Destinati
     ];
     for (name, field, is_unused) in texts {
         if is_unused && *field == Field::WrongType {
-            rules::wrong_type(e, name, "a string");
+            e.add(name, Rule::Text);
         }
     }
     if is_local && input.path_style_endpoint == Field::WrongType {
-        rules::wrong_type(e, "path_style_endpoint", "true or false");
+        e.add("path_style_endpoint", Rule::Boolean);
     }
 }
 
@@ -146,13 +147,13 @@ fn s3_settings(
     let was = current.map(|c| &*c.bucket);
     let bucket = rules::required_line(e, "s3_bucket_name", &input.s3_bucket_name, 63, was);
     if bucket.as_deref().is_some_and(|name| !is_bucket_name(name, custom)) {
-        rules::invalid(e, "s3_bucket_name");
+        e.add("s3_bucket_name", Rule::Format);
     }
     let was = current.map(|c| c.region.clone());
     let region = rules::optional_text(e, "s3_region", &input.s3_region, was, |e, text| {
         let region = rules::line(e, "s3_region", text, 64)?;
         if !region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
-            rules::invalid(e, "s3_region");
+            e.add("s3_region", Rule::Format);
         }
         Some(region)
     });
@@ -172,7 +173,7 @@ fn endpoint(e: &mut Errors, input: &Field<String>, current: Option<&S3Settings>)
     let was = current.and_then(|c| c.endpoint.as_deref());
     let endpoint = rules::required_line(e, NAME, input, limits::URL_CHARS, was)?;
     if !network::is_endpoint_url(&endpoint) {
-        e.add(NAME, "The custom s3 endpoint field must be a valid URL.");
+        e.add(NAME, Rule::Url);
     }
     Some(endpoint)
 }
@@ -189,12 +190,7 @@ fn key(e: &mut Errors, field: &str, input: &Field<String>, has_one: bool) -> Sec
 /// The stored key was given for another service or bucket.
 fn needs_new(e: &mut Errors, field: &str, change: &SecretChange) {
     if change.set().is_none() && !e.has(field) {
-        let name = field.replace('_', " ");
-        let message = format!(
-            "The {name} field is required when the endpoint, the region, the bucket or the path style changes: give both \
-             keys again together with the change."
-        );
-        e.add(field, message);
+        e.add(field, Rule::KeysAgain);
     }
 }
 

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::refusal::Rule;
+
 /// One field of a request. API and pages both turn what they received into these.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Field<T> {
@@ -44,19 +46,28 @@ impl<T> Field<T> {
     }
 }
 
-/// Every error of a body under its field, in the voice of the API document.
+/// What is wrong with a request, field by field.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Errors(BTreeMap<String, Vec<String>>);
+pub struct Errors(BTreeMap<String, Vec<Rule>>);
 
 impl Errors {
-    pub fn one(field: &str, message: impl Into<String>) -> Self {
+    pub fn one(field: &str, rule: Rule) -> Self {
         let mut errors = Self::default();
-        errors.add(field, message);
+        errors.add(field, rule);
         errors
     }
 
-    pub fn add(&mut self, field: &str, message: impl Into<String>) {
-        self.0.entry(field.to_owned()).or_default().push(message.into());
+    pub fn add(&mut self, field: &str, rule: Rule) {
+        self.0.entry(field.to_owned()).or_default().push(rule);
+    }
+
+    /// Adds the errors of another check under names of its own; those without a name are left out.
+    pub fn add_all(&mut self, others: &Errors, name: impl Fn(&str) -> Option<&str>) {
+        for (field, rules) in others.iter() {
+            if let Some(name) = name(field) {
+                rules.iter().for_each(|rule| self.add(name, rule.clone()));
+            }
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -67,7 +78,17 @@ impl Errors {
         self.0.contains_key(field)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &[String])> {
-        self.0.iter().map(|(field, messages)| (field.as_str(), messages.as_slice()))
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[Rule])> {
+        self.0.iter().map(|(field, rules)| (field.as_str(), rules.as_slice()))
+    }
+
+    /// Every field with its errors in the words of the API document.
+    pub fn english(&self) -> impl Iterator<Item = (&str, Vec<String>)> {
+        self.iter().map(|(field, rules)| (field, rules.iter().map(|rule| rule.english(field)).collect()))
+    }
+
+    /// All errors in one line, for the command line.
+    pub fn english_line(&self) -> String {
+        self.english().flat_map(|(_, texts)| texts).collect::<Vec<_>>().join(" ")
     }
 }

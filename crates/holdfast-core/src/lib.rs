@@ -19,6 +19,7 @@ pub mod probe;
 pub mod queue;
 pub mod random;
 pub mod rate;
+pub mod refusal;
 pub mod retention;
 pub mod rules;
 pub mod run;

@@ -2,6 +2,7 @@
 
 use crate::input::Errors;
 use crate::limits;
+use crate::refusal::Rule;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageRequest {
@@ -31,12 +32,12 @@ impl PageRequest {
 pub fn positive(errors: &mut Errors, field: &str, text: Option<&str>, default: i64) -> i64 {
     let Some(text) = text else { return default };
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        crate::rules::wrong_type(errors, field, "an integer");
+        errors.add(field, Rule::Integer);
         return default;
     }
     let value = text.parse().unwrap_or(i64::MAX);
     if value < 1 {
-        crate::rules::wrong_type(errors, field, "at least 1");
+        errors.add(field, Rule::AtLeast { min: 1 });
     }
     value
 }

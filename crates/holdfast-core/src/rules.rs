@@ -1,39 +1,16 @@
-//! The rules that several resources share, with their texts. A rule takes the field, notes what is wrong with it
-//! and gives back the value when there is one to use.
+//! The rules that several resources share. A rule takes the field, notes what is wrong with it and gives back the
+//! value when there is one to use.
 
 use crate::input::{Errors, Field};
 use crate::limits;
+use crate::refusal::Rule;
 
 /// The outcome of a rule: the value to store, `None` where it is left as it is or where an error was noted.
 /// The caller drops everything once `errors` is not empty, so the two cases need no telling apart.
 pub type Checked<T> = Option<T>;
 
-/// `notifications.on_success` → `notifications.on success`: the name as the messages speak it.
-fn spoken(field: &str) -> String {
-    field.replace('_', " ")
-}
-
 pub fn required(errors: &mut Errors, field: &str) {
-    errors.add(field, format!("The {} field is required.", spoken(field)));
-}
-
-pub fn invalid(errors: &mut Errors, field: &str) {
-    errors.add(field, format!("The {} field format is invalid.", spoken(field)));
-}
-
-/// The text for a choice that is not on the list, or an id that is not the user's own.
-pub fn not_selectable(errors: &mut Errors, field: &str) {
-    let name = spoken(field);
-    let name = name.strip_suffix(" ids").or(name.strip_suffix(" id")).unwrap_or(&name);
-    errors.add(field, format!("The selected {name} is invalid."));
-}
-
-pub fn wrong_type(errors: &mut Errors, field: &str, wanted: &str) {
-    errors.add(field, format!("The {} field must be {wanted}.", spoken(field)));
-}
-
-pub fn too_long(errors: &mut Errors, field: &str, max_chars: usize) {
-    errors.add(field, format!("The {} field must not be greater than {max_chars} characters.", spoken(field)));
+    errors.add(field, Rule::Required);
 }
 
 /// A line of text: trimmed, not empty, within its length, without control characters.
@@ -66,11 +43,11 @@ fn text(
         return None;
     }
     if value.chars().count() > max_chars {
-        too_long(errors, field, max_chars);
+        errors.add(field, Rule::MaxChars { max: max_chars });
         return None;
     }
     if value.chars().any(refused) {
-        errors.add(field, format!("The {} field must not contain control characters.", spoken(field)));
+        errors.add(field, Rule::ControlCharacters);
         return None;
     }
     Some(value.to_owned())
@@ -91,7 +68,7 @@ pub fn required_line(
             None
         }
         Field::WrongType => {
-            wrong_type(errors, field, "a string");
+            errors.add(field, Rule::Text);
             None
         }
         Field::Value(value) => line(errors, field, value, max_chars),
@@ -110,7 +87,7 @@ pub fn optional_text(
         Field::Absent => current,
         Field::Null => None,
         Field::WrongType => {
-            wrong_type(errors, field, "a string");
+            errors.add(field, Rule::Text);
             None
         }
         Field::Value(value) if value.trim().is_empty() => None,
@@ -129,13 +106,13 @@ pub fn integer(
     match input {
         Field::Absent | Field::Null => default,
         Field::WrongType => {
-            wrong_type(errors, field, "an integer");
+            errors.add(field, Rule::Integer);
             default
         }
         Field::Value(value) if bounds.contains(value) => *value,
         Field::Value(_) => {
-            let (low, high) = bounds.into_inner();
-            wrong_type(errors, field, &format!("between {low} and {high}"));
+            let (min, max) = bounds.into_inner();
+            errors.add(field, Rule::Between { min, max });
             default
         }
     }
@@ -146,7 +123,7 @@ pub fn boolean(errors: &mut Errors, field: &str, input: &Field<bool>, default: b
         Field::Absent => default,
         Field::Value(value) => *value,
         Field::Null | Field::WrongType => {
-            wrong_type(errors, field, "true or false");
+            errors.add(field, Rule::Boolean);
             default
         }
     }
@@ -167,13 +144,13 @@ pub fn choice<T: Copy>(
             None
         }
         Field::WrongType => {
-            not_selectable(errors, field);
+            errors.add(field, Rule::Choice);
             None
         }
         Field::Value(value) => {
             let parsed = parse(value);
             if parsed.is_none() {
-                not_selectable(errors, field);
+                errors.add(field, Rule::Choice);
             }
             parsed
         }
@@ -186,7 +163,7 @@ pub fn id_list(errors: &mut Errors, field: &str, input: &Field<Vec<i64>>) -> Opt
         Field::Absent => None,
         Field::Null => Some(Vec::new()),
         Field::WrongType => {
-            wrong_type(errors, field, "an array of integers");
+            errors.add(field, Rule::Integers);
             None
         }
         Field::Value(ids) => {
@@ -194,10 +171,7 @@ pub fn id_list(errors: &mut Errors, field: &str, input: &Field<Vec<i64>>) -> Opt
             ids.sort_unstable();
             ids.dedup();
             if ids.len() > limits::ATTACHED {
-                errors.add(
-                    field,
-                    format!("The {} field must not have more than {} items.", spoken(field), limits::ATTACHED),
-                );
+                errors.add(field, Rule::MaxItems { max: limits::ATTACHED });
                 return None;
             }
             Some(ids)
@@ -212,7 +186,7 @@ pub fn secret_change(errors: &mut Errors, field: &str, input: &Field<String>) ->
         Field::Absent => SecretChange::Keep,
         Field::Null => SecretChange::Clear,
         Field::WrongType => {
-            wrong_type(errors, field, "a string");
+            errors.add(field, Rule::Text);
             SecretChange::Keep
         }
         Field::Value(value) => secret(errors, field, value).map_or(SecretChange::Keep, SecretChange::Set),
@@ -224,9 +198,9 @@ fn secret(errors: &mut Errors, field: &str, value: &str) -> Checked<crate::Secre
     if value.is_empty() {
         required(errors, field);
     } else if value.chars().count() > limits::SECRET_CHARS {
-        too_long(errors, field, limits::SECRET_CHARS);
+        errors.add(field, Rule::MaxChars { max: limits::SECRET_CHARS });
     } else if value.chars().any(char::is_control) {
-        errors.add(field, format!("The {} field must not contain control characters.", spoken(field)));
+        errors.add(field, Rule::ControlCharacters);
     } else {
         return Some(crate::Secret::new(value));
     }
@@ -243,7 +217,7 @@ mod tests {
     use super::*;
 
     fn messages(errors: &Errors, field: &str) -> Vec<String> {
-        errors.iter().find(|(name, _)| *name == field).map(|(_, texts)| texts.to_vec()).unwrap_or_default()
+        errors.english().find(|(name, _)| *name == field).map(|(_, texts)| texts).unwrap_or_default()
     }
 
     #[test]
@@ -253,7 +227,7 @@ mod tests {
         required_line(&mut errors, "source_path", &Field::WrongType, 255, None);
         required_line(&mut errors, "username", &Field::Value("x".repeat(256)), 255, None);
         choice::<u8>(&mut errors, "type", &Field::Value("fax".into()), None, |_| None);
-        not_selectable(&mut errors, "remote_server_id");
+        errors.add("remote_server_id", Rule::Choice);
         integer(&mut errors, "port", &Field::Value(0), 1..=65535, 22);
         assert_eq!(messages(&errors, "label"), ["The label field is required."]);
         assert_eq!(messages(&errors, "source_path"), ["The source path field must be a string."]);

@@ -1,6 +1,7 @@
 //! Remote servers: where backups come from, reached over SSH.
 
 use crate::input::{Errors, Field};
+use crate::refusal::Rule;
 use crate::secret::SecretChange;
 use crate::{limits, network, rules};
 
@@ -47,12 +48,12 @@ impl ServerDraft {
         let label = rules::required_line(e, "label", &input.label, limits::TEXT_CHARS, current.map(|c| &*c.label));
         let host = rules::required_line(e, "ip_address", &input.host, limits::TEXT_CHARS, current.map(|c| &*c.host));
         if host.as_deref().is_some_and(|host| !network::is_host(host)) {
-            e.add("ip_address", "The ip address field must be a valid IP address or host name.");
+            e.add("ip_address", Rule::Host);
         }
         let was = current.map(|c| &*c.username);
         let username = rules::required_line(e, "username", &input.username, limits::TEXT_CHARS, was);
         if username.as_deref().is_some_and(|name| !is_username(name)) {
-            rules::invalid(e, "username");
+            e.add("username", Rule::Format);
         }
         let port = rules::integer(e, "port", &input.port, 1..=65535, current.map_or(DEFAULT_PORT, |c| c.port));
         let was = current.and_then(|c| c.database_username.clone());
@@ -66,7 +67,7 @@ impl ServerDraft {
             Field::Null => None,
             Field::Value(id) => Some(*id),
             Field::WrongType => {
-                rules::wrong_type(e, "jump_server_id", "an integer");
+                e.add("jump_server_id", Rule::Integer);
                 None
             }
         };

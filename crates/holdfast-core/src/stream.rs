@@ -1,6 +1,7 @@
 //! Notification streams: the channels over which people hear how backups went.
 
 use crate::input::{Errors, Field};
+use crate::refusal::Rule;
 use crate::secret::SecretChange;
 use crate::{Secret, limits, network, rules};
 
@@ -37,15 +38,13 @@ impl StreamKind {
 
     fn check_value(self, errors: &mut Errors, value: &str) -> Option<Secret> {
         let value = rules::line(errors, "value", value, limits::URL_CHARS)?;
-        let (good, message) = match self {
-            Self::Email => (network::is_email(&value), "The value field must be a valid email address."),
-            Self::Discord | Self::Slack | Self::Teams => {
-                (network::is_web_url(&value), "The value field must be a valid URL.")
-            }
-            Self::Pushover => (is_pushover_key(&value), "The value field must be a valid Pushover user key."),
+        let (good, rule) = match self {
+            Self::Email => (network::is_email(&value), Rule::Email),
+            Self::Discord | Self::Slack | Self::Teams => (network::is_web_url(&value), Rule::Url),
+            Self::Pushover => (is_pushover_key(&value), Rule::PushoverKey),
         };
         if !good {
-            errors.add("value", message);
+            errors.add("value", rule);
             return None;
         }
         Some(Secret::new(value))
@@ -96,7 +95,7 @@ impl StreamDraft {
         let label = rules::required_line(e, "label", &input.label, limits::TEXT_CHARS, current.map(|c| &*c.label));
         let kind = rules::choice(e, "type", &input.kind, current.map(|c| c.kind), StreamKind::parse_input);
         if input.notifications_malformed {
-            rules::wrong_type(e, "notifications", "an object");
+            e.add("notifications", Rule::Object);
         }
         let on_success =
             rules::boolean(e, "notifications.on_success", &input.on_success, current.is_some_and(|c| c.on_success));
@@ -110,7 +109,7 @@ impl StreamDraft {
                 SecretChange::Keep
             }
             (Field::WrongType, _) => {
-                rules::wrong_type(e, "value", "a string");
+                e.add("value", Rule::Text);
                 SecretChange::Keep
             }
             // Without a valid type there is nothing to judge the value by; the type's own error stands.
@@ -121,7 +120,7 @@ impl StreamDraft {
         };
         let pushover_token = match (rules::secret_change(e, "pushover_token", &input.pushover_token), kind) {
             (SecretChange::Set(token), Some(StreamKind::Pushover)) if !is_pushover_key(token.reveal()) => {
-                rules::invalid(e, "pushover_token");
+                e.add("pushover_token", Rule::Format);
                 SecretChange::Keep
             }
             (change, Some(StreamKind::Pushover) | None) => change,

@@ -1,6 +1,7 @@
 //! Tags: labels of the user's own to sort tasks by.
 
 use crate::input::{Errors, Field};
+use crate::refusal::Rule;
 use crate::{limits, rules};
 
 #[derive(Debug, Default)]
@@ -42,7 +43,7 @@ fn colour(errors: &mut Errors, text: &str) -> Option<String> {
     if matches!(digits.len(), 3 | 6) && digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Some(text.to_owned());
     }
-    rules::invalid(errors, "colour");
+    errors.add("colour", Rule::Format);
     None
 }
 

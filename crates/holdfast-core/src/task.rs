@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use crate::ids::{DestinationId, ServerId};
 use crate::input::{Errors, Field};
+use crate::refusal::Rule;
 use crate::schedule::{self, Cron, CronError, Frequency, Schedule, TimeOfDay};
 use crate::secret::SecretChange;
 use crate::{limits, network, rules};
@@ -127,7 +128,7 @@ impl TaskDraft {
         let encryption_password = rules::secret_change(e, "encryption_password", &input.encryption_password);
         let heartbeat_url = rules::secret_change(e, "heartbeat_url", &input.heartbeat_url);
         if heartbeat_url.set().is_some_and(|url| !network::is_web_url(url.reveal())) {
-            e.add("heartbeat_url", "The heartbeat url field must be a valid URL.");
+            e.add("heartbeat_url", Rule::Url);
         }
         let stream_ids = rules::id_list(e, "notification_stream_ids", &input.notification_stream_ids);
         let tag_ids = rules::id_list(e, "tag_ids", &input.tag_ids);
@@ -161,7 +162,7 @@ fn required_id(e: &mut Errors, field: &str, input: &Field<i64>, current: Option<
         Field::Value(id) => return Some(*id),
         Field::Absent if current.is_some() => return current,
         Field::Absent | Field::Null => rules::required(e, field),
-        Field::WrongType => rules::wrong_type(e, field, "an integer"),
+        Field::WrongType => e.add(field, Rule::Integer),
     }
     None
 }
@@ -179,7 +180,7 @@ fn check_source(e: &mut Errors, input: &TaskInput, current: Option<&Source>) -> 
     let database_name = rules::optional_text(e, "database_name", &input.database_name, was, |e, text| {
         let name = rules::line(e, "database_name", text, limits::TEXT_CHARS)?;
         if name.starts_with('-') {
-            rules::invalid(e, "database_name");
+            e.add("database_name", Rule::Format);
         }
         Some(name)
     });
@@ -220,7 +221,7 @@ fn check_tables(e: &mut Errors, text: &str) -> Option<String> {
     let text = rules::line(e, "excluded_tables", text, limits::EXCLUDED_TABLES_CHARS)?;
     let names: Vec<&str> = text.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
     if names.iter().any(|name| name.starts_with('-') || name.chars().count() > limits::TEXT_CHARS) {
-        rules::invalid(e, "excluded_tables");
+        e.add("excluded_tables", Rule::Format);
         return None;
     }
     (!names.is_empty()).then(|| names.join(","))
@@ -232,11 +233,11 @@ fn check_excluded_paths(e: &mut Errors, input: &Field<Vec<String>>, current: Opt
         Field::Absent => current.unwrap_or_default().to_vec(),
         Field::Null => Vec::new(),
         Field::WrongType => {
-            rules::wrong_type(e, NAME, "an array of strings");
+            e.add(NAME, Rule::Texts);
             Vec::new()
         }
         Field::Value(patterns) if patterns.len() > limits::EXCLUDED_PATHS => {
-            e.add(NAME, format!("The excluded paths field must not have more than {} items.", limits::EXCLUDED_PATHS));
+            e.add(NAME, Rule::MaxItems { max: limits::EXCLUDED_PATHS });
             Vec::new()
         }
         Field::Value(patterns) => {
@@ -252,13 +253,13 @@ fn check_schedule(e: &mut Errors, input: &TaskInput, current: Option<&Schedule>,
         Field::Absent => current.and_then(|c| c.time),
         Field::Null => None,
         Field::WrongType => {
-            rules::wrong_type(e, "time_to_run_at", "a string");
+            e.add("time_to_run_at", Rule::Text);
             None
         }
         Field::Value(text) => {
             let time = TimeOfDay::parse(text);
             if time.is_none() {
-                e.add("time_to_run_at", "The time to run at field must match the format HH:MM.");
+                e.add("time_to_run_at", Rule::TimeOfDay);
             }
             time
         }
@@ -280,18 +281,18 @@ fn check_cron(e: &mut Errors, input: &Field<String>, current: Option<&Cron>, now
         Field::Absent => current.cloned(),
         Field::Null => None,
         Field::WrongType => {
-            rules::wrong_type(e, NAME, "a string");
+            e.add(NAME, Rule::Text);
             None
         }
         Field::Value(text) if text.trim().is_empty() => None,
         Field::Value(text) => match Cron::parse(text, now) {
             Ok(cron) => Some(cron),
             Err(CronError::Malformed) => {
-                e.add(NAME, "The custom cron field must be a valid cron expression of five fields.");
+                e.add(NAME, Rule::Cron);
                 None
             }
             Err(CronError::NeverDue) => {
-                e.add(NAME, "The custom cron field must name a time that comes.");
+                e.add(NAME, Rule::CronNeverDue);
                 None
             }
         },
@@ -330,7 +331,7 @@ fn check_storage(e: &mut Errors, input: &TaskInput, current: Option<&Storage>) -
     let appended_filename = rules::optional_text(e, "appended_filename", &input.appended_filename, was, |e, text| {
         let name = rules::line(e, "appended_filename", text, limits::APPENDED_FILENAME_CHARS)?;
         if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)) {
-            rules::invalid(e, "appended_filename");
+            e.add("appended_filename", Rule::Format);
         }
         Some(name)
     });
@@ -338,7 +339,7 @@ fn check_storage(e: &mut Errors, input: &TaskInput, current: Option<&Storage>) -
     let path = rules::optional_text(e, "store_path", &input.store_path, was, |e, text| {
         let path = rules::line(e, "store_path", text, limits::TEXT_CHARS)?;
         if !is_store_path(&path) {
-            rules::invalid(e, "store_path");
+            e.add("store_path", Rule::Format);
         }
         Some(path)
     });
@@ -355,9 +356,9 @@ fn check_format(e: &mut Errors, input: &Field<String>) {
         Field::Absent | Field::Null => {}
         Field::Value(text) if text == FORMAT_ARCHIVE => {}
         Field::Value(text) if text == FORMAT_REPOSITORY => {
-            e.add("format", "The repository format is not available yet; use archive.");
+            e.add("format", Rule::NoRepository);
         }
-        Field::Value(_) | Field::WrongType => rules::not_selectable(e, "format"),
+        Field::Value(_) | Field::WrongType => e.add("format", Rule::Choice),
     }
 }
 

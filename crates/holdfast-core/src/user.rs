@@ -1,6 +1,7 @@
 //! People: names, passwords, and what is derived from them.
 
 use crate::input::Errors;
+use crate::refusal::Rule;
 use crate::{Secret, limits, network, rules};
 
 string_enum! {
@@ -47,10 +48,10 @@ impl UserDraft {
         let name = rules::line(&mut errors, "name", name, limits::TEXT_CHARS);
         let email = normal_email(email);
         if !network::is_email(&email) {
-            errors.add("email", "The email field must be a valid email address.");
+            errors.add("email", Rule::Email);
         }
         if crate::clock::zone(timezone).is_none() {
-            errors.add("timezone", "The timezone field must be a valid timezone.");
+            errors.add("timezone", Rule::Timezone);
         }
         match name {
             Some(name) if errors.is_empty() => Ok(Self { name, email, timezone: timezone.to_owned(), is_admin }),
@@ -62,11 +63,11 @@ impl UserDraft {
 pub fn check_password(password: &Secret) -> Result<(), Errors> {
     let chars = password.reveal().chars().count();
     if chars < limits::PASSWORD_MIN_CHARS {
-        return Err(Errors::one("password", "The password field must be at least 8 characters."));
+        return Err(Errors::one("password", Rule::MinChars { min: limits::PASSWORD_MIN_CHARS }));
     }
     if chars > limits::SECRET_CHARS {
         let mut errors = Errors::default();
-        rules::too_long(&mut errors, "password", limits::SECRET_CHARS);
+        errors.add("password", Rule::MaxChars { max: limits::SECRET_CHARS });
         return Err(errors);
     }
     Ok(())

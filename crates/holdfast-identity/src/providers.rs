@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use holdfast_app::identities::{Identity, IdentityProviders, Leave, Provider, Return};
+use holdfast_app::refusal::Missing;
 use holdfast_app::{AppError, Result};
 
 use crate::github::GitHub;
@@ -33,7 +34,7 @@ impl Providers {
 }
 
 fn unknown() -> AppError {
-    AppError::Missing("There is no such page.")
+    AppError::Missing(Missing::Page)
 }
 
 #[async_trait]

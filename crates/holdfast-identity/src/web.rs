@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_app::refusal::Conflict;
 use holdfast_app::{AppError, Result};
 use holdfast_core::network::Network;
 use holdfast_engine::Egress;
@@ -78,7 +79,7 @@ pub(crate) fn unavailable(reason: impl std::fmt::Display) -> AppError {
 
 /// Somebody's sign-in elsewhere does not hold here.
 pub(crate) fn refused() -> AppError {
-    AppError::Conflict("The other service did not confirm who you are. Try again.".to_owned())
+    AppError::Conflict(Conflict::SignInNotConfirmed)
 }
 
 #[cfg(test)]

@@ -872,63 +872,116 @@ admin-owner = Konto
 admin-lease-until = Lease bis
 search-title = Suche nach „{ $text }“
 
-## Was Regeln sagen. Das Englische kommt von den Regeln selbst; andere Sprachen sagen es hier.
+## Ablehnungen: `rule-` zu einem Feld, `conflict-` zu einem Zustand, `missing-` zu etwas, das fehlt, `refused-` zum Rest.
 rule-required = Diese Angabe ist nötig.
-rule-too-long = Höchstens { $value } Zeichen sind möglich.
-rule-too-short = Mindestens { $value } Zeichen sind nötig.
-rule-email = Das muss eine E-Mail-Adresse sein.
-rule-url = Das muss eine URL sein.
-rule-timezone = Das muss eine Zeitzone sein.
-rule-integer = Das muss eine ganze Zahl sein.
-rule-between = Der Wert muss zwischen { $least } und { $value } liegen.
-rule-time = Das muss eine Uhrzeit wie 22:00 sein.
-rule-choose-one = Wählen Sie mindestens eins aus.
-rule-invalid = Das ist hier nicht erlaubt.
-rule-choice = Wählen Sie etwas anderes.
-rule-cron = Das muss ein Cron-Ausdruck mit fünf Feldern sein.
-rule-cron-never = Dieser Zeitpunkt kommt nie.
-rule-quiet-hours = Die Ruhezeit darf nicht enden, wenn sie beginnt.
-rule-pushover = Das muss ein Pushover-Benutzerschlüssel sein.
-rule-credentials = E-Mail oder Passwort stimmt nicht.
-rule-otp = Der Code stimmt nicht.
+rule-format = Dieser Wert ist hier nicht gültig.
+rule-choice = Wählen Sie eine der Möglichkeiten.
+rule-text = Geben Sie einen Text ein.
+rule-integer = Geben Sie eine ganze Zahl ein.
+rule-boolean = Wählen Sie Ja oder Nein.
+rule-object = Dieser Wert ist hier nicht gültig.
+rule-integers = Wählen Sie aus der Liste.
+rule-texts = Geben Sie einen Wert pro Zeile ein.
+rule-at-least = Geben Sie mindestens { $min } ein.
+rule-between = Geben Sie eine Zahl von { $min } bis { $max } ein.
+rule-max-chars = Geben Sie höchstens { $max } Zeichen ein.
+rule-min-chars = Geben Sie mindestens { $min } Zeichen ein.
+rule-max-items = Wählen Sie höchstens { $max } aus.
+rule-no-items = Wählen Sie mindestens eins aus.
+rule-control-characters = Steuerzeichen sind hier nicht erlaubt.
+rule-url = Geben Sie eine URL ein.
+rule-email = Geben Sie eine E-Mail-Adresse ein.
+rule-host = Geben Sie eine IP-Adresse oder einen Hostnamen ein.
+rule-timezone = Wählen Sie eine Zeitzone.
+rule-time-of-day = Geben Sie eine Uhrzeit wie 22:00 ein.
+rule-quiet-time = Geben Sie eine Uhrzeit wie 22:00 ein.
+rule-quiet-hours = Die Ruhezeit darf nicht zur selben Zeit beginnen und enden.
+rule-future = Wählen Sie ein Datum in der Zukunft.
+rule-cron = Geben Sie einen Cron-Ausdruck mit fünf Feldern ein.
+rule-cron-never-due = Dieser Cron-Ausdruck trifft auf kein Datum zu.
+rule-pushover-key = Geben Sie einen Pushover-Benutzerschlüssel ein.
+rule-absolute-path = Geben Sie einen absoluten Pfad ohne „..“ ein.
+rule-no-repository = Das Repository-Format gibt es noch nicht.
+rule-keys-again = Geben Sie beide Schlüssel noch einmal ein: Endpunkt, Region, Bucket oder Pfadstil hat sich geändert.
+rule-files-only = Das gilt nur für Backups von Dateien.
+rule-owners-in-dump = Dieser Dump eines ganzen Servers setzt Rollen, Rechte und Besitzer selbst; sie lassen sich nicht weglassen.
+rule-whole-server = Dieses Backup enthält alle Datenbanken eines Servers. Lassen Sie den Datenbanknamen leer.
+rule-overwrite-server = Dieses Backup stellt alle Datenbanken eines Servers wieder her; dazu müssen Sie das Überschreiben erlauben.
+rule-credentials = E-Mail-Adresse oder Passwort stimmt nicht.
 rule-password = Das Passwort stimmt nicht.
-rule-email-taken = Es gibt schon ein Konto mit dieser Adresse.
-rule-own-email = Das muss Ihre eigene Adresse sein.
-rule-name = Das ist nicht der Name.
-rule-link = Dieser Link ist abgelaufen oder wurde schon verwendet.
-rule-no-page = Es gibt keine solche Seite.
-rule-not-yours = Das ist nicht für Sie freigegeben.
-rule-not-there = Das gibt es nicht.
-rule-running = Diese Aufgabe läuft schon.
-rule-paused = Diese Aufgabe ist pausiert. Setzen Sie sie zuerst fort.
-rule-not-running = Diese Aufgabe läuft nicht.
-rule-not-held = Das Entfernen alter Backups ist bei dieser Aufgabe nicht angehalten.
-rule-only-admin = Das ist das einzige Konto mit Administrationsrechten. Geben Sie diese zuerst einem anderen Konto.
-rule-one-admin = Mindestens ein Konto muss Administrationsrechte haben.
-rule-in-use = Das wird noch verwendet (Aufgaben: { $value }). Ändern oder löschen Sie diese zuerst.
-rule-wait = Zu viele Versuche. Versuchen Sie es in { $value } Sekunden noch einmal.
-rule-not-linked = Kein Konto hier ist mit diesem verknüpft. Melden Sie sich mit Ihrem Passwort an und verknüpfen Sie es dann auf Ihrer Kontoseite.
-rule-not-begun = Diese Anmeldung hat nicht hier begonnen oder war zu lange offen. Versuchen Sie es noch einmal.
-rule-not-confirmed = Der andere Dienst hat nicht bestätigt, wer Sie sind. Versuchen Sie es noch einmal.
-rule-host = Hier gehört eine IP-Adresse oder ein Hostname hin.
-rule-absolute = Hier gehört ein ganzer Pfad ohne „..“ hin.
-rule-control = Steuerzeichen sind hier nicht erlaubt.
-rule-too-many = Mehr als { $value } davon sind nicht erlaubt.
-rule-holds = An diesem Ziel liegen noch Backups.
-rule-task-runs = Diese Aufgabe läuft. Brechen Sie den Lauf ab oder warten Sie auf sein Ende.
-rule-backup-in-use = Dieses Backup wird gerade wiederhergestellt oder geprüft. Brechen Sie das ab oder warten Sie auf das Ende.
-rule-backup-gone = Dieses Backup ist gelöscht.
-rule-is-dump = Dieses Backup ist ein Abzug einer Datenbank; es enthält keine Dateien.
-rule-no-entry = Diesen Eintrag gibt es in diesem Backup nicht.
-rule-too-far = Diese Seite liegt zu weit hinten in einem Ordner mit so vielen Einträgen oder so langen Namen. Gehen Sie auf eine frühere Seite oder in einen Ordner darunter, suchen Sie nach einem Namen, oder laden Sie den Ordner herunter oder stellen Sie ihn wieder her.
-rule-destination-away = Das Ziel antwortet nicht oder nicht so, wie es sollte. Prüfen Sie es, und versuchen Sie es später noch einmal.
-rule-too-long-a-look = Dieses Backup durchzusehen dauert zu lange. Versuchen Sie es später noch einmal, stellen Sie wieder her, was Sie brauchen, oder laden Sie alles herunter.
-rule-run-ended = Dieser Lauf ist beendet.
-rule-account-busy = Für dieses Konto läuft gerade etwas. Brechen Sie es ab oder warten Sie auf das Ende.
-rule-linked-elsewhere = Dieses Konto ist hier mit jemand anderem verknüpft.
-rule-two-factor-on = Die Zwei-Faktor-Anmeldung ist schon an. Schalten Sie sie zuerst aus.
-rule-other-key = Der Server hat inzwischen einen anderen Hostschlüssel gezeigt. Sehen Sie ihn sich noch einmal an.
-rule-looking = Holdfast sieht gerade noch auf einem Server für Sie nach. Versuchen Sie es gleich noch einmal.
-rule-delete-own = Löschen Sie Ihr eigenes Konto auf Ihrer Kontoseite.
-rule-jump = Andere Server werden über diesen erreicht. Ändern Sie diese zuerst.
-rule-restoring = Auf diesen Server wird gerade ein Backup wiederhergestellt. Warten Sie auf das Ende.
+rule-code = Der Code stimmt nicht.
+rule-form-expired = Dieses Formular ist abgelaufen. Beginnen Sie noch einmal.
+rule-email-taken = Es gibt schon ein Konto mit dieser E-Mail-Adresse.
+rule-own-email = Geben Sie Ihre eigene E-Mail-Adresse ein.
+rule-other-name = Der Name stimmt nicht überein.
+conflict-task-running = Diese Aufgabe läuft schon.
+conflict-task-busy = Diese Aufgabe läuft. Brechen Sie den Lauf ab oder warten Sie auf sein Ende.
+conflict-task-paused = Diese Aufgabe ist pausiert. Setzen Sie sie zuerst fort.
+conflict-task-not-running = Diese Aufgabe läuft nicht.
+conflict-task-backup-in-use = Backup { $backup } dieser Aufgabe wird gerade wiederhergestellt oder geprüft. Warten Sie auf das Ende.
+conflict-retention-not-held = Das Entfernen alter Backups ist bei dieser Aufgabe nicht angehalten.
+conflict-no-backup-left = Von dieser Aufgabe gibt es keine Backups mehr.
+conflict-newer-backup = Diese Aufgabe hat ein neueres Backup: { $newest }. Prüfen Sie zuerst dieses.
+conflict-server-in-use =
+    { $tasks ->
+        [one] Eine Aufgabe verwendet diesen Server noch. Ändern oder löschen Sie sie zuerst.
+       *[other] { $tasks } Aufgaben verwenden diesen Server noch. Ändern oder löschen Sie sie zuerst.
+    }
+conflict-server-restored = Auf diesen Server wird gerade ein Backup wiederhergestellt. Warten Sie auf das Ende.
+conflict-server-is-jump = Andere Server werden über diesen erreicht. Ändern Sie diese zuerst.
+conflict-other-host-key = Der Server hat seitdem einen anderen Hostschlüssel gezeigt. Prüfen Sie ihn noch einmal.
+conflict-no-host-key = Dieser Server hat keinen anderen Hostschlüssel gezeigt.
+conflict-probe-busy = Holdfast sieht gerade noch auf einem Server für Sie nach. Versuchen Sie es gleich noch einmal.
+conflict-destination-in-use =
+    { $tasks ->
+        [one] Eine Aufgabe verwendet dieses Ziel noch. Ändern oder löschen Sie sie zuerst.
+       *[other] { $tasks } Aufgaben verwenden dieses Ziel noch. Ändern oder löschen Sie sie zuerst.
+    }
+conflict-destination-holds =
+    { $backups ->
+        [one] An diesem Ziel liegt noch ein Backup. Löschen Sie es zuerst.
+       *[other] An diesem Ziel liegen noch { $backups } Backups. Löschen Sie sie zuerst.
+    }
+conflict-destination-moves =
+    { $backups ->
+        [one] An diesem Ziel liegt noch ein Backup. Legen Sie stattdessen ein weiteres Ziel an.
+       *[other] An diesem Ziel liegen noch { $backups } Backups. Legen Sie stattdessen ein weiteres Ziel an.
+    }
+conflict-backup-in-use = Dieses Backup wird gerade wiederhergestellt oder geprüft. Brechen Sie das ab oder warten Sie auf das Ende.
+conflict-backup-deleted = Dieses Backup ist gelöscht.
+conflict-not-files = Dieses Backup ist ein Datenbank-Dump; es enthält keine Dateien.
+conflict-page-too-far = Diese Seite liegt zu weit hinten in einem sehr großen Ordner. Gehen Sie auf eine frühere Seite oder in einen Unterordner, suchen Sie nach einem Namen, oder laden Sie den Ordner herunter oder stellen Sie ihn wieder her.
+conflict-reading-too-long = Dieses Backup zu durchsuchen dauert zu lange. Versuchen Sie es später noch einmal, stellen Sie wieder her, was Sie brauchen, oder laden Sie alles herunter.
+conflict-unreadable = Dieses Backup lässt sich nicht lesen: { $message }
+conflict-run-ended = Dieser Lauf ist schon beendet.
+conflict-run-not-ended = Dieser Lauf ist noch nicht beendet. Brechen Sie ihn ab oder warten Sie auf sein Ende.
+conflict-notice-delivered = Diese Nachricht ist nicht unzustellbar; es gibt nichts noch einmal zu versuchen.
+conflict-two-factor-on = Die Zwei-Faktor-Anmeldung ist schon an. Schalten Sie sie zuerst aus.
+conflict-two-factor-off = Die Zwei-Faktor-Anmeldung ist aus. Schalten Sie sie zuerst ein.
+conflict-only-administrator = Das ist das einzige Konto mit Administrationsrechten. Geben Sie diese zuerst einem anderen Konto.
+conflict-no-administrator = Mindestens ein Konto muss Administrationsrechte haben.
+conflict-account-busy = Für dieses Konto läuft gerade etwas. Brechen Sie es ab oder warten Sie auf das Ende.
+conflict-own-account = Löschen Sie Ihr eigenes Konto auf Ihrer Kontoseite.
+conflict-sign-in-not-begun = Diese Anmeldung hat nicht hier begonnen oder hat zu lange gedauert. Versuchen Sie es noch einmal.
+conflict-sign-in-not-confirmed = Der andere Dienst hat nicht bestätigt, wer Sie sind. Versuchen Sie es noch einmal.
+conflict-not-linked = Kein Konto hier ist mit diesem verknüpft. Melden Sie sich mit Ihrem Passwort an und verknüpfen Sie es dann auf Ihrer Kontoseite.
+conflict-linked-elsewhere = Dieses Konto ist hier schon mit jemand anderem verknüpft.
+conflict-not-a-document = Das ist kein Export von Holdfast.
+conflict-newer-document = Diesen Export hat eine neuere Version von Holdfast geschrieben. Lesen Sie ihn mit dieser oder einer neueren.
+conflict-damaged-document = Dieser Export ist beschädigt: { $reason }
+conflict-account-exists = Es gibt schon ein Konto für { $email }. Importieren Sie in eine Installation ohne dieses Konto.
+conflict-taken = Dieser Wert ist schon vergeben.
+conflict-changed = Etwas, das dazu gehört, hat sich inzwischen geändert. Versuchen Sie es noch einmal.
+missing-page = Diese Seite gibt es nicht.
+missing-link = Dieser Link ist abgelaufen oder wurde schon verwendet.
+missing-registration = Hier kann man sich nicht selbst registrieren. Bitten Sie die Administration dieses Dienstes um eine Einladung.
+missing-account = Dieses Konto gibt es nicht.
+missing-account-of-email = Es gibt kein Konto mit dieser E-Mail-Adresse.
+missing-session = Diese Sitzung gibt es nicht.
+missing-token = Dieses API-Token gibt es nicht.
+missing-logs = Diese Aufgabe hat noch keine Protokolle.
+missing-entry = Diesen Eintrag gibt es in diesem Backup nicht.
+refused-not-found = Das gibt es nicht.
+refused-forbidden = Darauf haben Sie keinen Zugriff.
+refused-too-many = Zu viele Versuche. Versuchen Sie es in { $seconds } Sekunden noch einmal.
+refused-destination-away = Das Ziel antwortet nicht, wie es sollte. Prüfen Sie es und versuchen Sie es später noch einmal.

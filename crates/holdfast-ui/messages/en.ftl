@@ -835,63 +835,116 @@ admin-owner = Account
 admin-lease-until = Lease until
 search-title = Search for “{ $text }”
 
-## What rules say. English comes from the rules themselves; other languages say it here.
-rule-required = This is required.
-rule-too-long = This must not be longer than { $value } characters.
-rule-too-short = This must be at least { $value } characters.
-rule-email = This must be an e-mail address.
-rule-url = This must be a URL.
-rule-timezone = This must be a time zone.
-rule-integer = This must be a whole number.
-rule-between = This must be between { $least } and { $value }.
-rule-time = This must be a time such as 22:00.
-rule-choose-one = Choose at least one.
-rule-invalid = This is not allowed here.
-rule-choice = Choose something else.
-rule-cron = This must be a cron expression of five fields.
-rule-cron-never = This never comes due.
-rule-quiet-hours = The quiet hours must not end when they begin.
-rule-pushover = This must be a Pushover user key.
-rule-credentials = E-mail or password is wrong.
-rule-otp = The code is wrong.
+## Refusals: `rule-` of a field, `conflict-` of a state, `missing-` of something that is not there, `refused-` of the rest.
+rule-required = This field is required.
+rule-format = This value is not valid here.
+rule-choice = Choose one of the options.
+rule-text = Enter text.
+rule-integer = Enter a whole number.
+rule-boolean = Choose yes or no.
+rule-object = This value is not valid here.
+rule-integers = Choose from the list.
+rule-texts = Enter one value per line.
+rule-at-least = Enter at least { $min }.
+rule-between = Enter a number from { $min } to { $max }.
+rule-max-chars = Enter at most { $max } characters.
+rule-min-chars = Enter at least { $min } characters.
+rule-max-items = Choose at most { $max }.
+rule-no-items = Choose at least one.
+rule-control-characters = Control characters are not allowed.
+rule-url = Enter a URL.
+rule-email = Enter an email address.
+rule-host = Enter an IP address or a host name.
+rule-timezone = Choose a time zone.
+rule-time-of-day = Enter a time such as 22:00.
+rule-quiet-time = Enter a time such as 22:00.
+rule-quiet-hours = Quiet hours must not start and end at the same time.
+rule-future = Choose a date in the future.
+rule-cron = Enter a cron expression with five fields.
+rule-cron-never-due = This cron expression never matches a date.
+rule-pushover-key = Enter a Pushover user key.
+rule-absolute-path = Enter an absolute path without “..”.
+rule-no-repository = The repository format is not available yet.
+rule-keys-again = Enter both keys again: the endpoint, region, bucket or path style has changed.
+rule-files-only = This only applies to backups of files.
+rule-owners-in-dump = This dump of a whole server sets roles, privileges and owners itself; they cannot be left out.
+rule-whole-server = This backup holds all databases of a server. Leave the database name empty.
+rule-overwrite-server = This backup restores all databases of a server, so you must allow it to overwrite them.
+rule-credentials = The email address or the password is wrong.
 rule-password = The password is wrong.
-rule-email-taken = There is an account with this address already.
-rule-own-email = This must be your own address.
-rule-name = This is not its name.
-rule-link = This link has expired or was used before.
-rule-no-page = There is no such page.
-rule-not-yours = This is not yours to see.
-rule-not-there = This is not there.
-rule-running = This task is running already.
-rule-paused = This task is paused. Resume it first.
-rule-not-running = This task is not running.
-rule-not-held = The removal of old backups is not on hold for this task.
-rule-only-admin = This is the only administrator. Make somebody else one first.
-rule-one-admin = There must be one administrator at least.
-rule-in-use = This is still used by { $value } tasks. Change or delete them first.
-rule-wait = Too many tries. Try again in { $value } seconds.
-rule-not-linked = No account here is linked to this one. Sign in with your password, then link it on your account page.
-rule-not-begun = This sign-in was not begun here, or was open for too long. Try again.
-rule-not-confirmed = The other service did not confirm who you are. Try again.
-rule-host = This must be an IP address or a host name.
-rule-absolute = This must be a whole path, without “..”.
-rule-control = This must not contain control characters.
-rule-too-many = There must not be more than { $value } of these.
-rule-holds = This destination still holds backups.
-rule-task-runs = This task is running. Cancel the run or wait for its end first.
-rule-backup-in-use = This backup is being restored or verified. Cancel that or wait for its end first.
-rule-backup-gone = This backup has been deleted.
-rule-is-dump = This backup is a dump of a database; it has no files to list.
-rule-no-entry = There is no such entry in this backup.
-rule-too-far = This page is too far into a folder with that many entries or with names that long. Go to an earlier page or into a folder below it, search for a name, or download or restore the folder.
-rule-destination-away = The destination does not answer, or not as it should. Check it, and try again later.
-rule-too-long-a-look = Looking through this backup takes too long. Try again later, restore what you need, or download all of it.
-rule-run-ended = This run has ended.
-rule-account-busy = Something is running for this account. Cancel it or wait for its end.
-rule-linked-elsewhere = This account is linked to somebody else here.
-rule-two-factor-on = Two-factor sign-in is on already. Turn it off first.
-rule-other-key = The server has shown another host key since. Look at it again.
-rule-looking = Holdfast is still looking at a server for you. Try again in a moment.
-rule-delete-own = Delete your own account on your account page.
-rule-jump = Other servers are reached through this one. Change them first.
-rule-restoring = A backup is being restored to this server. Wait for its end first.
+rule-code = The code is wrong.
+rule-form-expired = This form has expired. Start again.
+rule-email-taken = There is already an account with this email address.
+rule-own-email = Enter your own email address.
+rule-other-name = The name does not match.
+conflict-task-running = This task is already running.
+conflict-task-busy = This task is running. Cancel the run or wait until it ends.
+conflict-task-paused = This task is paused. Resume it first.
+conflict-task-not-running = This task is not running.
+conflict-task-backup-in-use = Backup { $backup } of this task is being restored or verified. Wait until that ends.
+conflict-retention-not-held = The removal of old backups is not on hold for this task.
+conflict-no-backup-left = This task has no backups any more.
+conflict-newer-backup = This task has a newer backup: { $newest }. Check that one first.
+conflict-server-in-use =
+    { $tasks ->
+        [one] One task still uses this server. Change or delete it first.
+       *[other] { $tasks } tasks still use this server. Change or delete them first.
+    }
+conflict-server-restored = A backup is being restored to this server. Wait until that ends.
+conflict-server-is-jump = Other servers are reached through this one. Change them first.
+conflict-other-host-key = The server has presented a different host key since then. Check it again.
+conflict-no-host-key = This server has not presented a different host key.
+conflict-probe-busy = Holdfast is still looking at a server for you. Try again in a moment.
+conflict-destination-in-use =
+    { $tasks ->
+        [one] One task still uses this destination. Change or delete it first.
+       *[other] { $tasks } tasks still use this destination. Change or delete them first.
+    }
+conflict-destination-holds =
+    { $backups ->
+        [one] This destination still holds one backup. Delete it first.
+       *[other] This destination still holds { $backups } backups. Delete them first.
+    }
+conflict-destination-moves =
+    { $backups ->
+        [one] This destination still holds one backup. Create another destination instead.
+       *[other] This destination still holds { $backups } backups. Create another destination instead.
+    }
+conflict-backup-in-use = This backup is being restored or verified. Cancel that or wait until it ends.
+conflict-backup-deleted = This backup has been deleted.
+conflict-not-files = This backup is a database dump; it has no files to list.
+conflict-page-too-far = This page is too far into a very large folder. Go to an earlier page or a subfolder, search for a name, or download or restore the folder.
+conflict-reading-too-long = Searching this backup takes too long. Try again later, restore what you need, or download all of it.
+conflict-unreadable = { $message }
+conflict-run-ended = This run has already ended.
+conflict-run-not-ended = This run has not ended yet. Cancel it or wait until it ends.
+conflict-notice-delivered = This notification was not undelivered, so there is nothing to retry.
+conflict-two-factor-on = Two-factor sign-in is already on. Turn it off first.
+conflict-two-factor-off = Two-factor sign-in is off. Turn it on first.
+conflict-only-administrator = This is the only administrator. Make somebody else an administrator first.
+conflict-no-administrator = There must be at least one administrator.
+conflict-account-busy = Something is running for this account. Cancel it or wait until it ends.
+conflict-own-account = Delete your own account on your account page.
+conflict-sign-in-not-begun = This sign-in did not start here, or it took too long. Try again.
+conflict-sign-in-not-confirmed = The other service did not confirm who you are. Try again.
+conflict-not-linked = No account here is linked to this one. Sign in with your password, then link it on your account page.
+conflict-linked-elsewhere = This account is already linked to somebody else here.
+conflict-not-a-document = This is not a Holdfast export.
+conflict-newer-document = A newer version of Holdfast wrote this export. Use that version or a newer one to read it.
+conflict-damaged-document = This export is damaged: { $reason }
+conflict-account-exists = There is already an account for { $email }. Import into an installation that does not have it.
+conflict-taken = This value is already taken.
+conflict-changed = Something that belongs to this has changed in the meantime. Try again.
+missing-page = This page does not exist.
+missing-link = This link has expired or has already been used.
+missing-registration = Registration is closed. Ask the administrator of this service for an invitation.
+missing-account = This account does not exist.
+missing-account-of-email = There is no account with this email address.
+missing-session = This session does not exist.
+missing-token = This API token does not exist.
+missing-logs = This task has no logs yet.
+missing-entry = This backup has no such entry.
+refused-not-found = This does not exist.
+refused-forbidden = You do not have access to this.
+refused-too-many = Too many attempts. Try again in { $seconds } seconds.
+refused-destination-away = The destination does not respond as it should. Check it and try again later.

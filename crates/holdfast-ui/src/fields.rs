@@ -120,12 +120,12 @@ pub(crate) struct Fields<'a> {
 
 impl Fields<'_> {
     fn input(&self, name: &'static str, label: String, kind: Kind) -> Input {
-        let own = self.errors.iter().filter(|(field, _)| *field == name).flat_map(|(_, texts)| texts);
+        let own = self.errors.iter().filter(|(field, _)| *field == name).flat_map(|(_, rules)| rules);
         Input {
             name,
             label,
             hint: None,
-            errors: own.map(|text| self.t.rule(text)).collect(),
+            errors: own.map(|rule| self.t.rule(rule)).collect(),
             value: self.values.text(name).to_owned(),
             kind,
             is_required: false,
@@ -305,16 +305,18 @@ impl Group {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_core::refusal::Rule;
+
     use super::*;
 
     #[test]
     fn a_field_shows_what_was_typed_as_text_and_its_errors_beside_it() {
         let values = Values::default().set("label", "\"><script>alert(1)</script>");
-        let errors = Errors::one("label", "The label field is required.");
+        let errors = Errors::one("label", Rule::Required);
         let fields = Fields { t: Translator::default(), values: &values, errors: &errors };
         let html = fields.line("label", "<b>Label</b>".into()).hint("a hint".into()).required().to_string();
         assert!(!html.contains("<script") && !html.contains("<b>"), "{html}");
-        assert!(html.contains("aria-invalid=\"true\"") && html.contains("The label field is required."), "{html}");
+        assert!(html.contains("aria-invalid=\"true\"") && html.contains("This field is required."), "{html}");
         assert!(html.contains("aria-describedby=\"label-hint label-errors\""), "{html}");
         let secret = fields.password("label", "Password".into(), "new-password").to_string();
         assert!(!secret.contains("script"), "{secret}");

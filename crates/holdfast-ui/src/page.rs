@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use holdfast_app::AppError;
+use holdfast_app::refusal::Missing;
 
 use crate::cookies::{self, Theme};
 use crate::frame::Frame;
@@ -40,17 +41,13 @@ pub(crate) struct MessagePage {
 }
 
 pub(crate) async fn not_found() -> Response {
-    PageError::App(AppError::Missing("There is no such page.")).into_response()
+    PageError::App(AppError::Missing(Missing::Page)).into_response()
 }
 
 fn problem_page(problem: &Problem, t: Translator, theme: Theme, back: Option<String>) -> MessagePage {
-    // What the use case says is the most precise; some problems need more words, or have none.
-    let text = match problem.key {
-        "problem-forged" => t.say("problem-forged-text"),
-        "problem-too-large" => t.say("problem-too-large-text"),
-        "problem-internal" => t.say("problem-internal-text"),
-        "problem-unavailable" => t.say("problem-unavailable-text"),
-        _ => t.rule(&problem.text),
+    let text = match &problem.error {
+        Some(error) => t.refused(error),
+        None => t.say(&format!("{}-text", problem.key)),
     };
     MessagePage { frame: Frame::visitor(t, theme, String::new()), title: t.say(problem.key), text, back }
 }
@@ -101,12 +98,17 @@ pub(crate) fn done(address: &str, said: &str) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_app::refusal::Conflict;
+
     use super::*;
     use crate::problem::sign_in_address;
 
     #[test]
     fn what_people_typed_shows_as_text() {
-        let problem = Problem { key: "problem-conflict", text: "<img src=x onerror=alert(1)> a & b".into() };
+        let message = "<img src=x onerror=alert(1)> a & b".to_owned();
+        let conflict = Conflict::Unreadable { failure: "corrupt".into(), message };
+        let error = Some(Arc::new(AppError::Conflict(conflict)));
+        let problem = Problem { key: "problem-conflict", error };
         let html =
             problem_page(&problem, Translator::default(), Theme::Dark, Some("/a\"><b>".into())).render().unwrap();
         assert!(!html.contains("<img") && !html.contains("<b>") && html.contains("data-theme=\"dark\""), "{html}");

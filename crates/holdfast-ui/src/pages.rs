@@ -25,6 +25,7 @@ pub(crate) mod task_words;
 pub(crate) mod tasks;
 
 use holdfast_core::input::Errors;
+use holdfast_core::refusal::Rule;
 
 use crate::fields::{Fields, Group, Input, Values};
 use crate::form::Form;
@@ -68,5 +69,5 @@ pub(crate) fn unless_busy(asked: holdfast_app::Result<()>) -> holdfast_app::Resu
 
 /// What is wrong when the name was not typed as it is.
 pub(crate) fn wrong_name(form: &Form, label: &str) -> Option<Errors> {
-    (form.text("name").trim() != label.trim()).then(|| Errors::one("name", "This is not its name."))
+    (form.text("name").trim() != label.trim()).then(|| Errors::one("name", Rule::OtherName))
 }

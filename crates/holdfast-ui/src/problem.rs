@@ -1,5 +1,7 @@
 //! What stops a page from being shown.
 
+use std::sync::Arc;
+
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use holdfast_app::AppError;
@@ -55,16 +57,12 @@ impl IntoResponse for PageError {
                 }
             },
         };
-        let text = match &self {
-            Self::App(AppError::Invalid(errors)) => {
-                let texts: Vec<&str> = errors.iter().flat_map(|(_, texts)| texts).map(String::as_str).collect();
-                texts.join(" ")
-            }
-            Self::App(error) => error.to_string(),
-            Self::Forged | Self::TooLarge | Self::SignIn { .. } => String::new(),
+        let error = match self {
+            Self::App(error) => Some(Arc::new(error)),
+            Self::Forged | Self::TooLarge | Self::SignIn { .. } => None,
         };
         let mut response = status.into_response();
-        response.extensions_mut().insert(Problem { key, text });
+        response.extensions_mut().insert(Problem { key, error });
         response
     }
 }
@@ -83,5 +81,5 @@ pub(crate) fn sign_in_address(then: Option<&str>) -> String {
 #[derive(Clone)]
 pub(crate) struct Problem {
     pub key: &'static str,
-    pub text: String,
+    pub error: Option<Arc<AppError>>,
 }

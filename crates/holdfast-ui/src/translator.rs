@@ -5,6 +5,8 @@ use std::sync::LazyLock;
 use axum::http::{HeaderMap, header};
 use fluent_bundle::concurrent::FluentBundle;
 use fluent_bundle::{FluentArgs, FluentResource, FluentValue};
+use holdfast_app::AppError;
+use holdfast_core::refusal::{Argument, Refusal, Rule};
 
 struct Language {
     code: &'static str,
@@ -129,109 +131,50 @@ impl Translator {
         key.to_owned()
     }
 
-    /// What a rule said, which it says in the API's English, in this language.
-    pub(crate) fn rule(self, text: &str) -> String {
-        if self.0.code == LANGUAGES[0].code {
-            return text.to_owned();
-        }
-        for (pattern, key) in RULES {
-            if let Some(values) = fit(pattern, text) {
-                let mut last = values.into_iter().rev();
-                let (value, least) = (last.next().unwrap_or_default(), last.next().unwrap_or_default());
-                return self.with2(key, "least", least, "value", value);
+    /// What is wrong with a field.
+    pub(crate) fn rule(self, rule: &Rule) -> String {
+        self.refusal("rule", rule)
+    }
+
+    /// Why a use case said no. Mistakes of our own are told by the page about them.
+    pub(crate) fn refused(self, error: &AppError) -> String {
+        match error {
+            AppError::Conflict(conflict) => self.refusal("conflict", conflict),
+            AppError::Missing(missing) => self.refusal("missing", missing),
+            AppError::Invalid(errors) => {
+                let texts: Vec<String> =
+                    errors.iter().flat_map(|(_, rules)| rules).map(|rule| self.rule(rule)).collect();
+                texts.join(" ")
             }
+            AppError::NotFound(_) => self.say("refused-not-found"),
+            AppError::Forbidden(_) | AppError::MissingScope(_) => self.say("refused-forbidden"),
+            AppError::TooManyRequests { retry_after_secs, .. } => {
+                self.with("refused-too-many", "seconds", i64::try_from(*retry_after_secs).unwrap_or(i64::MAX))
+            }
+            AppError::DestinationAway(_) => self.say("refused-destination-away"),
+            AppError::Unavailable(_) => self.say("problem-unavailable-text"),
+            AppError::Internal(_) => self.say("problem-internal-text"),
+            AppError::Unauthenticated => self.say("problem-forbidden"),
         }
-        text.to_owned()
     }
-}
 
-/// What rules say, with `*` for what differs, and the message that says the same. The last star is its
-/// `value`, the one before it the `least`.
-const RULES: &[(&str, &str)] = &[
-    ("The * field is required.", "rule-required"),
-    ("The * field must not be greater than * characters.", "rule-too-long"),
-    ("The * field must be at least * characters.", "rule-too-short"),
-    ("The * field must be a valid email address.", "rule-email"),
-    ("The * field must be a valid URL.", "rule-url"),
-    ("The * field must be a valid timezone.", "rule-timezone"),
-    ("The * field must be an integer.", "rule-integer"),
-    ("The * field must be between * and *.", "rule-between"),
-    ("The * field must match the format HH:MM.", "rule-time"),
-    ("The * field must be a time like 22:00.", "rule-time"),
-    ("The * field must have at least 1 items.", "rule-choose-one"),
-    ("The * field format is invalid.", "rule-invalid"),
-    ("The selected * is invalid.", "rule-choice"),
-    ("The * field must be a valid cron expression of five fields.", "rule-cron"),
-    ("The * field must name a time that comes.", "rule-cron-never"),
-    ("The quiet hours must not end when they begin.", "rule-quiet-hours"),
-    ("The * field must be a valid Pushover user key.", "rule-pushover"),
-    ("The provided credentials are incorrect.", "rule-credentials"),
-    ("The otp field is incorrect.", "rule-otp"),
-    ("The code field is incorrect.", "rule-otp"),
-    ("The password is incorrect.", "rule-password"),
-    ("The email has already been taken.", "rule-email-taken"),
-    ("The email field must be your own address.", "rule-own-email"),
-    ("This is not its name.", "rule-name"),
-    ("This link has expired or was used before.", "rule-link"),
-    ("There is no such page.", "rule-no-page"),
-    ("You are not authorized to access this *", "rule-not-yours"),
-    ("* not found", "rule-not-there"),
-    ("This backup task is already running.", "rule-running"),
-    ("This backup task is paused. Resume it first.", "rule-paused"),
-    ("This backup task is not running; there is nothing to cancel.", "rule-not-running"),
-    ("The removal of old backups is not on hold for this backup task; there is nothing to release.", "rule-not-held"),
-    ("This is the only administrator. Make somebody else an administrator first.", "rule-only-admin"),
-    ("There must be one administrator at least.", "rule-one-admin"),
-    ("This * is still used by * backup tasks. Change or delete them first.", "rule-in-use"),
-    ("This * is still used by * backup task. Change or delete them first.", "rule-in-use"),
-    (
-        "No account here is linked to this one. Sign in with your password, then link it on your account page.",
-        "rule-not-linked",
-    ),
-    ("This sign-in was not begun here, or was open for too long. Try again.", "rule-not-begun"),
-    ("The other service did not confirm who you are. Try again.", "rule-not-confirmed"),
-    ("The * field must be a valid IP address or host name.", "rule-host"),
-    ("The * field must be an absolute path without ...", "rule-absolute"),
-    ("The * field must not contain control characters.", "rule-control"),
-    ("The * field must not have more than * items.", "rule-too-many"),
-    ("This backup destination still holds *. *", "rule-holds"),
-    ("This backup task is running. Cancel the run or wait for its end first.", "rule-task-runs"),
-    ("This backup is being restored or verified. Cancel that or wait for its end first.", "rule-backup-in-use"),
-    ("This backup has been deleted.", "rule-backup-gone"),
-    ("This backup is a dump of a database; it has no files to list.", "rule-is-dump"),
-    ("There is no such entry in this backup.", "rule-no-entry"),
-    ("This page is too far into a folder with that many entries or with names that long. *", "rule-too-far"),
-    ("Looking through this backup takes too long. *", "rule-too-long-a-look"),
-    ("The destination does not answer, or not as it should. *", "rule-destination-away"),
-    ("This run has ended; there is nothing to cancel.", "rule-run-ended"),
-    ("Something is running for this account. Cancel it or wait for its end.", "rule-account-busy"),
-    ("This account is linked to somebody else here.", "rule-linked-elsewhere"),
-    ("Two-factor sign-in is on already. Turn it off first.", "rule-two-factor-on"),
-    ("The server has shown another host key since. Look at it again.", "rule-other-key"),
-    ("Holdfast is still looking at a server for you. Try again in a moment.", "rule-looking"),
-    ("Delete your own account on your account page.", "rule-delete-own"),
-    ("Other remote servers are reached through this one. Change them first.", "rule-jump"),
-    ("A backup is being restored to this remote server. Wait for its end first.", "rule-restoring"),
-    ("Too many requests. Try again in * seconds.", "rule-wait"),
-];
-
-/// The parts of `text` at the stars of `pattern`, when it fits.
-fn fit<'a>(pattern: &str, text: &'a str) -> Option<Vec<&'a str>> {
-    let mut parts = pattern.split('*');
-    let mut rest = text.strip_prefix(parts.next()?)?;
-    let mut values = Vec::new();
-    for part in parts {
-        let at = if part.is_empty() { rest.len() } else { rest.find(part)? };
-        values.push(&rest[..at]);
-        rest = &rest[at + part.len()..];
+    fn refusal(self, family: &str, refusal: &impl Refusal) -> String {
+        let value = |argument| match argument {
+            Argument::Number(number) => FluentValue::from(number),
+            Argument::Text(text) => FluentValue::from(text),
+        };
+        let arguments = refusal.arguments().into_iter().map(|(name, argument)| (name, value(argument)));
+        self.format(&format!("{family}-{}", refusal.code()), Some(&FluentArgs::from_iter(arguments)))
     }
-    rest.is_empty().then_some(values)
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
+
+    use holdfast_app::refusal::{Conflict, Missing};
+    use holdfast_core::refusal::Count;
 
     use super::*;
 
@@ -278,7 +221,10 @@ mod tests {
         let constants =
             [" LIST: &'static str = \"", " ADD: &'static str = \"", "_MEANS: Option<&'static str> = Some(\""];
         uses(&root.join("src"), ".rs", &constants, &mut used);
-        used.extend(RULES.iter().map(|(_, key)| (*key).to_owned()));
+        let codes = [("rule", Rule::CODES), ("conflict", Conflict::CODES), ("missing", Missing::CODES)];
+        for (family, codes) in codes {
+            used.extend(codes.iter().map(|code| format!("{family}-{code}")));
+        }
         used.retain(|key| key.contains('-') && !key.contains([' ', '{']));
         assert_eq!(used.difference(&english).collect::<Vec<_>>(), Vec::<&String>::new(), "asked for, but not there");
         // Those that are put together from a word of the domain.
@@ -315,10 +261,14 @@ mod tests {
         assert_eq!(Translator::of_browser(&headers("fr-CH, de;q=0.9, en;q=0.8")).code(), "de");
         assert_eq!(Translator::of_browser(&headers("fr")).code(), "en");
         assert_eq!(Translator::of("xx").code(), "en");
-        let english = "The label field must not be greater than 255 characters.";
-        assert_eq!(Translator::of("en").rule(english), english);
-        assert!(Translator::of("de").rule(english).contains("255"), "{}", Translator::of("de").rule(english));
-        assert_eq!(fit("a * c *.", "a b c d."), Some(vec!["b", "d"]));
-        assert_eq!(fit("a *.", "b."), None);
+        let rule = Rule::MaxChars { max: 255 };
+        assert_eq!(Translator::of("en").rule(&rule), "Enter at most 255 characters.");
+        assert_eq!(Translator::of("de").rule(&rule), "Geben Sie höchstens 255 Zeichen ein.");
+        let in_use = |number| {
+            let conflict = Conflict::ServerInUse { tasks: Count { number, noun: "backup task" } };
+            Translator::of("en").refused(&AppError::Conflict(conflict))
+        };
+        assert_eq!(in_use(1), "One task still uses this server. Change or delete it first.");
+        assert_eq!(in_use(3), "3 tasks still use this server. Change or delete them first.");
     }
 }

@@ -164,7 +164,10 @@ impl FormPage {
 pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
     use crate::fields::{Fields, Preview, Values};
     use holdfast_core::input::Errors;
-    let (values, errors) = (Values::default().set("a", hostile).set("b", hostile), Errors::one("a", hostile));
+    let (values, errors) = (
+        Values::default().set("a", hostile).set("b", hostile),
+        Errors::one("a", holdfast_core::refusal::Rule::Required),
+    );
     let fields = Fields { t: frame.t, values: &values, errors: &errors };
     let all = vec![
         fields.line("a", hostile.into()).hint(hostile.into()).aside(hostile.into(), "browse").when("b=x").required(),

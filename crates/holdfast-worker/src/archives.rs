@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use holdfast_app::refusal::{Conflict, Missing};
 use holdfast_app::{AppError, Archives, Download, EntryItem, Result};
 use holdfast_core::backup::Content;
 use holdfast_core::clock;
@@ -118,11 +119,6 @@ impl Default for ReadingLimits {
     }
 }
 
-const TOO_FAR: &str = "This page is too far into a folder with that many entries or with names that long. Ask for an \
-    earlier page or for a folder below it, search for a name, or download or restore the folder.";
-const TOO_LONG: &str =
-    "Looking through this backup takes too long. Try again later, restore what you need, or download all of it.";
-
 const TOO_SILENT: &str =
     "There was nothing to send for too long. Restore what you need, or download all of the backup.";
 
@@ -152,13 +148,13 @@ impl StoredArchives {
         if stored.content == Content::Files {
             return Ok((stored, hold));
         }
-        Err(AppError::Conflict("This backup is a dump of a database; it has no files to list.".to_owned()))
+        Err(AppError::Conflict(Conflict::NotFiles))
     }
 
     /// Ends a look that takes too long: dropping it stops whatever reads.
     async fn in_time<T>(&self, look: BoxFuture<'_, Result<T>>) -> Result<T> {
         let done = tokio::time::timeout(self.limits.time, look).await;
-        done.unwrap_or_else(|_| Err(AppError::Conflict(TOO_LONG.to_owned())))
+        done.unwrap_or_else(|_| Err(AppError::Conflict(Conflict::ReadingTooLong)))
     }
 
     /// What was found goes to the client; what is read meanwhile without anything to send counts.
@@ -182,14 +178,14 @@ impl StoredArchives {
             });
             let (_, exists, read) = visited.await.map_err(refused)?;
             if !exists {
-                return Err(AppError::Missing("There is no such entry in this backup."));
+                return Err(AppError::Missing(Missing::Entry));
             }
             page = read;
             if !page.next_reading() {
                 return Ok((page.items, page.total));
             }
         }
-        Err(AppError::Conflict(TOO_FAR.to_owned()))
+        Err(AppError::Conflict(Conflict::PageTooFar))
     }
 
     async fn find(&self, backup: &BackupRow, text: &str, limit: usize) -> Result<Vec<EntryItem>> {
@@ -229,11 +225,14 @@ fn last_part(path: &str) -> &str {
 /// What a failure of the engine means for a request.
 fn refused(error: EngineError) -> AppError {
     match error.code {
-        FailureCode::EntryMissing => AppError::Missing("There is no such entry in this backup."),
+        FailureCode::EntryMissing => AppError::Missing(Missing::Entry),
         FailureCode::Missing
         | FailureCode::Corrupt
         | FailureCode::WrongPassword
-        | FailureCode::DestinationUnmounted => AppError::Conflict(error.message),
+        | FailureCode::DestinationUnmounted => {
+            let failure = error.code.as_str().to_owned();
+            AppError::Conflict(Conflict::Unreadable { failure, message: error.message })
+        }
         FailureCode::Internal => AppError::Internal(error.message),
         FailureCode::Cancelled => AppError::Unavailable(error.message),
         // Reading reaches nothing else.

@@ -108,10 +108,7 @@ impl From<ClientError> for Failure {
 impl From<AppError> for Failure {
     fn from(error: AppError) -> Self {
         match error {
-            AppError::Invalid(errors) => {
-                let texts: Vec<&str> = errors.iter().flat_map(|(_, texts)| texts).map(String::as_str).collect();
-                Self::settings(texts.join(" "))
-            }
+            AppError::Invalid(errors) => Self::settings(errors.english_line()),
             AppError::Unavailable(reason) => Self { message: reason, code: DATABASE },
             AppError::Internal(reason) => Self::other(reason),
             error => Self::other(error.to_string()),

@@ -224,8 +224,7 @@ impl Import<'_> {
                 Ok(Some(id))
             }
             Err(AppError::Invalid(errors)) => {
-                let texts: Vec<&str> = errors.iter().flat_map(|(_, texts)| texts).map(String::as_str).collect();
-                self.leave_out(what, &label, &texts.join(" "));
+                self.leave_out(what, &label, &errors.english_line());
                 Ok(None)
             }
             Err(error) => Err(error.into()),

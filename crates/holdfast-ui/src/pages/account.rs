@@ -7,6 +7,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use holdfast_app::notices::{self, HearingInput, QuietInput};
+use holdfast_app::refusal::Missing;
 use holdfast_app::tokens::{self, TokenRequest};
 use holdfast_app::{AppError, accounts, ssh_key};
 use holdfast_core::clock;
@@ -198,10 +199,7 @@ pub(crate) async fn update_hearing(State(ui): State<Arc<Ui>>, person: SignedIn, 
         Err(AppError::Invalid(errors)) => {
             // The API knows them as parts of one object.
             let mut own = Errors::default();
-            for (field, texts) in errors.iter() {
-                let field = if field.ends_with("from") { "quiet_from" } else { "quiet_until" };
-                texts.iter().for_each(|text| own.add(field, text.clone()));
-            }
+            own.add_all(&errors, |field| Some(if field.ends_with("from") { "quiet_from" } else { "quiet_until" }));
             let sent = Sent { hearing: Some((Values::of(&form), own)), ..Sent::default() };
             page(&ui, &person, StatusCode::UNPROCESSABLE_ENTITY, sent).await
         }
@@ -223,10 +221,7 @@ pub(crate) async fn create_token(State(ui): State<Arc<Ui>>, person: SignedIn, fo
         }
         Err(AppError::Invalid(errors)) => {
             let mut own = Errors::default();
-            for (field, texts) in errors.iter() {
-                let field = if field == "name" { "token_name" } else { field };
-                texts.iter().for_each(|text| own.add(field, text.clone()));
-            }
+            own.add_all(&errors, |field| Some(if field == "name" { "token_name" } else { field }));
             let sent = Sent { token: Some((Values::of(&form), own)), ..Sent::default() };
             page(&ui, &person, StatusCode::UNPROCESSABLE_ENTITY, sent).await
         }
@@ -240,7 +235,7 @@ pub(crate) async fn revoke_token(
     Path(id): Path<String>,
     _: Form,
 ) -> PageResult {
-    let id = id.parse().map_err(|_| AppError::Missing("API token not found"))?;
+    let id = id.parse().map_err(|_| AppError::Missing(Missing::Token))?;
     tokens::revoke(&ui.app, person.caller.user, &person.caller.origin, TokenId(id)).await?;
     Ok(done("/account#tokens", "revoked"))
 }
@@ -303,7 +298,7 @@ pub(crate) async fn delete(State(ui): State<Arc<Ui>>, person: SignedIn, form: Fo
 #[cfg(test)]
 pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
     let values = Values::default().set("name", hostile).set("token_name", hostile);
-    let errors = Errors::one("token_name", hostile);
+    let errors = Errors::one("token_name", holdfast_core::refusal::Rule::Required);
     let fields = Fields { t: frame.t, values: &values, errors: &errors };
     let line = || TokenLine {
         id: 1,

@@ -7,6 +7,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use holdfast_app::AppError;
 use holdfast_app::people::{self, Invitation};
+use holdfast_app::refusal::Missing;
 use holdfast_core::ids::UserId;
 use holdfast_core::input::Errors;
 use holdfast_core::limits;
@@ -196,7 +197,7 @@ pub(crate) async fn set_registration(State(ui): State<Arc<Ui>>, person: SignedIn
 }
 
 fn parse(id: &str) -> Result<UserId, PageError> {
-    let id: i64 = id.parse().map_err(|_| AppError::Missing("Account not found"))?;
+    let id: i64 = id.parse().map_err(|_| AppError::Missing(Missing::Account))?;
     Ok(UserId(id))
 }
 
@@ -251,7 +252,8 @@ pub(crate) async fn delete(
 
 #[cfg(test)]
 pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
-    let (values, errors) = (Values::default().set("name", hostile), Errors::one("email", hostile));
+    let (values, errors) =
+        (Values::default().set("name", hostile), Errors::one("email", holdfast_core::refusal::Rule::Required));
     let fields = Fields { t: frame.t, values: &values, errors: &errors };
     let time = || Markup("<time>now</time>".into());
     let someone = |has_come, is_admin, is_own| PersonLine {

@@ -187,10 +187,7 @@ async fn folder(ui: &Ui, person: &SignedIn, row: &BackupRow) -> Result<Folder, P
             | AppError::Missing(_)),
         ) => {
             tracing::warn!(?error, backup = row.id, "a backup cannot be listed");
-            shown.problem = Some(match error {
-                AppError::Unavailable(_) => person.t().say("problem-unavailable-text"),
-                error => person.t().rule(&error.to_string()),
-            });
+            shown.problem = Some(person.t().refused(&error));
         }
         Err(error) => return Err(error.into()),
     }

@@ -8,6 +8,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Redirect, Response};
 use holdfast_app::identities::{self, Trip};
+use holdfast_app::refusal::{Conflict, Missing};
 use holdfast_app::{AppError, Context};
 use holdfast_core::random;
 
@@ -45,9 +46,7 @@ pub(crate) async fn back(
     let query = Form::of_query(uri.query());
     let (state, code) = (query.text("state"), query.text("code"));
     // Without its cookie a way cannot have begun in this browser.
-    let secret = cookies::trip(&headers).ok_or_else(|| {
-        AppError::Conflict("This sign-in was not begun here, or was open for too long. Try again.".into())
-    })?;
+    let secret = cookies::trip(&headers).ok_or(AppError::Conflict(Conflict::SignInNotBegun))?;
     let trip = Trip { provider: &provider, secret: &secret, base_url: &context.base_url };
     let mut response = arrived(&ui, &trip, person, &context, &headers, &state, &code).await?;
     cookies::end_trip(&mut response, ui.secure_cookies);
@@ -96,7 +95,7 @@ pub(crate) async fn link(
     form: Form,
 ) -> PageResult {
     let known = identities::list_providers(&ui.app).into_iter().find(|known| known.id == provider);
-    let known = known.ok_or(AppError::Missing("There is no such page."))?;
+    let known = known.ok_or(AppError::Missing(Missing::Page))?;
     if let Err(answer) = super::security::confirmed(&ui, &person, &form).await? {
         return Ok(answer);
     }

@@ -103,12 +103,12 @@ async fn form_page(
     asked.push(fields.switch("dry_run", t.say("restore-dry-run")).hint(t.say("restore-dry-run-hint")));
     let count = form.texts("entry").count();
     let intro = if count == 0 { t.say("restore-everything") } else { t.with("restore-some", "n", count) };
-    let problems = errors.iter().filter(|(field, _)| *field == "entries").flat_map(|(_, texts)| texts);
+    let problems = errors.iter().filter(|(field, _)| *field == "entries").flat_map(|(_, rules)| rules);
     Ok(FormPage {
         frame: person.frame(ui, Place::Backups).await?,
         title: t.say("restore-title"),
         intro,
-        problems: problems.map(|text| t.rule(text)).collect(),
+        problems: problems.map(|rule| t.rule(rule)).collect(),
         action: format!("/backups/{}/restore", row.id),
         groups: vec![Group::new(String::new(), asked)],
         inside: Markup(chosen(form)),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use holdfast_app::refusal::Conflict;
 use holdfast_app::{AppError, Resource, backups, logs, overview, tasks};
 use holdfast_core::ids::{RunId, TaskId};
 use holdfast_core::run::{FailureCode, RunKind, RunStatus, RunSubject};
@@ -277,7 +278,7 @@ pub(crate) async fn cancel(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id)
     let id = parse(&id)?;
     let (run, _) = logs::show_run(&ui.app, &person.caller, id).await?;
     if !run.is_live() {
-        return Err(AppError::Conflict("This run has ended; there is nothing to cancel.".into()).into());
+        return Err(AppError::Conflict(Conflict::RunEnded).into());
     }
     match run.subject.task() {
         Some(task) => tasks::cancel(&ui.app, &person.caller, task).await?,

@@ -7,6 +7,7 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use holdfast_app::refusal::Missing;
 use holdfast_app::two_factor::{self, Proposal};
 use holdfast_app::{AppError, accounts, identities, sessions};
 use holdfast_core::Secret;
@@ -156,7 +157,7 @@ pub(crate) async fn revoke_session(
     Path(id): Path<String>,
     _: Form,
 ) -> PageResult {
-    let id = id.parse().map_err(|_| AppError::Missing("Session not found"))?;
+    let id = id.parse().map_err(|_| AppError::Missing(Missing::Session))?;
     sessions::revoke(&ui.app, &person.caller, id).await?;
     Ok(done("/account/security#sessions", "revoked"))
 }
@@ -254,7 +255,7 @@ fn draw(text: &str) -> Result<Markup, AppError> {
 
 #[cfg(test)]
 pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
-    let (values, errors) = (Values::default(), Errors::one("code", hostile));
+    let (values, errors) = (Values::default(), Errors::one("code", holdfast_core::refusal::Rule::Required));
     let fields = Fields { t: frame.t, values: &values, errors: &errors };
     let session = |is_own| SessionLine {
         id: 1,

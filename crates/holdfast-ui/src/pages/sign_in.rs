@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Redirect, Response};
 use holdfast_app::accounts::{self, Credentials};
 use holdfast_app::identities::{self, Provider};
+use holdfast_app::refusal::Missing;
 use holdfast_app::{AppError, Context, Origin, sessions};
 use holdfast_core::input::{Errors, Field};
 use holdfast_core::user::{LinkPurpose, UserDraft, check_password};
@@ -184,7 +185,7 @@ fn link_page(visitor: &Visitor<'_>, link: &str, purpose: LinkPurpose, values: &V
 }
 
 fn used_up() -> AppError {
-    AppError::Missing("This link has expired or was used before.")
+    AppError::Missing(Missing::Link)
 }
 
 pub(crate) async fn show_link(State(ui): State<Arc<Ui>>, Path(link): Path<String>, headers: HeaderMap) -> PageResult {
@@ -255,7 +256,7 @@ fn register_page(visitor: &Visitor<'_>, values: &Values, errors: &Errors) -> Vis
 
 pub(crate) async fn show_register(State(ui): State<Arc<Ui>>, headers: HeaderMap) -> PageResult {
     if !accounts::is_registration_open(&ui.app).await? {
-        return Err(AppError::Missing("There is no such page.").into());
+        return Err(AppError::Missing(Missing::Page).into());
     }
     let visitor = Visitor::new(&ui, &headers, &Form::of_query(None));
     let values = Values::default().set("timezone", "UTC");
@@ -350,16 +351,14 @@ async fn signed_in(ui: &Ui, secret: &Secret, then: Option<&str>) -> Response {
 
 fn join(first: Option<Errors>, second: Option<Errors>) -> Errors {
     let mut all = first.unwrap_or_default();
-    for (field, texts) in second.unwrap_or_default().iter() {
-        texts.iter().for_each(|text| all.add(field, text.clone()));
-    }
+    all.add_all(&second.unwrap_or_default(), |field| Some(field));
     all
 }
 
 #[cfg(test)]
 pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
     let values = Values::default().set("email", hostile).set("name", hostile);
-    let errors = Errors::one("email", hostile);
+    let errors = Errors::one("email", holdfast_core::refusal::Rule::Required);
     let fields = Fields { t: frame.t, values: &values, errors: &errors };
     let sign_in = SignInPage {
         frame: frame.clone(),

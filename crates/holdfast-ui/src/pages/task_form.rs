@@ -37,7 +37,7 @@ fn preview(reader: &Reader, form: &Form) -> Markup {
     let checked = TaskDraft::check_schedule(&mut errors, &input(form), reader.now);
     let Some(schedule) = checked.filter(|_| errors.is_empty()) else {
         let texts = errors.iter().filter(|(field, _)| *field == "custom_cron" || *field == "time_to_run_at");
-        let texts: Vec<String> = texts.flat_map(|(_, texts)| texts).map(|text| reader.t.rule(text)).collect();
+        let texts: Vec<String> = texts.flat_map(|(_, rules)| rules).map(|rule| reader.t.rule(rule)).collect();
         let html = texts.iter().map(|text| format!("<p class=\"field-error\">{}</p>", escaped(text)));
         return Markup(html.collect());
     };
@@ -112,9 +112,7 @@ fn not_empty(text: String) -> String {
 /// A broken expression also leaves the frequency without its meaning; one word about it is enough.
 fn told_once(errors: &Errors) -> Errors {
     let mut told = Errors::default();
-    for (field, texts) in errors.iter().filter(|(field, _)| *field != "frequency" || !errors.has("custom_cron")) {
-        texts.iter().for_each(|text| told.add(field, text.clone()));
-    }
+    told.add_all(errors, |field| (field != "frequency" || !errors.has("custom_cron")).then_some(field));
     told
 }
 

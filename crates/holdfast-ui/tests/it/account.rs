@@ -16,7 +16,7 @@ on_both_engines! {
         assert!(browser.get(&path).await.text.contains("administrator"));
         let bad = browser.submit(&path, &[("name", "Ada"), ("email", "x"), ("password", "short"), ("timezone", "UTC")]).await;
         assert_eq!(bad.status, 422);
-        assert!(bad.text.contains("at least 8 characters") && bad.text.contains("valid email"), "{}", bad.text);
+        assert!(bad.text.contains("Enter at least 8 characters.") && bad.text.contains("Enter an email address."), "{}", bad.text);
         let fields = [("name", "Ada"), ("email", "ada@example.org"), ("password", PASSWORD), ("timezone", "Europe/Berlin")];
         let claimed = browser.submit(&path, &fields).await;
         assert_eq!((claimed.status, claimed.header("location")), (303, Some("/")));
@@ -45,7 +45,7 @@ on_both_engines! {
         let mut browser = Browser::new(app.client());
         browser.get("/sign-in").await;
         let wrong = browser.submit("/sign-in", &[("email", "ada@example.org"), ("password", "wrong")]).await;
-        assert!(wrong.status == 422 && wrong.text.contains("credentials are incorrect"));
+        assert!(wrong.status == 422 && wrong.text.contains("The email address or the password is wrong."));
         let right = browser.submit("/sign-in", &[("email", "ada@example.org"), ("password", PASSWORD)]).await;
         assert_eq!(right.header("location"), Some("/"));
         browser.get("/account").await;
@@ -105,7 +105,7 @@ on_both_engines! {
         let set = ada.client.get("/api/notification-settings").await.data(200);
         assert_eq!(set, json!({"weekly_summary_enabled": true, "quiet_hours": {"from": "22:00", "until": "07:00"}}));
         let bad = browser.submit("/account/messages", &[("quiet_from", "22:00")]).await;
-        assert!(bad.status == 422 && bad.text.contains("must be a time like 22:00"), "{}", bad.text);
+        assert!(bad.status == 422 && bad.text.contains("Enter a time such as 22:00."), "{}", bad.text);
         assert_eq!(browser.submit("/account/messages", &[]).await.status, 303);
         let set = ada.client.get("/api/notification-settings").await.data(200);
         assert_eq!(set, json!({"weekly_summary_enabled": false, "quiet_hours": null}));

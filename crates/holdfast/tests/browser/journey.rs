@@ -69,7 +69,7 @@ async fn from_nothing_to_a_restored_file() {
     browser.wait_for_text("Every day at 03:00 UTC").await;
     browser.choose("frequency", "by a cron expression").await;
     browser.fill("custom_cron", "61 * * * *").await;
-    browser.wait_for_text("must be a valid cron expression").await;
+    browser.wait_for_text("Enter a cron expression with five fields.").await;
     browser.fill("custom_cron", "*/30 * * * *").await;
     browser.wait_for("document.querySelectorAll('#schedule li').length === 5").await;
     browser.evaluate("document.querySelector('[name=excluded_paths]').value = '*.log'").await;
@@ -157,7 +157,7 @@ async fn signing_in_with_a_second_factor() {
             browser.wait_for_text("Nothing is backed up yet.").await;
             sign_out().await;
         } else {
-            browser.wait_for_text("The otp field is incorrect").await;
+            browser.wait_for_text("The code is wrong.").await;
         }
     }
 }

@@ -230,7 +230,7 @@ impl Scene {
     fn filled_in(&self, text: &str) -> String {
         let path = |name: &str| self.work.path().join(name).display().to_string();
         text.replace("$SSH_PORT", &self.ssh.port().to_string())
-            .replace("$SSH_USER", &self.ssh.username())
+            .replace("$SSH_USER", self.ssh.username())
             .replace("$TREE", &path("tree"))
             .replace("$TARGET", &path("target"))
     }
