@@ -14,7 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("holdfast-store", &["holdfast-core"]),
     ("holdfast-app", &["holdfast-core", "holdfast-store"]),
     ("holdfast-engine", &["holdfast-core"]),
-    ("holdfast-client", &[]),
+    ("holdfast-client", &["holdfast-core"]),
     ("holdfast-notify", &["holdfast-core", "holdfast-engine"]),
     ("holdfast-identity", &["holdfast-core", "holdfast-app", "holdfast-engine"]),
     ("holdfast-worker", &["holdfast-core", "holdfast-store", "holdfast-app", "holdfast-engine", "holdfast-notify"]),

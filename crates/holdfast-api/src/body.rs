@@ -1,7 +1,7 @@
 //! Reading request bodies: JSON whatever the declared type, an object at the root, each field judged on its own.
 
 use axum::extract::{FromRequest, Request};
-use holdfast_core::input::Field;
+use holdfast_core::input::{self, Field, Input};
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
@@ -43,6 +43,12 @@ impl Body {
         if self.0.is_empty() { Ok(Object::default()) } else { self.object() }
     }
 
+    /// All fields of an object, for the checks to look into.
+    pub(crate) fn input(&self) -> Result<Input, ApiError> {
+        let Object(fields) = self.object()?;
+        Ok(fields.into_iter().map(|(name, json)| (name, value(json))).collect())
+    }
+
     pub(crate) fn object(&self) -> Result<Object, ApiError> {
         match serde_json::from_slice(&self.0) {
             Ok(Value::Object(fields)) => Ok(Object(fields)),
@@ -52,6 +58,20 @@ impl Body {
                 error.line(),
                 error.column()
             ))),
+        }
+    }
+}
+
+/// A JSON value as the checks take it. JSON has one kind of number: `5.0` is the integer 5.
+fn value(json: Value) -> input::Value {
+    match json {
+        Value::Null => input::Value::Null,
+        Value::Bool(value) => input::Value::Bool(value),
+        Value::Number(_) => whole_number(&json).map_or(input::Value::Other, input::Value::Integer),
+        Value::String(text) => input::Value::Text(text),
+        Value::Array(items) => input::Value::List(items.into_iter().map(value).collect()),
+        Value::Object(fields) => {
+            input::Value::Object(fields.into_iter().map(|(name, json)| (name, value(json))).collect())
         }
     }
 }
@@ -71,10 +91,6 @@ impl Object {
 
     pub(crate) fn boolean(&self, name: &str) -> Field<bool> {
         self.field(name, Value::as_bool)
-    }
-
-    pub(crate) fn integers(&self, name: &str) -> Field<Vec<i64>> {
-        self.field(name, |value| value.as_array()?.iter().map(whole_number).collect())
     }
 
     pub(crate) fn texts(&self, name: &str) -> Field<Vec<String>> {
@@ -129,7 +145,6 @@ mod tests {
         assert_eq!(body.text("missing"), Field::Absent);
         assert_eq!(body.integer("a"), Field::WrongType);
         assert_eq!(body.integer("c"), Field::Value(5));
-        assert_eq!(body.integers("d"), Field::WrongType);
         assert_eq!(body.integer("e"), Field::WrongType);
         assert_eq!(body.integer("f"), Field::WrongType);
     }

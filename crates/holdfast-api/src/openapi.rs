@@ -2,6 +2,7 @@
 //! errors it can answer with, so the two cannot drift apart.
 
 pub(crate) mod doc;
+mod fields;
 mod update;
 
 use std::collections::BTreeMap;

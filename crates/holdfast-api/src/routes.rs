@@ -111,7 +111,7 @@ fn backup_tasks() -> Vec<Route> {
     const LIST_PATH: &str = "/api/backup-tasks";
     const PATH: &str = "/api/backup-tasks/{id}";
     const RUN_AND_UPDATE: Access = Access::Both(Scope::RunBackupTasks, Scope::UpdateBackupTasks);
-    use tasks::{StatusResource, TaskBody, TaskResource, UpcomingResource};
+    use tasks::{StatusResource, TaskResource, UpcomingResource, task_body};
     vec![
         get(LIST_PATH, Scope::ViewBackupTasks, tasks::list_tasks)
             .says("List backup tasks")
@@ -123,7 +123,7 @@ fn backup_tasks() -> Vec<Route> {
             .shows_all::<UpcomingResource>(),
         post(LIST_PATH, Scope::CreateBackupTasks, tasks::create_task)
             .says("Create a backup task")
-            .takes::<TaskBody>()
+            .takes_fields(task_body())
             .creates::<TaskResource>(),
         get(PATH, Scope::ViewBackupTasks, tasks::show_task)
             .says("Show a backup task")
@@ -132,12 +132,12 @@ fn backup_tasks() -> Vec<Route> {
         put(PATH, Scope::UpdateBackupTasks, tasks::update_task)
             .says("Update a backup task")
             .of(BackupTask)
-            .takes_part_of::<TaskBody>()
+            .takes_some_fields(task_body())
             .shows::<TaskResource>(),
         patch(PATH, Scope::UpdateBackupTasks, tasks::update_task)
             .says("Update a backup task (the same as PUT)")
             .of(BackupTask)
-            .takes_part_of::<TaskBody>()
+            .takes_some_fields(task_body())
             .shows::<TaskResource>(),
         delete(PATH, Scope::DeleteBackupTasks, tasks::delete_task)
             .says("Delete a backup task and its logs; its stored backups stay unless told otherwise")

@@ -89,6 +89,17 @@ impl Route {
         self
     }
 
+    /// A body of listed fields.
+    pub(crate) fn takes_fields(mut self, schema: SchemaDoc) -> Self {
+        self.body = Some(BodyDoc { schema, partial: false, optional: false });
+        self
+    }
+
+    pub(crate) fn takes_some_fields(mut self, schema: SchemaDoc) -> Self {
+        self.body = Some(BodyDoc { schema, partial: true, optional: false });
+        self
+    }
+
     pub(crate) fn may_take<T: ToSchema>(mut self) -> Self {
         self.body = Some(BodyDoc { schema: SchemaDoc::of::<T>(), partial: false, optional: true });
         self

@@ -1,16 +1,19 @@
 //! `/api/backup-tasks`.
 
 use axum::http::StatusCode;
+use holdfast_app::Resource;
 use holdfast_app::tasks::{self, Task};
-use holdfast_app::{AppError, Resource};
 use holdfast_core::clock::{self, Zone, rfc3339};
+use holdfast_core::database::DatabaseEngine;
 use holdfast_core::ids::{BackupId, TaskId};
 use holdfast_core::input::Errors;
 use holdfast_core::page::positive;
 use holdfast_core::rules;
 use holdfast_core::run::TaskStatus;
-use holdfast_core::schedule::Frequency;
-use holdfast_core::task::{FORMAT_ARCHIVE, TaskInput, TaskKind};
+use holdfast_core::schedule::{Frequency, Schedule};
+use holdfast_core::source::{DatabaseSource, SourceSpec, TaskKind};
+use holdfast_core::storage::Storage;
+use holdfast_core::task;
 use holdfast_core::{Timestamp, limits};
 use holdfast_store::tasks::TaskFilter;
 use holdfast_store::upcoming::UpcomingRow;
@@ -18,9 +21,10 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::answer::{Answer, data, message};
-use crate::body::{Body, Object};
+use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::openapi::doc::SchemaDoc;
 use crate::{list, logs};
 
 #[derive(Serialize, ToSchema)]
@@ -67,9 +71,9 @@ pub(crate) struct ProtectionResource {
 pub(crate) struct SourceResource {
     path: String,
     #[schema(pattern = "^(files|database)$")]
-    r#type: String,
+    r#type: &'static str,
     database_name: Option<String>,
-    database_engine: Option<String>,
+    database_engine: Option<&'static str>,
     /// Comma-separated table names.
     excluded_tables: Option<String>,
     excluded_paths: Vec<String>,
@@ -80,7 +84,7 @@ pub(crate) struct SourceResource {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ScheduleResource {
     #[schema(pattern = "^(hourly|daily|weekly|monthly|custom)$")]
-    frequency: String,
+    frequency: &'static str,
     /// `HH:MM` in UTC.
     #[schema(pattern = "^[0-2][0-9]:[0-5][0-9]$")]
     scheduled_utc_time: String,
@@ -119,78 +123,9 @@ pub(crate) struct UpcomingResource {
     next_run_human: String,
 }
 
-/// What a task is made of; see `TaskInput`.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes the body for the document")]
-pub(crate) struct TaskBody {
-    remote_server_id: i64,
-    backup_destination_id: i64,
-    #[schema(min_length = 1, max_length = 255)]
-    label: String,
-    #[schema(max_length = 255)]
-    description: Option<String>,
-    /// Needed for `files`.
-    #[schema(max_length = 4096)]
-    source_path: Option<String>,
-    #[schema(pattern = "^(files|database)$")]
-    r#type: String,
-    /// Left out on a `database` task: every database of the server.
-    #[schema(max_length = 255)]
-    database_name: Option<String>,
-    #[schema(pattern = "^(mysql|postgresql)$")]
-    database_engine: Option<String>,
-    /// Comma-separated.
-    #[schema(max_length = 10000)]
-    excluded_tables: Option<String>,
-    /// The same as `excluded_tables`.
-    #[schema(max_length = 10000)]
-    excluded_database_tables: Option<String>,
-    #[schema(max_items = 100)]
-    excluded_paths: Option<Vec<String>>,
-    /// Leave out what is mounted below the path.
-    #[schema(nullable = false, default = false)]
-    one_file_system: Option<bool>,
-    /// Needed unless `custom_cron` is set.
-    #[schema(nullable = false, pattern = "^(hourly|daily|weekly|monthly)$")]
-    frequency: Option<String>,
-    /// `HH:MM` in UTC; needed for daily, weekly and monthly tasks.
-    #[schema(pattern = "^([01][0-9]|2[0-3]):[0-5][0-9]$")]
-    time_to_run_at: Option<String>,
-    /// 0 is Sunday; of weekly tasks, the weekday of creation unless said otherwise.
-    #[schema(minimum = 0, maximum = 6)]
-    day_of_week: Option<i64>,
-    /// Of monthly tasks, the day of creation unless said otherwise.
-    #[schema(minimum = 1, maximum = 28)]
-    day_of_month: Option<i64>,
-    /// Five fields, in UTC.
-    #[schema(max_length = 255)]
-    custom_cron: Option<String>,
-    /// The same as `custom_cron`.
-    #[schema(max_length = 255)]
-    custom_cron_expression: Option<String>,
-    /// 0 keeps all.
-    #[schema(minimum = 0, maximum = 1000, default = 5)]
-    maximum_backups_to_keep: Option<i64>,
-    /// A folder below the destination's root.
-    #[schema(max_length = 255, default = "/")]
-    store_path: Option<String>,
-    #[schema(pattern = "^[A-Za-z0-9._-]{1,100}$")]
-    appended_filename: Option<String>,
-    /// The same as `appended_filename`.
-    #[schema(pattern = "^[A-Za-z0-9._-]{1,100}$")]
-    appended_file_name: Option<String>,
-    /// Never returned; null removes it.
-    #[schema(max_length = 1024, write_only)]
-    encryption_password: Option<String>,
-    /// Asked when a run starts (`/start` added to its path), succeeds (as it is) or fails (`/fail`). Never returned.
-    #[schema(max_length = 1024, write_only)]
-    heartbeat_url: Option<String>,
-    #[schema(pattern = "^archive$", default = "archive")]
-    format: Option<String>,
-    #[schema(max_items = 50)]
-    notification_stream_ids: Option<Vec<i64>>,
-    #[schema(max_items = 50)]
-    tag_ids: Option<Vec<i64>>,
+/// The body of a task that is created or changed.
+pub(crate) fn task_body() -> SchemaDoc {
+    SchemaDoc::of_fields("TaskBody", "What a task is made of.", task::fields())
 }
 
 /// What all tasks of an answer are shown with; worked out once.
@@ -207,12 +142,47 @@ impl<'a> Viewer<'a> {
     }
 }
 
-fn shape(task: Task, viewer: &Viewer<'_>) -> Result<TaskResource, AppError> {
-    let Task { row, stream_ids, tag_ids } = task;
-    let schedule = row.schedule()?;
+fn source(spec: &SourceSpec) -> SourceResource {
+    let (files, database) = (spec.files(), spec.database());
+    SourceResource {
+        path: files
+            .map(|files| files.path.clone())
+            .or(database.and_then(|database| database.path.clone()))
+            .unwrap_or_default(),
+        r#type: spec.kind().as_str(),
+        database_name: database.and_then(|database| database.name.clone()),
+        database_engine: spec.engine().map(DatabaseEngine::as_str),
+        excluded_tables: database.and_then(DatabaseSource::excluded_tables_text),
+        excluded_paths: files.map(|files| files.excluded.clone()).unwrap_or_default(),
+        one_file_system: files.is_some_and(|files| files.one_file_system),
+    }
+}
+
+fn schedule(schedule: &Schedule, viewer: &Viewer<'_>) -> ScheduleResource {
     let utc_time = schedule.utc_time(viewer.now);
     let is = |frequency: Frequency| schedule.frequency == frequency && schedule.cron.is_none();
-    Ok(TaskResource {
+    ScheduleResource {
+        frequency: schedule.frequency.as_str(),
+        scheduled_utc_time: utc_time.to_string(),
+        scheduled_local_time: utc_time.shifted(viewer.offset_secs).to_string(),
+        custom_cron: schedule.cron.as_ref().map(|cron| cron.as_str().to_owned()),
+        day_of_week: is(Frequency::Weekly).then_some(schedule.day_of_week),
+        day_of_month: is(Frequency::Monthly).then_some(schedule.day_of_month),
+    }
+}
+
+fn storage(storage: Storage) -> StorageResource {
+    StorageResource {
+        max_backups: storage.retention.number(),
+        appended_filename: storage.appended_filename,
+        path: storage.path,
+        format: storage.format.as_str(),
+    }
+}
+
+fn shape(task: Task, viewer: &Viewer<'_>) -> TaskResource {
+    let Task { row, stream_ids, tag_ids } = task;
+    TaskResource {
         id: row.id,
         user_id: row.user_id,
         remote_server_id: row.remote_server_id,
@@ -220,29 +190,9 @@ fn shape(task: Task, viewer: &Viewer<'_>) -> Result<TaskResource, AppError> {
         status: row.status().as_str(),
         label: row.label,
         description: row.description,
-        source: SourceResource {
-            path: row.source_path.unwrap_or_default(),
-            r#type: row.kind,
-            database_name: row.database_name,
-            database_engine: row.database_engine,
-            excluded_tables: row.excluded_tables,
-            excluded_paths: row.excluded_paths.lines().map(str::to_owned).collect(),
-            one_file_system: row.one_file_system,
-        },
-        schedule: ScheduleResource {
-            frequency: row.frequency,
-            scheduled_utc_time: utc_time.to_string(),
-            scheduled_local_time: utc_time.shifted(viewer.offset_secs).to_string(),
-            custom_cron: row.custom_cron,
-            day_of_week: is(Frequency::Weekly).then_some(row.day_of_week),
-            day_of_month: is(Frequency::Monthly).then_some(row.day_of_month),
-        },
-        storage: StorageResource {
-            max_backups: row.max_backups,
-            appended_filename: row.appended_filename,
-            path: row.store_path,
-            format: FORMAT_ARCHIVE,
-        },
+        source: source(&row.spec.source),
+        schedule: schedule(&row.spec.schedule, viewer),
+        storage: storage(row.spec.storage),
         notification_streams_count: row.streams_count,
         notification_stream_ids: stream_ids,
         tag_ids,
@@ -260,40 +210,11 @@ fn shape(task: Task, viewer: &Viewer<'_>) -> Result<TaskResource, AppError> {
         },
         created_at: rfc3339(row.created_at.0),
         updated_at: rfc3339(row.updated_at.0),
-    })
-}
-
-fn read(body: &Object) -> TaskInput {
-    TaskInput {
-        remote_server_id: body.integer("remote_server_id"),
-        backup_destination_id: body.integer("backup_destination_id"),
-        label: body.text("label"),
-        description: body.text("description"),
-        source_path: body.text("source_path"),
-        kind: body.text("type"),
-        database_name: body.text("database_name"),
-        database_engine: body.text("database_engine"),
-        excluded_tables: body.text("excluded_tables").or(body.text("excluded_database_tables")),
-        excluded_paths: body.texts("excluded_paths"),
-        one_file_system: body.boolean("one_file_system"),
-        frequency: body.text("frequency"),
-        time_to_run_at: body.text("time_to_run_at"),
-        day_of_week: body.integer("day_of_week"),
-        day_of_month: body.integer("day_of_month"),
-        custom_cron: body.text("custom_cron").or(body.text("custom_cron_expression")),
-        maximum_backups_to_keep: body.integer("maximum_backups_to_keep"),
-        store_path: body.text("store_path"),
-        appended_filename: body.text("appended_filename").or(body.text("appended_file_name")),
-        encryption_password: body.text("encryption_password"),
-        heartbeat_url: body.text("heartbeat_url"),
-        format: body.text("format"),
-        notification_stream_ids: body.integers("notification_stream_ids"),
-        tag_ids: body.integers("tag_ids"),
     }
 }
 
 fn answer(call: &Call, status: StatusCode, task: Task) -> Answer {
-    data(status, shape(task, &Viewer::of(call))?)
+    data(status, shape(task, &Viewer::of(call)))
 }
 
 pub(crate) async fn list_tasks(call: Call) -> Answer {
@@ -312,7 +233,7 @@ pub(crate) async fn list_tasks(call: Call) -> Answer {
     }
     let page = tasks::list(&call.app, &listing, &filter).await?;
     let viewer = Viewer::of(&call);
-    list::try_page(&call, page, |task| shape(task, &viewer))
+    list::page(&call, page, |task| shape(task, &viewer))
 }
 
 pub(crate) async fn list_upcoming(call: Call) -> Answer {
@@ -330,14 +251,14 @@ fn upcoming(row: UpcomingRow, zone: &Zone) -> UpcomingResource {
     UpcomingResource {
         backup_task_id: row.id.to_string(),
         label: row.label,
-        r#type: TaskKind::parse(&row.kind).unwrap_or(TaskKind::Files).human(),
+        r#type: row.kind.human(),
         next_run: rfc3339(row.next_run_at.0),
         next_run_human: clock::human_date_time(row.next_run_at.0, zone),
     }
 }
 
 pub(crate) async fn create_task(call: Call, body: Body) -> Answer {
-    let task = tasks::create(&call.app, &call.caller, &read(&body.object()?)).await?;
+    let task = tasks::create(&call.app, &call.caller, &body.input()?).await?;
     answer(&call, StatusCode::CREATED, task)
 }
 
@@ -349,7 +270,7 @@ pub(crate) async fn show_task(call: Call) -> Answer {
 pub(crate) async fn update_task(call: Call, body: Body) -> Answer {
     let id: TaskId = call.id(Resource::BackupTask)?;
     tasks::show(&call.app, &call.caller, id).await?;
-    let task = tasks::update(&call.app, &call.caller, id, &read(&body.object()?)).await?;
+    let task = tasks::update(&call.app, &call.caller, id, &body.input()?).await?;
     answer(&call, StatusCode::OK, task)
 }
 

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use holdfast_core::ids::{RunId, ServerId};
-use holdfast_core::input::Errors;
+use holdfast_core::input::{Errors, Input};
 use holdfast_core::probe::{Answer, Question};
 use holdfast_core::run::{FailureCode, RunSubject, Trigger};
-use holdfast_core::task::{TaskDraft, TaskInput};
+use holdfast_core::source::SourceSpec;
+use holdfast_core::task;
 use holdfast_core::{limits, rules};
 use holdfast_store::runs::{self, NewRun};
 use holdfast_store::{probes, servers};
@@ -45,15 +46,15 @@ pub async fn ask_databases(app: &App, caller: &Caller, server: ServerId) -> Resu
 }
 
 /// Asks how much a task would copy; of the task only server and source must be there.
-pub async fn ask_size(app: &App, caller: &Caller, input: &TaskInput) -> Result<RunId> {
+pub async fn ask_size(app: &App, caller: &Caller, input: &Input) -> Result<RunId> {
     let mut errors = Errors::default();
-    let source = TaskDraft::check_source(&mut errors, input);
-    let Some(server) = input.remote_server_id.value() else {
-        rules::required(&mut errors, "remote_server_id");
+    let source = SourceSpec::check(&mut errors, input, None);
+    let Some(server) = input.integer(task::SERVER.name).value().copied() else {
+        rules::required(&mut errors, task::SERVER.name);
         return Err(AppError::Invalid(errors));
     };
     let source = source.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))?;
-    ask(app, caller, ServerId(*server), &Question::Size(Box::new(source))).await
+    ask(app, caller, ServerId(server), &Question::Size(Box::new(source))).await
 }
 
 async fn ask(app: &App, caller: &Caller, server: ServerId, question: &Question) -> Result<RunId> {

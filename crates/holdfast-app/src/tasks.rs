@@ -1,12 +1,13 @@
 //! Backup tasks: their settings, and the runs that people ask for.
 
 use holdfast_core::backup::DeletedReason;
+use holdfast_core::fields::FieldSpec;
 use holdfast_core::ids::{BackupId, TaskId, UserId};
-use holdfast_core::input::Errors;
+use holdfast_core::input::{Errors, Input};
 use holdfast_core::page::Page;
 use holdfast_core::refusal::Rule;
 use holdfast_core::run::{RunStatus, RunSubject, Trigger};
-use holdfast_core::task::{TaskDraft, TaskInput};
+use holdfast_core::task::{self, TaskDraft};
 use holdfast_core::{Secret, Timestamp, random};
 use holdfast_store::due;
 use holdfast_store::runs::{self, NewRun, RunRow};
@@ -57,7 +58,7 @@ pub async fn list_upcoming(app: &App, caller: &Caller, limit: i64) -> Result<Vec
     Ok(upcoming::list(&mut app.store.read().await?, caller.user, limit).await?)
 }
 
-pub async fn create(app: &App, caller: &Caller, input: &TaskInput) -> Result<Task> {
+pub async fn create(app: &App, caller: &Caller, input: &Input) -> Result<Task> {
     let now = app.now();
     let mut errors = Errors::default();
     // Before the transaction: looking for a cron expression's next slot can take a while.
@@ -65,25 +66,25 @@ pub async fn create(app: &App, caller: &Caller, input: &TaskInput) -> Result<Tas
     let mut tx = app.store.begin().await?;
     check_ids(&mut tx, &mut errors, caller.user, input).await?;
     let draft = draft.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))?;
-    let next_run_at = draft.settings.schedule.next_after(now);
+    let next_run_at = draft.settings.spec.schedule.next_after(now);
     let id = tasks::insert(&mut tx, caller.user, &draft, next_run_at, now).await?;
     finish(app, caller, tx, id, &draft).await
 }
 
-pub async fn update(app: &App, caller: &Caller, id: TaskId, input: &TaskInput) -> Result<Task> {
+pub async fn update(app: &App, caller: &Caller, id: TaskId, input: &Input) -> Result<Task> {
     let now = app.now();
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
-    let current = row.settings()?;
+    let current = row.settings();
     let mut errors = Errors::default();
     let draft = TaskDraft::check(&mut errors, input, Some(&current), now);
     check_ids(&mut tx, &mut errors, caller.user, input).await?;
     let draft = draft.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))?;
     // An unchanged schedule keeps its slot, also one that is due this very moment.
-    let next_run_at = if draft.settings.schedule == current.schedule {
+    let next_run_at = if draft.settings.spec.schedule == current.spec.schedule {
         row.next_run_at.map(|at| at.0)
     } else {
-        next_run(&row, &draft.settings.schedule, now)
+        next_run(&row, &draft.settings.spec.schedule, now)
     };
     tasks::update(&mut tx, &row, &draft, next_run_at, now).await?;
     finish(app, caller, tx, id, &draft).await
@@ -163,7 +164,7 @@ pub async fn resume(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
     if row.paused_at.is_some() {
-        let next_run_at = row.schedule()?.next_after(app.now());
+        let next_run_at = row.spec.schedule.next_after(app.now());
         tasks::update_pause(&mut tx, &row, None, next_run_at, app.now()).await?;
     }
     reread(tx, id).await
@@ -245,16 +246,13 @@ fn next_run(row: &TaskRow, schedule: &holdfast_core::schedule::Schedule, now: Ti
 }
 
 /// Everything a body names must be the caller's own; another's is as invalid as one that does not exist.
-async fn check_ids(tx: &mut Tx, errors: &mut Errors, owner: UserId, input: &TaskInput) -> Result<()> {
+async fn check_ids(tx: &mut Tx, errors: &mut Errors, owner: UserId, input: &Input) -> Result<()> {
+    let one = |field: &FieldSpec| input.integer(field.name).value().copied().into_iter().collect();
     let named: [(&str, Attachable, Vec<i64>); 4] = [
-        ("remote_server_id", Attachable::Server, input.remote_server_id.value().copied().into_iter().collect()),
-        (
-            "backup_destination_id",
-            Attachable::Destination,
-            input.backup_destination_id.value().copied().into_iter().collect(),
-        ),
-        ("notification_stream_ids", Attachable::Stream, distinct(input.notification_stream_ids.value())),
-        ("tag_ids", Attachable::Tag, distinct(input.tag_ids.value())),
+        (task::SERVER.name, Attachable::Server, one(&task::SERVER)),
+        (task::DESTINATION.name, Attachable::Destination, one(&task::DESTINATION)),
+        (task::STREAMS.name, Attachable::Stream, distinct(input.integers(task::STREAMS.name).value())),
+        (task::TAGS.name, Attachable::Tag, distinct(input.integers(task::TAGS.name).value())),
     ];
     for (field, table, ids) in named {
         if ids.is_empty() || errors.has(field) {

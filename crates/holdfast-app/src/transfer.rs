@@ -15,7 +15,7 @@ use crate::refusal::Conflict;
 use crate::{App, AppError, Origin, Result, ssh_key};
 
 /// What this program writes, and the newest that it reads.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Catalogues stand in a folder of this name at every destination.
 pub const FOLDER: &str = "holdfast-catalogue";
 

@@ -90,7 +90,7 @@ fn read_item(kind: &'static Kind, item: &Value, folder: &Path) -> Result<Item> {
     let mut out =
         Item { label: label.clone(), fields: Fields::new(), links: BTreeMap::new(), secrets: BTreeMap::new() };
     for (field, value) in given {
-        if kind.fields.contains(&field.as_str()) {
+        if (kind.fields)().contains(&field.as_str()) {
             out.fields.insert(field.clone(), tidy(field, value));
         } else if let Some(link) = kind.links.iter().find(|link| link.field == field) {
             let labels = match (value, link.is_many) {
@@ -137,7 +137,7 @@ fn read_secret(
     value: &Value,
     folder: &Path,
 ) -> std::result::Result<Option<(&'static str, String)>, String> {
-    for name in kind.secrets {
+    for name in (kind.secrets)() {
         let Some(rest) = field.strip_prefix(name) else { continue };
         let text = value.as_str().ok_or("must be text")?;
         let secret = match rest {
@@ -156,7 +156,8 @@ fn read_secret(
 }
 
 fn nearest(kind: &Kind, field: &str) -> String {
-    let known = kind.fields.iter().chain(kind.links.iter().map(|link| &link.field)).chain(kind.secrets);
+    let links = kind.links.iter().map(|link| link.field);
+    let known = (kind.fields)().into_iter().chain(links).chain((kind.secrets)());
     let shared = |other: &str| field.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
     let best = known.max_by_key(|other| shared(other)).filter(|other| shared(other) > 2);
     best.map(|best| format!("; did you mean {best}?")).unwrap_or_default()

@@ -2,10 +2,11 @@
 
 use jiff::Timestamp;
 
+use crate::database::DatabaseEngine;
 use crate::ids::ServerId;
 use crate::input::{Errors, Field};
 use crate::refusal::Rule;
-use crate::task::{DatabaseEngine, TaskKind};
+use crate::source::TaskKind;
 use crate::{limits, random, rules};
 
 string_enum! {

@@ -46,6 +46,125 @@ impl<T> Field<T> {
     }
 }
 
+/// A value as somebody sent it, or as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    Null,
+    Bool(bool),
+    Integer(i64),
+    Text(String),
+    List(Vec<Value>),
+    Object(Input),
+    /// Something that no field takes, such as a fraction.
+    Other,
+}
+
+macro_rules! value_of {
+    ($($type:ty => $variant:ident),* $(,)?) => {$(
+        impl From<$type> for Value {
+            fn from(value: $type) -> Self {
+                Self::$variant(value.into())
+            }
+        }
+    )*};
+}
+
+value_of!(bool => Bool, i32 => Integer, i64 => Integer, String => Text, &str => Text, Input => Object);
+
+impl<T: Into<Value>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
+    }
+}
+
+impl<T: Into<Value>> From<Vec<T>> for Value {
+    fn from(values: Vec<T>) -> Self {
+        Self::List(values.into_iter().map(Into::into).collect())
+    }
+}
+
+/// Values by name: the fields of a request before anything is known of them, or those of a specification.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Input(Vec<(String, Value)>);
+
+impl Input {
+    /// Sets a value, in place of the one that may be there.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.set(name, value);
+        self
+    }
+
+    pub fn set(&mut self, name: &str, value: impl Into<Value>) {
+        let value = value.into();
+        match self.0.iter_mut().find(|(known, _)| known == name) {
+            Some((_, known)) => *known = value,
+            None => self.0.push((name.to_owned(), value)),
+        }
+    }
+
+    /// Leaves a field out, as if nobody had mentioned it.
+    pub fn remove(&mut self, name: &str) {
+        self.0.retain(|(known, _)| known != name);
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    pub fn text(&self, name: &str) -> Field<String> {
+        self.field(name, Value::text)
+    }
+
+    pub fn integer(&self, name: &str) -> Field<i64> {
+        self.field(name, Value::integer)
+    }
+
+    pub fn boolean(&self, name: &str) -> Field<bool> {
+        self.field(name, |value| if let Value::Bool(value) = value { Some(*value) } else { None })
+    }
+
+    pub fn texts(&self, name: &str) -> Field<Vec<String>> {
+        self.field(name, |value| value.list()?.iter().map(Value::text).collect())
+    }
+
+    pub fn integers(&self, name: &str) -> Field<Vec<i64>> {
+        self.field(name, |value| value.list()?.iter().map(Value::integer).collect())
+    }
+
+    fn field<T>(&self, name: &str, read: impl FnOnce(&Value) -> Option<T>) -> Field<T> {
+        match self.get(name) {
+            None => Field::Absent,
+            Some(Value::Null) => Field::Null,
+            Some(value) => read(value).map_or(Field::WrongType, Field::Value),
+        }
+    }
+}
+
+impl FromIterator<(String, Value)> for Input {
+    fn from_iter<I: IntoIterator<Item = (String, Value)>>(fields: I) -> Self {
+        Self(fields.into_iter().collect())
+    }
+}
+
+impl Value {
+    fn text(&self) -> Option<String> {
+        if let Self::Text(text) = self { Some(text.clone()) } else { None }
+    }
+
+    fn integer(&self) -> Option<i64> {
+        if let Self::Integer(number) = self { Some(*number) } else { None }
+    }
+
+    fn list(&self) -> Option<&[Value]> {
+        if let Self::List(values) = self { Some(values) } else { None }
+    }
+}
+
 /// What is wrong with a request, field by field.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Errors(BTreeMap<String, Vec<Rule>>);

@@ -1,8 +1,10 @@
 //! What somebody asks of a server before they make a task: what is in a folder, which databases there are, how much
 //! there is to copy.
 
+use crate::database::DatabaseEngine;
+use crate::input::{Input, Value};
 use crate::limits;
-use crate::task::{DatabaseEngine, Source, TaskKind};
+use crate::source::SourceSpec;
 
 /// Between the parts of a stored question or answer. Validation refuses control characters in what people send.
 const PART: char = '\u{1f}';
@@ -17,7 +19,7 @@ pub enum Question {
     /// Which databases there are.
     Databases,
     /// How much this source holds.
-    Size(Box<Source>),
+    Size(Box<SourceSpec>),
 }
 
 impl Question {
@@ -26,17 +28,10 @@ impl Question {
             Self::Folder(path) => vec!["folder".into(), path.clone()],
             Self::Databases => vec!["databases".into()],
             Self::Size(source) => {
-                let mut parts = vec![
-                    "size".to_owned(),
-                    source.kind.as_str().to_owned(),
-                    source.path.clone().unwrap_or_default(),
-                    source.database_name.clone().unwrap_or_default(),
-                    source.database_engine.map(DatabaseEngine::as_str).unwrap_or_default().to_owned(),
-                    source.excluded_tables.clone().unwrap_or_default(),
-                    if source.one_file_system { "one-file-system" } else { "" }.to_owned(),
-                ];
-                parts.extend(source.excluded_paths.iter().cloned());
-                parts
+                let mut values = Input::default();
+                source.write(&mut values);
+                let fields = values.iter().flat_map(|(name, value)| [name.to_owned(), pack(value)]);
+                ["size".to_owned()].into_iter().chain(fields).collect()
             }
         };
         parts.join(&PART.to_string())
@@ -48,26 +43,41 @@ impl Question {
             "folder" => Some(Self::Folder(parts.next()?.to_owned())),
             "databases" => Some(Self::Databases),
             "size" => {
-                let kind = TaskKind::parse(parts.next()?)?;
-                let mut text = || parts.next().map(|part| Some(part.to_owned()).filter(|part| !part.is_empty()));
-                let (path, database_name, engine, excluded_tables) = (text()?, text()?, text()?, text()?);
-                let one_file_system = text()?.is_some();
-                let database_engine = engine.as_deref().and_then(DatabaseEngine::parse);
-                let excluded_paths = parts.map(str::to_owned).collect();
-                let source = Source {
-                    kind,
-                    path,
-                    database_name,
-                    database_engine,
-                    excluded_tables,
-                    excluded_paths,
-                    one_file_system,
-                };
-                Some(Self::Size(Box::new(source)))
+                let mut values = Input::default();
+                while let Some(name) = parts.next() {
+                    values.set(name, unpack(parts.next()?)?);
+                }
+                SourceSpec::read(&values).map(|source| Self::Size(Box::new(source)))
             }
             _ => None,
         }
     }
+}
+
+/// A field of a source: a letter for what it is, then its value; lists have one item a line.
+fn pack(value: &Value) -> String {
+    match value {
+        Value::Bool(value) => format!("b{value}"),
+        Value::Integer(number) => format!("i{number}"),
+        Value::Text(text) => format!("t{text}"),
+        Value::List(items) => {
+            let text = |item: &Value| if let Value::Text(text) = item { text.clone() } else { String::new() };
+            format!("l{}", items.iter().map(text).collect::<Vec<_>>().join("\n"))
+        }
+        Value::Null | Value::Object(_) | Value::Other => "n".to_owned(),
+    }
+}
+
+fn unpack(text: &str) -> Option<Value> {
+    let (kind, rest) = text.split_at_checked(1)?;
+    Some(match kind {
+        "b" => Value::Bool(rest == "true"),
+        "i" => Value::Integer(rest.parse().ok()?),
+        "t" => Value::from(rest),
+        "l" => Value::from(rest.lines().collect::<Vec<_>>()),
+        "n" => Value::Null,
+        _ => return None,
+    })
 }
 
 /// One thing in a folder of a server.
@@ -158,20 +168,18 @@ fn clean(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use crate::source::{DatabaseSource, FilesSource};
+
     use super::*;
 
     #[test]
     fn questions_and_answers_read_back() {
-        let source = Source {
-            kind: TaskKind::Files,
-            path: Some("/srv".into()),
-            database_name: None,
-            database_engine: None,
-            excluded_tables: None,
-            excluded_paths: vec!["*.log".into(), "a b".into()],
-            one_file_system: true,
-        };
-        for question in [Question::Folder("/a b".into()), Question::Databases, Question::Size(Box::new(source))] {
+        let files =
+            FilesSource { path: "/srv".into(), excluded: vec!["*.log".into(), "a b".into()], one_file_system: true };
+        let database = DatabaseSource { name: Some("shop".into()), excluded_tables: vec!["a".into()], path: None };
+        let sizes =
+            [SourceSpec::Files(files), SourceSpec::Mysql(database)].map(|source| Question::Size(Box::new(source)));
+        for question in [Question::Folder("/a b".into()), Question::Databases].into_iter().chain(sizes) {
             assert_eq!(Question::parse(&question.to_text()), Some(question));
         }
         let folder = |name: &str, is_folder| FolderItem { name: name.into(), is_folder, size: 7 };

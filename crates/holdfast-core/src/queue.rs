@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 
+use crate::database::DatabaseEngine;
 use crate::ids::{ServerId, UserId};
-use crate::task::DatabaseEngine;
 
 /// The turn of a new run: not before the highest that was served, and after all of the user's own.
 pub fn turn(highest_served: Option<i64>, last_of_user: Option<i64>) -> i64 {

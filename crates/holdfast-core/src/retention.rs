@@ -2,6 +2,28 @@
 
 use crate::ids::BackupId;
 
+/// How many backups of a source stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RetentionPolicy {
+    All,
+    /// So many of the newest good ones, at least one.
+    Newest(i64),
+}
+
+impl RetentionPolicy {
+    /// From the API's number, in which 0 keeps all.
+    pub fn of_number(number: i64) -> Self {
+        if number <= 0 { Self::All } else { Self::Newest(number) }
+    }
+
+    pub fn number(self) -> i64 {
+        match self {
+            Self::All => 0,
+            Self::Newest(number) => number,
+        }
+    }
+}
+
 /// A stored backup as the plan sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
@@ -55,10 +77,10 @@ impl Why {
     }
 }
 
-/// Plans retention after a success whose backup is of `source`. `keep` is how many good backups of that source stay; 0
-/// keeps all. The newest good one is never removed, whatever the number says. Backups of other sources stay: after a
+/// Plans retention after a success whose backup is of `source`, by how many good backups of that source stay. The newest good one is never removed, whatever the number says. Backups of other sources stay: after a
 /// task was pointed elsewhere, the ones it made before are all that is left of what it copied then.
-pub fn plan(backups: &[Stored], source: &str, keep: i64) -> Vec<(BackupId, Verdict)> {
+pub fn plan(backups: &[Stored], source: &str, policy: RetentionPolicy) -> Vec<(BackupId, Verdict)> {
+    let keep = policy.number();
     let mut newest_first: Vec<&Stored> = backups.iter().collect();
     // By the order in which they were recorded: a clock that was wrong for a day must not make the newest the oldest.
     newest_first.sort_by_key(|backup| std::cmp::Reverse(backup.id));
@@ -66,7 +88,7 @@ pub fn plan(backups: &[Stored], source: &str, keep: i64) -> Vec<(BackupId, Verdi
     newest_first
         .into_iter()
         .map(|backup| {
-            let verdict = if keep <= 0 {
+            let verdict = if policy == RetentionPolicy::All {
                 Verdict::Keep(Why::KeepsAll)
             } else if backup.is_damaged {
                 Verdict::Keep(Why::Damaged)
@@ -102,7 +124,7 @@ mod tests {
     }
 
     fn removed(backups: &[Stored], keep: i64) -> Vec<i64> {
-        let plan = plan(backups, HERE, keep).into_iter();
+        let plan = plan(backups, HERE, RetentionPolicy::of_number(keep)).into_iter();
         let mut gone: Vec<i64> =
             plan.filter(|(_, verdict)| matches!(verdict, Verdict::Remove(_))).map(|(id, _)| id.0).collect();
         gone.sort_unstable();
@@ -135,7 +157,7 @@ mod tests {
         assert_eq!(removed(&backups, 1), [4], "only what the same source supersedes");
         // The task goes back: now the others are the ones that stay.
         backups.push(Stored { source: "elsewhere".to_owned(), ..stored(6) });
-        let plan = plan(&backups, "elsewhere", 2);
+        let plan = plan(&backups, "elsewhere", RetentionPolicy::Newest(2));
         let gone: Vec<i64> =
             plan.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Remove(_))).map(|(id, _)| id.0).collect();
         assert_eq!(gone, [2, 1]);

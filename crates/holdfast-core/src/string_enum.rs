@@ -20,6 +20,7 @@ macro_rules! string_enum {
 
         impl $name {
             pub const ALL: &[$name] = &[$($name::$variant),*];
+            pub const WORDS: &[&str] = &[$($text),*];
 
             pub fn as_str(self) -> &'static str {
                 match self { $($name::$variant => $text),* }

@@ -2,81 +2,63 @@
 
 use jiff::Timestamp;
 
+use crate::fields::FieldSpec;
 use crate::ids::{DestinationId, ServerId};
-use crate::input::{Errors, Field};
+use crate::input::{Errors, Input};
 use crate::refusal::Rule;
-use crate::schedule::{self, Cron, CronError, Frequency, Schedule, TimeOfDay};
+use crate::schedule::Schedule;
 use crate::secret::SecretChange;
-use crate::{limits, network, rules};
+use crate::source::SourceSpec;
+use crate::storage::Storage;
+use crate::{limits, network, schedule_spec, source, storage};
 
-string_enum! {
-    TaskKind { Files = "files", Database = "database" }
+pub const SERVER: FieldSpec = FieldSpec::id("remote_server_id").required().shown_at("/remote_server_id");
+pub const DESTINATION: FieldSpec = FieldSpec::id("backup_destination_id").required().shown_at("/backup_destination_id");
+const LABEL: FieldSpec = FieldSpec::line("label", limits::TEXT_CHARS).min_chars(1).required().shown_at("/label");
+const DESCRIPTION: FieldSpec = FieldSpec::paragraph("description", limits::TEXT_CHARS).shown_at("/description");
+const PASSWORD: FieldSpec =
+    FieldSpec::secret("encryption_password", limits::SECRET_CHARS).about("Never returned; null removes it.");
+const HEARTBEAT: FieldSpec = FieldSpec::secret("heartbeat_url", limits::SECRET_CHARS).about(
+    "Asked when a run starts (`/start` added to its path), succeeds (as it is) or fails (`/fail`). Never returned.",
+);
+pub const STREAMS: FieldSpec =
+    FieldSpec::ids("notification_stream_ids", limits::ATTACHED).shown_at("/notification_stream_ids");
+pub const TAGS: FieldSpec = FieldSpec::ids("tag_ids", limits::ATTACHED).shown_at("/tag_ids");
+
+/// Every field of a task.
+pub fn fields() -> impl Iterator<Item = &'static FieldSpec> {
+    const FIRST: &[FieldSpec] = &[SERVER, DESTINATION, LABEL, DESCRIPTION];
+    const LAST: &[FieldSpec] = &[PASSWORD, HEARTBEAT, STREAMS, TAGS];
+    let specs = source::FIELDS.iter().copied().chain([schedule_spec::FIELDS, storage::FIELDS, LAST]);
+    [FIRST].into_iter().chain(specs).flatten()
 }
 
-impl TaskKind {
-    pub fn human(self) -> &'static str {
-        match self {
-            Self::Files => "Files",
-            Self::Database => "Database",
-        }
+/// What a task does, apart from its name and from whom it belongs to. It is stored as one value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskSpec {
+    pub source: SourceSpec,
+    pub schedule: Schedule,
+    pub storage: Storage,
+}
+
+impl TaskSpec {
+    /// Its fields, as they are stored and as forms show them.
+    pub fn write(&self) -> Input {
+        let mut values = Input::default();
+        self.source.write(&mut values);
+        self.schedule.write(&mut values);
+        self.storage.write(&mut values);
+        values
     }
-}
 
-string_enum! {
-    DatabaseEngine { Mysql = "mysql", Postgresql = "postgresql" }
-}
-
-/// How a backup is stored. `repository` is understood but not built yet, so it cannot be chosen.
-pub const FORMAT_ARCHIVE: &str = "archive";
-const FORMAT_REPOSITORY: &str = "repository";
-
-#[derive(Debug, Default)]
-pub struct TaskInput {
-    pub remote_server_id: Field<i64>,
-    pub backup_destination_id: Field<i64>,
-    pub label: Field<String>,
-    pub description: Field<String>,
-    pub source_path: Field<String>,
-    pub kind: Field<String>,
-    pub database_name: Field<String>,
-    pub database_engine: Field<String>,
-    pub excluded_tables: Field<String>,
-    pub excluded_paths: Field<Vec<String>>,
-    pub one_file_system: Field<bool>,
-    pub frequency: Field<String>,
-    pub time_to_run_at: Field<String>,
-    pub day_of_week: Field<i64>,
-    pub day_of_month: Field<i64>,
-    pub custom_cron: Field<String>,
-    pub maximum_backups_to_keep: Field<i64>,
-    pub store_path: Field<String>,
-    pub appended_filename: Field<String>,
-    pub encryption_password: Field<String>,
-    pub heartbeat_url: Field<String>,
-    pub format: Field<String>,
-    pub notification_stream_ids: Field<Vec<i64>>,
-    pub tag_ids: Field<Vec<i64>>,
-}
-
-/// What a task copies.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
-    pub kind: TaskKind,
-    pub path: Option<String>,
-    pub database_name: Option<String>,
-    pub database_engine: Option<DatabaseEngine>,
-    pub excluded_tables: Option<String>,
-    pub excluded_paths: Vec<String>,
-    /// Leave out what is mounted below the path.
-    pub one_file_system: bool,
-}
-
-/// How a task's backups are stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Storage {
-    pub max_backups: i64,
-    pub appended_filename: Option<String>,
-    pub path: String,
+    /// What `write` wrote.
+    pub fn read(stored: &Input) -> Option<Self> {
+        Some(Self {
+            source: SourceSpec::read(stored)?,
+            schedule: Schedule::read(stored)?,
+            storage: Storage::read(stored)?,
+        })
+    }
 }
 
 /// A task's settings, whole. An update starts from these and so does a run.
@@ -86,9 +68,7 @@ pub struct TaskSettings {
     pub destination: DestinationId,
     pub label: String,
     pub description: Option<String>,
-    pub source: Source,
-    pub schedule: Schedule,
-    pub storage: Storage,
+    pub spec: TaskSpec,
 }
 
 /// A checked task: settings that are sound in themselves. Whether the ids are the user's own is for the store to
@@ -108,286 +88,67 @@ impl TaskDraft {
     /// Checks everything that can be checked without looking anything up, and notes every error.
     pub fn check(
         errors: &mut Errors,
-        input: &TaskInput,
+        input: &Input,
         current: Option<&TaskSettings>,
         now: Timestamp,
     ) -> Option<TaskDraft> {
-        let e = errors;
-        let server = required_id(e, "remote_server_id", &input.remote_server_id, current.map(|c| c.server.0));
-        let destination =
-            required_id(e, "backup_destination_id", &input.backup_destination_id, current.map(|c| c.destination.0));
-        let label = rules::required_line(e, "label", &input.label, limits::TEXT_CHARS, current.map(|c| &*c.label));
-        let was = current.and_then(|c| c.description.clone());
-        let description = rules::optional_text(e, "description", &input.description, was, |e, text| {
-            rules::paragraph(e, "description", text, limits::TEXT_CHARS)
-        });
-        let source = check_source(e, input, current.map(|c| &c.source));
-        let schedule = check_schedule(e, input, current.map(|c| &c.schedule), now);
-        let storage = check_storage(e, input, current.map(|c| &c.storage));
-        check_format(e, &input.format);
-        let encryption_password = rules::secret_change(e, "encryption_password", &input.encryption_password);
-        let heartbeat_url = rules::secret_change(e, "heartbeat_url", &input.heartbeat_url);
+        let spec = current.map(|was| &was.spec);
+        let server = SERVER.required_id(errors, input, current.map(|was| was.server.0));
+        let destination = DESTINATION.required_id(errors, input, current.map(|was| was.destination.0));
+        let label = LABEL.required_line(errors, input, current.map(|was| &*was.label));
+        let was = current.and_then(|was| was.description.clone());
+        let description = DESCRIPTION.optional_paragraph(errors, input, was);
+        let source = SourceSpec::check(errors, input, spec.map(|was| &was.source));
+        let schedule = Schedule::check(errors, input, spec.map(|was| &was.schedule), now);
+        let storage = Storage::check(errors, input, spec.map(|was| &was.storage));
+        let encryption_password = PASSWORD.secret_change(errors, input);
+        let heartbeat_url = HEARTBEAT.secret_change(errors, input);
         if heartbeat_url.set().is_some_and(|url| !network::is_web_url(url.reveal())) {
-            e.add("heartbeat_url", Rule::Url);
+            errors.add(HEARTBEAT.name, Rule::Url);
         }
-        let stream_ids = rules::id_list(e, "notification_stream_ids", &input.notification_stream_ids);
-        let tag_ids = rules::id_list(e, "tag_ids", &input.tag_ids);
+        let stream_ids = STREAMS.id_list(errors, input);
+        let tag_ids = TAGS.id_list(errors, input);
         let settings = TaskSettings {
             server: ServerId(server?),
             destination: DestinationId(destination?),
             label: label?,
             description,
-            source: source?,
-            schedule: schedule?,
-            storage,
+            spec: TaskSpec { source: source?, schedule: schedule?, storage },
         };
-        e.is_empty().then_some(TaskDraft { settings, encryption_password, heartbeat_url, stream_ids, tag_ids })
-    }
-}
-
-impl TaskDraft {
-    /// What a task would copy, looked at by itself.
-    pub fn check_source(e: &mut Errors, input: &TaskInput) -> Option<Source> {
-        check_source(e, input, None)
-    }
-
-    /// When a task would run, looked at by itself.
-    pub fn check_schedule(e: &mut Errors, input: &TaskInput, now: Timestamp) -> Option<Schedule> {
-        check_schedule(e, input, None, now)
-    }
-}
-
-fn required_id(e: &mut Errors, field: &str, input: &Field<i64>, current: Option<i64>) -> Option<i64> {
-    match input {
-        Field::Value(id) => return Some(*id),
-        Field::Absent if current.is_some() => return current,
-        Field::Absent | Field::Null => rules::required(e, field),
-        Field::WrongType => e.add(field, Rule::Integer),
-    }
-    None
-}
-
-fn check_source(e: &mut Errors, input: &TaskInput, current: Option<&Source>) -> Option<Source> {
-    let kind = rules::choice(e, "type", &input.kind, current.map(|c| c.kind), TaskKind::parse);
-    let was = current.and_then(|c| c.path.clone());
-    let path = rules::optional_text(e, "source_path", &input.source_path, was, |e, text| {
-        rules::line(e, "source_path", text, limits::PATH_CHARS)
-    });
-    if kind == Some(TaskKind::Files) && path.is_none() && !e.has("source_path") {
-        rules::required(e, "source_path");
-    }
-    let was = current.and_then(|c| c.database_name.clone());
-    let database_name = rules::optional_text(e, "database_name", &input.database_name, was, |e, text| {
-        let name = rules::line(e, "database_name", text, limits::TEXT_CHARS)?;
-        if name.starts_with('-') {
-            e.add("database_name", Rule::Format);
-        }
-        Some(name)
-    });
-    let database_engine = match &input.database_engine {
-        Field::Null => None,
-        Field::Absent => current.and_then(|c| c.database_engine),
-        given => rules::choice(e, "database_engine", given, None, DatabaseEngine::parse),
-    };
-    let was = current.and_then(|c| c.excluded_tables.clone());
-    let excluded_tables = rules::optional_text(e, "excluded_tables", &input.excluded_tables, was, check_tables);
-    let excluded_paths = check_excluded_paths(e, &input.excluded_paths, current.map(|c| &*c.excluded_paths));
-    let was = current.is_some_and(|c| c.one_file_system);
-    let one_file_system = rules::boolean(e, "one_file_system", &input.one_file_system, was);
-    Some(match kind? {
-        TaskKind::Files => Source {
-            kind: TaskKind::Files,
-            path,
-            database_name: None,
-            database_engine: None,
-            excluded_tables: None,
-            excluded_paths,
-            one_file_system,
-        },
-        TaskKind::Database => Source {
-            kind: TaskKind::Database,
-            path,
-            database_name,
-            database_engine,
-            excluded_tables,
-            excluded_paths: Vec::new(),
-            one_file_system: false,
-        },
-    })
-}
-
-/// Table names between commas; blanks around them do not count.
-fn check_tables(e: &mut Errors, text: &str) -> Option<String> {
-    let text = rules::line(e, "excluded_tables", text, limits::EXCLUDED_TABLES_CHARS)?;
-    let names: Vec<&str> = text.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
-    if names.iter().any(|name| name.starts_with('-') || name.chars().count() > limits::TEXT_CHARS) {
-        e.add("excluded_tables", Rule::Format);
-        return None;
-    }
-    (!names.is_empty()).then(|| names.join(","))
-}
-
-fn check_excluded_paths(e: &mut Errors, input: &Field<Vec<String>>, current: Option<&[String]>) -> Vec<String> {
-    const NAME: &str = "excluded_paths";
-    match input {
-        Field::Absent => current.unwrap_or_default().to_vec(),
-        Field::Null => Vec::new(),
-        Field::WrongType => {
-            e.add(NAME, Rule::Texts);
-            Vec::new()
-        }
-        Field::Value(patterns) if patterns.len() > limits::EXCLUDED_PATHS => {
-            e.add(NAME, Rule::MaxItems { max: limits::EXCLUDED_PATHS });
-            Vec::new()
-        }
-        Field::Value(patterns) => {
-            patterns.iter().filter_map(|text| rules::line(e, NAME, text, limits::EXCLUDED_PATH_CHARS)).collect()
-        }
-    }
-}
-
-fn check_schedule(e: &mut Errors, input: &TaskInput, current: Option<&Schedule>, now: Timestamp) -> Option<Schedule> {
-    let cron = check_cron(e, &input.custom_cron, current.and_then(|c| c.cron.as_ref()), now);
-    let frequency = check_frequency(e, &input.frequency, current.map(|c| c.frequency), cron.is_some());
-    let time = match &input.time_to_run_at {
-        Field::Absent => current.and_then(|c| c.time),
-        Field::Null => None,
-        Field::WrongType => {
-            e.add("time_to_run_at", Rule::Text);
-            None
-        }
-        Field::Value(text) => {
-            let time = TimeOfDay::parse(text);
-            if time.is_none() {
-                e.add("time_to_run_at", Rule::TimeOfDay);
-            }
-            time
-        }
-    };
-    let needs_time = cron.is_none() && !matches!(frequency, None | Some(Frequency::Hourly | Frequency::Custom));
-    if needs_time && time.is_none() && !e.has("time_to_run_at") {
-        rules::required(e, "time_to_run_at");
-    }
-    let weekday = current.map_or_else(|| schedule::weekday_number(now), |c| c.day_of_week);
-    let day_of_week = rules::integer(e, "day_of_week", &input.day_of_week, 0..=6, weekday);
-    let month_day = current.map_or_else(|| schedule::day_of_month(now), |c| c.day_of_month);
-    let day_of_month = rules::integer(e, "day_of_month", &input.day_of_month, 1..=28, month_day);
-    Some(Schedule { frequency: frequency?, time, day_of_week, day_of_month, cron })
-}
-
-fn check_cron(e: &mut Errors, input: &Field<String>, current: Option<&Cron>, now: Timestamp) -> Option<Cron> {
-    const NAME: &str = "custom_cron";
-    match input {
-        Field::Absent => current.cloned(),
-        Field::Null => None,
-        Field::WrongType => {
-            e.add(NAME, Rule::Text);
-            None
-        }
-        Field::Value(text) if text.trim().is_empty() => None,
-        Field::Value(text) => match Cron::parse(text, now) {
-            Ok(cron) => Some(cron),
-            Err(CronError::Malformed) => {
-                e.add(NAME, Rule::Cron);
-                None
-            }
-            Err(CronError::NeverDue) => {
-                e.add(NAME, Rule::CronNeverDue);
-                None
-            }
-        },
-    }
-}
-
-/// A cron expression stands for a schedule on its own; without one, a named frequency is needed.
-fn check_frequency(
-    e: &mut Errors,
-    input: &Field<String>,
-    current: Option<Frequency>,
-    has_cron: bool,
-) -> Option<Frequency> {
-    const NAME: &str = "frequency";
-    if has_cron && matches!(input, Field::Absent | Field::Null) {
-        return Some(current.filter(|_| input.is_absent()).unwrap_or(Frequency::Custom));
-    }
-    if e.has("custom_cron") && input.is_absent() {
-        return None;
-    }
-    let named = current.filter(|frequency| *frequency != Frequency::Custom);
-    rules::choice(e, NAME, input, named, |text| {
-        Frequency::parse(text).filter(|frequency| has_cron || *frequency != Frequency::Custom)
-    })
-}
-
-fn check_storage(e: &mut Errors, input: &TaskInput, current: Option<&Storage>) -> Storage {
-    let max_backups = rules::integer(
-        e,
-        "maximum_backups_to_keep",
-        &input.maximum_backups_to_keep,
-        0..=limits::MAX_BACKUPS,
-        current.map_or(limits::DEFAULT_MAX_BACKUPS, |c| c.max_backups),
-    );
-    let was = current.and_then(|c| c.appended_filename.clone());
-    let appended_filename = rules::optional_text(e, "appended_filename", &input.appended_filename, was, |e, text| {
-        let name = rules::line(e, "appended_filename", text, limits::APPENDED_FILENAME_CHARS)?;
-        if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)) {
-            e.add("appended_filename", Rule::Format);
-        }
-        Some(name)
-    });
-    let was = current.map(|c| c.path.clone());
-    let path = rules::optional_text(e, "store_path", &input.store_path, was, |e, text| {
-        let path = rules::line(e, "store_path", text, limits::TEXT_CHARS)?;
-        if !is_store_path(&path) {
-            e.add("store_path", Rule::Format);
-        }
-        Some(path)
-    });
-    Storage { max_backups, appended_filename, path: path.unwrap_or_else(|| "/".to_owned()) }
-}
-
-/// A folder below the destination's root: whatever it is joined to, it stays below it.
-fn is_store_path(path: &str) -> bool {
-    !path.contains('\\') && path.split('/').all(|part| part != ".." && part != ".")
-}
-
-fn check_format(e: &mut Errors, input: &Field<String>) {
-    match input {
-        Field::Absent | Field::Null => {}
-        Field::Value(text) if text == FORMAT_ARCHIVE => {}
-        Field::Value(text) if text == FORMAT_REPOSITORY => {
-            e.add("format", Rule::NoRepository);
-        }
-        Field::Value(_) | Field::WrongType => e.add("format", Rule::Choice),
+        errors.is_empty().then_some(TaskDraft { settings, encryption_password, heartbeat_url, stream_ids, tag_ids })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::input::Value;
+    use crate::retention::RetentionPolicy;
+    use crate::schedule::Frequency;
+
     use super::*;
 
-    fn text(value: &str) -> Field<String> {
-        Field::Value(value.to_owned())
+    fn files() -> Input {
+        Input::default()
+            .with("remote_server_id", 1)
+            .with("backup_destination_id", 2)
+            .with("label", "web")
+            .with("source_path", "/var/www")
+            .with("type", "files")
+            .with("frequency", "daily")
+            .with("time_to_run_at", "03:00")
     }
 
-    fn files() -> TaskInput {
-        TaskInput {
-            remote_server_id: Field::Value(1),
-            backup_destination_id: Field::Value(2),
-            label: text("web"),
-            source_path: text("/var/www"),
-            kind: text("files"),
-            frequency: text("daily"),
-            time_to_run_at: text("03:00"),
-            ..TaskInput::default()
-        }
+    fn without(name: &str) -> Input {
+        let mut input = files();
+        input.remove(name);
+        input
     }
 
     fn now() -> Timestamp {
         "2025-03-31T12:00:00Z".parse().unwrap()
     }
 
-    fn check(input: &TaskInput, current: Option<&TaskSettings>) -> Result<TaskDraft, Errors> {
+    fn check(input: &Input, current: Option<&TaskSettings>) -> Result<TaskDraft, Errors> {
         let mut errors = Errors::default();
         TaskDraft::check(&mut errors, input, current, now()).ok_or(errors)
     }
@@ -395,81 +156,88 @@ mod tests {
     #[test]
     fn defaults_are_filled_in() {
         let settings = check(&files(), None).unwrap().settings;
-        assert_eq!((settings.storage.max_backups, settings.storage.path.as_str()), (5, "/"));
-        assert_eq!(settings.schedule.day_of_week, 1, "a Monday");
-        assert_eq!(settings.schedule.day_of_month, 28, "no later than every month has");
+        let TaskSpec { storage, schedule, .. } = settings.spec;
+        assert_eq!((storage.retention, storage.path.as_str()), (RetentionPolicy::Newest(5), "/"));
+        assert_eq!(schedule.day_of_week, 1, "a Monday");
+        assert_eq!(schedule.day_of_month, 28, "no later than every month has");
     }
 
     #[test]
     fn an_empty_body_names_every_required_field() {
-        let errors = check(&TaskInput::default(), None).unwrap_err();
+        let errors = check(&Input::default(), None).unwrap_err();
         for field in ["remote_server_id", "backup_destination_id", "label", "type", "frequency"] {
             assert!(errors.has(field), "{field}");
         }
-        let no_path = TaskInput { source_path: Field::Absent, ..files() };
-        assert!(check(&no_path, None).unwrap_err().has("source_path"));
-        let no_time = TaskInput { time_to_run_at: Field::Absent, ..files() };
-        assert!(check(&no_time, None).unwrap_err().has("time_to_run_at"));
+        assert!(check(&without("source_path"), None).unwrap_err().has("source_path"));
+        assert!(check(&without("time_to_run_at"), None).unwrap_err().has("time_to_run_at"));
     }
 
     #[test]
     fn a_cron_stands_in_for_a_frequency() {
-        let input = TaskInput {
-            frequency: Field::Absent,
-            time_to_run_at: Field::Absent,
-            custom_cron: text("0 3 * * *"),
-            ..files()
-        };
+        let mut input = without("frequency").with("custom_cron_expression", "0 3 * * *");
+        input.remove("time_to_run_at");
         let settings = check(&input, None).unwrap().settings;
-        assert_eq!(settings.schedule.frequency, Frequency::Custom);
-        let drop_cron = TaskInput { custom_cron: Field::Null, ..TaskInput::default() };
+        assert_eq!(settings.spec.schedule.frequency, Frequency::Custom);
+        let drop_cron = Input::default().with("custom_cron", Value::Null);
         assert!(check(&drop_cron, Some(&settings)).unwrap_err().has("frequency"));
-        let both = TaskInput { custom_cron: text("0 3 * * *"), ..files() };
-        assert_eq!(check(&both, None).unwrap().settings.schedule.frequency, Frequency::Daily);
-        let bare_custom = TaskInput { frequency: text("custom"), ..files() };
-        assert!(check(&bare_custom, None).unwrap_err().has("frequency"));
+        let both = files().with("custom_cron", "0 3 * * *");
+        assert_eq!(check(&both, None).unwrap().settings.spec.schedule.frequency, Frequency::Daily);
+        assert!(check(&files().with("frequency", "custom"), None).unwrap_err().has("frequency"));
     }
 
     #[test]
     fn file_tasks_have_no_database_fields_and_a_change_of_type_needs_a_path() {
-        let input = TaskInput { database_name: text("shop"), excluded_tables: text("a, b"), ..files() };
-        let source = check(&input, None).unwrap().settings.source;
-        assert_eq!((source.database_name, source.excluded_tables), (None, None));
-        let database = TaskInput {
-            kind: text("database"),
-            source_path: Field::Absent,
-            excluded_tables: text(" a , b,"),
-            ..files()
-        };
+        let input = files().with("database_name", "shop").with("excluded_tables", "a, b");
+        let source = check(&input, None).unwrap().settings.spec.source;
+        assert_eq!((source.database(), source.files().unwrap().path.as_str()), (None, "/var/www"));
+        let database = without("source_path").with("type", "database").with("excluded_tables", " a , b,");
         let settings = check(&database, None).unwrap().settings;
-        assert_eq!(settings.source.excluded_tables.as_deref(), Some("a,b"));
-        let to_files = TaskInput { kind: text("files"), ..TaskInput::default() };
+        assert_eq!(settings.spec.source.database().unwrap().excluded_tables, ["a", "b"]);
+        let to_files = Input::default().with("type", "files");
         assert!(check(&to_files, Some(&settings)).unwrap_err().has("source_path"));
     }
 
     #[test]
     fn hostile_values_are_refused() {
-        let cases: [(&str, TaskInput); 7] = [
-            ("store_path", TaskInput { store_path: text("a/../../etc"), ..files() }),
-            ("store_path", TaskInput { store_path: text("..\\x"), ..files() }),
-            ("source_path", TaskInput { source_path: text("/a\nb"), ..files() }),
-            ("appended_filename", TaskInput { appended_filename: text("../x"), ..files() }),
-            ("database_name", TaskInput { database_name: text("--all"), ..files() }),
-            ("excluded_tables", TaskInput { excluded_tables: text("-T"), ..files() }),
-            ("format", TaskInput { format: text("repository"), ..files() }),
+        let cases = [
+            ("store_path", "a/../../etc"),
+            ("store_path", "..\\x"),
+            ("source_path", "/a\nb"),
+            ("appended_filename", "../x"),
+            ("database_name", "--all"),
+            ("excluded_tables", "-T"),
+            ("format", "repository"),
         ];
-        for (field, input) in cases {
-            assert!(check(&input, None).unwrap_err().has(field), "{field}");
+        for (field, value) in cases {
+            assert!(check(&files().with(field, value), None).unwrap_err().has(field), "{field}");
         }
-        let shell = TaskInput { source_path: text("/srv/$(id) ' \""), ..files() };
-        assert!(check(&shell, None).is_ok(), "odd names are names");
+        assert!(check(&files().with("source_path", "/srv/$(id) ' \""), None).is_ok(), "odd names are names");
     }
 
     #[test]
     fn zero_keeps_all_and_bounds_hold() {
-        let keep = |n| TaskInput { maximum_backups_to_keep: Field::Value(n), ..files() };
-        assert_eq!(check(&keep(0), None).unwrap().settings.storage.max_backups, 0);
+        let keep = |number: i64| files().with("maximum_backups_to_keep", number);
+        assert_eq!(check(&keep(0), None).unwrap().settings.spec.storage.retention, RetentionPolicy::All);
         assert!(check(&keep(-1), None).unwrap_err().has("maximum_backups_to_keep"));
         assert!(check(&keep(1001), None).unwrap_err().has("maximum_backups_to_keep"));
+    }
+
+    #[test]
+    fn what_is_stored_comes_back_and_every_field_of_it_is_listed() {
+        let database = files().with("type", "database").with("database_engine", "mysql").with("database_name", "a");
+        let inputs = [
+            files().with("excluded_paths", vec!["*.log", "a b"]).with("one_file_system", true),
+            files().with("custom_cron", "0 3 * * *").with("appended_filename", "x").with("maximum_backups_to_keep", 0),
+            database.clone().with("excluded_tables", "a,b"),
+            database.with("database_engine", Value::Null).with("source_path", Value::Null),
+        ];
+        for input in inputs {
+            let spec = check(&input, None).unwrap().settings.spec;
+            assert_eq!(TaskSpec::read(&spec.write()), Some(spec.clone()));
+            for (name, _) in spec.write().iter() {
+                assert!(fields().any(|field| field.name == name), "{name}");
+            }
+        }
+        assert_eq!(TaskSpec::read(&Input::default()), None);
     }
 }

@@ -12,7 +12,7 @@ use holdfast_core::anomaly::{self, Finished, Judgement, Measure};
 use holdfast_core::ids::{BackupId, RunId, ServerId, UserId};
 use holdfast_core::lease::{Beat, Watch};
 use holdfast_core::queue::{AtOnce, Chooser, Load, Places, turn};
-use holdfast_core::retention::{self, Stored, Verdict};
+use holdfast_core::retention::{self, RetentionPolicy, Stored, Verdict};
 use holdfast_core::run::{FailureCode, RunStatus};
 use holdfast_core::schedule::{Frequency, Schedule, TimeOfDay};
 use holdfast_core::{Timestamp, clock, slots};
@@ -564,7 +564,9 @@ impl World {
             .collect();
         let plan = match judgement.hold.is_on() {
             true => Vec::new(),
-            false => retention::plan(&stored, &source.to_string(), self.db.tasks[&task].keep),
+            false => {
+                retention::plan(&stored, &source.to_string(), RetentionPolicy::of_number(self.db.tasks[&task].keep))
+            }
         };
         let is_good = |id: i64, db: &Database| !db.backups[&id].is_damaged;
         for (id, verdict) in plan {

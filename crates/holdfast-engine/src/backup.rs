@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use holdfast_core::backup::{Content, object_key};
 use holdfast_core::clock::rfc3339;
+use holdfast_core::database::DatabaseEngine;
 use holdfast_core::run::FailureCode;
-use holdfast_core::task::DatabaseEngine;
 
 use crate::Engine;
 use crate::archive::{FRAME_BYTES, Manifest, Out, Packed, Packing, Received, pack};

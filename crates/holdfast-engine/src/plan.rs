@@ -11,7 +11,7 @@ use crate::archive::Counted;
 use crate::destination::{DestinationSpec, Proven};
 use crate::remote::Server;
 pub use crate::source::database::{DatabaseSource, Login};
-pub use crate::source::patterns::FilesSource;
+pub use holdfast_core::source::FilesSource;
 
 #[derive(Debug, Clone)]
 pub enum Source {

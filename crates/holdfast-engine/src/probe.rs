@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use holdfast_core::database::DatabaseEngine;
 use holdfast_core::probe::{Answer, DatabaseItem, FOLDER_ITEMS};
 use holdfast_core::run::FailureCode;
-use holdfast_core::task::DatabaseEngine;
 
 use crate::Engine;
 use crate::context::Context;

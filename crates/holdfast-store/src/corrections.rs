@@ -4,8 +4,7 @@ use holdfast_core::Timestamp;
 use holdfast_core::ids::{TaskId, UserId};
 use holdfast_core::schedule::Schedule;
 
-use crate::tasks::read_schedule;
-use crate::{DbTime, Result, Tx};
+use crate::{DbTime, Result, StoreError, Tx, spec};
 
 /// A task whose times may lie too far ahead; its schedule tells.
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -15,17 +14,14 @@ pub struct AheadRow {
     pub label: String,
     pub next_run_at: DbTime,
     pub overdue_at: Option<DbTime>,
-    frequency: String,
-    time_to_run_at: Option<String>,
-    day_of_week: i64,
-    day_of_month: i64,
-    custom_cron: Option<String>,
+    spec: String,
 }
 
 impl AheadRow {
     pub fn schedule(&self) -> Result<Schedule> {
-        let cron = self.custom_cron.as_deref();
-        read_schedule(&self.frequency, self.time_to_run_at.as_deref(), self.day_of_week, self.day_of_month, cron)
+        let spec =
+            spec::task(&self.spec).ok_or_else(|| StoreError::Broken(format!("task {} cannot be read", self.id)))?;
+        Ok(spec.schedule)
     }
 }
 
@@ -36,10 +32,9 @@ pub async fn list_tasks_ahead(tx: &mut Tx, now: Timestamp, after: TaskId, limit:
     fetch_all!(
         tx,
         AheadRow,
-        "SELECT id, user_id, label, next_run_at, overdue_at, frequency, time_to_run_at, day_of_week, day_of_month,
-             custom_cron
+        "SELECT id, user_id, label, next_run_at, overdue_at, spec
          FROM backup_tasks
-         WHERE id > $2 AND next_run_at > $1 AND (custom_cron IS NOT NULL
+         WHERE id > $2 AND next_run_at > $1 AND (frequency = 'custom'
              OR next_run_at > $1 + CASE frequency WHEN 'hourly' THEN 3000000000 WHEN 'daily' THEN 79200000000
                  WHEN 'weekly' THEN 597600000000 ELSE 2332800000000 END
              OR overdue_at > $1 + CASE frequency WHEN 'hourly' THEN 86400000000 WHEN 'daily' THEN 122400000000

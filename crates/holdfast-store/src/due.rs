@@ -4,8 +4,7 @@ use holdfast_core::Timestamp;
 use holdfast_core::ids::{RunId, TaskId};
 use holdfast_core::schedule::Schedule;
 
-use crate::tasks::read_schedule;
-use crate::{DbTime, Result, Tx};
+use crate::{DbTime, Result, StoreError, Tx, spec};
 
 /// A task whose slot has come.
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -13,27 +12,22 @@ pub struct DueRow {
     pub id: i64,
     pub user_id: i64,
     pub next_run_at: DbTime,
-    frequency: String,
-    time_to_run_at: Option<String>,
-    day_of_week: i64,
-    day_of_month: i64,
-    custom_cron: Option<String>,
+    spec: String,
 }
 
 impl DueRow {
     pub fn schedule(&self) -> Result<Schedule> {
-        let cron = self.custom_cron.as_deref();
-        read_schedule(&self.frequency, self.time_to_run_at.as_deref(), self.day_of_week, self.day_of_month, cron)
+        let spec =
+            spec::task(&self.spec).ok_or_else(|| StoreError::Broken(format!("task {} cannot be read", self.id)))?;
+        Ok(spec.schedule)
     }
 }
 
 /// Tasks whose slot has come, soonest first. Of several processes that ask, each gets others.
 pub async fn list(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<DueRow>> {
-    const SQL: &str =
-        "SELECT id, user_id, next_run_at, frequency, time_to_run_at, day_of_week, day_of_month, custom_cron
+    const SQL: &str = "SELECT id, user_id, next_run_at, spec
          FROM backup_tasks WHERE next_run_at <= $1 ORDER BY next_run_at, id LIMIT $2";
-    const SHARED: &str =
-        "SELECT id, user_id, next_run_at, frequency, time_to_run_at, day_of_week, day_of_month, custom_cron
+    const SHARED: &str = "SELECT id, user_id, next_run_at, spec
          FROM backup_tasks WHERE next_run_at <= $1 ORDER BY next_run_at, id LIMIT $2 FOR UPDATE SKIP LOCKED";
     let sql = if tx.is_sqlite() { SQL } else { SHARED };
     fetch_all!(tx, DueRow, sql, DbTime(now), limit)

@@ -18,6 +18,7 @@ mod pool;
 mod sealer;
 #[macro_use]
 mod sealing;
+mod spec;
 mod sqlite;
 mod store;
 

@@ -39,6 +39,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(12, "0012_databases.sql"),
     migration!(13, "0013_written_hosts.sql"),
     migration!(14, "0014_undone_restores.sql"),
+    migration!(15, "0015_task_specs.sql"),
 ];
 
 /// Applies what is missing. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on
@@ -105,9 +106,14 @@ pub(crate) async fn has_schema(tx: &mut Tx) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use holdfast_core::backup::server_address;
+    use holdfast_core::database::DatabaseEngine;
+    use holdfast_core::retention::RetentionPolicy;
+    use holdfast_core::schedule::{Frequency, Schedule, TimeOfDay};
+    use holdfast_core::task::TaskSpec;
     use sqlx::{Connection as _, SqliteConnection};
 
     use super::*;
+    use crate::spec;
 
     #[tokio::test]
     async fn older_backups_are_of_the_server_that_their_task_has() {
@@ -143,5 +149,74 @@ mod tests {
             .unwrap();
         let behind = server_address(("backup", "10.0.0.5", 2222), Some(("root", "gate", 22)));
         assert_eq!(servers, [server_address(("root", "gate", 22), None), behind, String::new()]);
+    }
+
+    /// Rows as the first release wrote them, with everything that a field could hold.
+    const OLD_TASKS: &str = r#"
+        INSERT INTO users (id, name, email, timezone, language, is_admin, weekly_summary_enabled, totp_last_step, created_at,
+            updated_at)
+        VALUES (1, 'a', 'a@example.org', 'UTC', 'en', FALSE, FALSE, 0, 0, 0);
+        INSERT INTO remote_servers (id, user_id, label, search_label, host, port, username, connectivity, created_at,
+            updated_at)
+        VALUES (1, 1, 'web', 'web', 'web', 22, 'root', 'unknown', 0, 0);
+        INSERT INTO backup_destinations (id, user_id, label, search_label, kind, s3_path_style, status, created_at, updated_at)
+        VALUES (1, 1, 'disk', 'disk', 'local', FALSE, 'unknown', 0, 0);
+        INSERT INTO backup_tasks (id, user_id, remote_server_id, backup_destination_id, label, search_label, kind,
+            source_path, database_name, database_engine, excluded_tables, excluded_paths, one_file_system, frequency,
+            time_to_run_at, day_of_week, day_of_month, custom_cron, max_backups, appended_filename, store_path, created_at,
+            updated_at, streams_count, tags_count)
+        VALUES
+            (1, 1, 1, 1, 'a', 'a', 'files', '/srv/ü "x" \\n', NULL, NULL, NULL, '*.log
+a \\n "b"
+ü/c', TRUE, 'weekly', '03:07', 6, 28, NULL, 0, 'web', 'x/y', 0, 0, 0, 0),
+            (2, 1, 1, 1, 'b', 'b', 'files', NULL, NULL, NULL, NULL, '', FALSE, 'hourly', NULL, 0, 1, NULL, 5, NULL, '/',
+                0, 0, 0, 0),
+            (3, 1, 1, 1, 'c', 'c', 'database', '/left', 'my shop', 'mysql', 'logs,sess\\ions', '', FALSE, 'daily', '23:59',
+                0, 1, '*/5 * * * *', 1000, NULL, '/', 0, 0, 0, 0),
+            (4, 1, 1, 1, 'd', 'd', 'database', NULL, NULL, NULL, NULL, '', FALSE, 'custom', NULL, 3, 9, '0 4 * * *', 5, NULL,
+                '/', 0, 0, 0, 0);"#;
+
+    fn assert_tasks_came_over(rows: &[(String, String, String)]) {
+        let specs: Vec<TaskSpec> = rows.iter().map(|(_, _, spec)| spec::task(spec).expect(spec)).collect();
+        let columns: Vec<(&str, &str)> = rows.iter().map(|(kind, frequency, _)| (&**kind, &**frequency)).collect();
+        assert_eq!(columns, [("files", "weekly"), ("files", "hourly"), ("database", "custom"), ("database", "custom")]);
+        let files = specs[0].source.files().unwrap();
+        assert_eq!(files.path, "/srv/ü \"x\" \\\\n");
+        assert_eq!(files.excluded, ["*.log", "a \\\\n \"b\"", "ü/c"]);
+        assert!(files.one_file_system);
+        let Schedule { frequency, time, day_of_week, day_of_month, cron } = &specs[0].schedule;
+        assert_eq!((*frequency, *time, cron), (Frequency::Weekly, TimeOfDay::parse("03:07"), &None));
+        assert_eq!((*day_of_week, *day_of_month), (6, 28));
+        let storage = &specs[0].storage;
+        assert_eq!((storage.retention, storage.path.as_str()), (RetentionPolicy::All, "x/y"));
+        assert_eq!(storage.appended_filename.as_deref(), Some("web"));
+        assert!(specs[1].source.files().unwrap().excluded.is_empty(), "{:?}", specs[1]);
+        assert_eq!(specs[2].source.engine(), Some(DatabaseEngine::Mysql));
+        let database = specs[2].source.database().unwrap();
+        assert_eq!((database.name.as_deref(), database.path.as_deref()), (Some("my shop"), Some("/left")));
+        assert_eq!(database.excluded_tables, ["logs", "sess\\\\ions"]);
+        assert_eq!(specs[2].schedule.frequency, Frequency::Daily, "what the expression stands in front of");
+        assert_eq!(specs[2].schedule.cron.as_ref().unwrap().as_str(), "*/5 * * * *");
+        assert_eq!((specs[3].source.engine(), specs[3].schedule.frequency), (None, Frequency::Custom));
+    }
+
+    #[tokio::test]
+    async fn tasks_become_specifications() {
+        const SELECT: &str = "SELECT kind, frequency, spec FROM backup_tasks ORDER BY id";
+        let (before, after): (Vec<_>, Vec<_>) = MIGRATIONS.iter().partition(|migration| migration.version < 15);
+        let mut sqlite = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        for sql in before.iter().map(|step| step.sqlite).chain([OLD_TASKS]).chain(after.iter().map(|step| step.sqlite))
+        {
+            sqlx::raw_sql(sql).execute(&mut sqlite).await.unwrap();
+        }
+        assert_tasks_came_over(&sqlx::query_as(SELECT).fetch_all(&mut sqlite).await.unwrap());
+
+        let url = holdfast_testkit::PostgresServer::shared().create_database().await;
+        let mut postgres = sqlx::PgConnection::connect(&url).await.unwrap();
+        let steps = before.iter().map(|step| step.postgres).chain([OLD_TASKS]);
+        for sql in steps.chain(after.iter().map(|step| step.postgres)) {
+            sqlx::raw_sql(sql).execute(&mut postgres).await.unwrap();
+        }
+        assert_tasks_came_over(&sqlx::query_as(SELECT).fetch_all(&mut postgres).await.unwrap());
     }
 }

@@ -10,6 +10,7 @@ use std::str::Split;
 use holdfast_core::clock;
 use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
 use holdfast_core::run::{FailureCode, RunKind, RunStatus, Trigger};
+use holdfast_core::source::TaskKind;
 
 use crate::{DbTime, Result, StoreError};
 
@@ -105,7 +106,7 @@ macro_rules! string_enum_fields {
     )*};
 }
 
-string_enum_fields!(RunKind, RunStatus, Trigger, FailureCode);
+string_enum_fields!(RunKind, RunStatus, Trigger, FailureCode, TaskKind);
 
 macro_rules! id_fields {
     ($($name:ty),* $(,)?) => {$(

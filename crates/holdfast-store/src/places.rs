@@ -2,7 +2,6 @@
 
 use holdfast_core::backup::Content;
 use holdfast_core::queue::{Extent, Host};
-use holdfast_core::task::{DatabaseEngine, TaskKind};
 
 /// Where a server is, and the key that it showed; all of it is missing for runs that need none.
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -28,19 +27,6 @@ macro_rules! host_columns {
     };
 }
 pub(crate) use host_columns;
-
-/// What a task reads on its server.
-pub(crate) fn source_extent(
-    kind: &str,
-    path: &Option<String>,
-    database: &Option<String>,
-    engine: Option<&str>,
-) -> Option<Extent> {
-    Some(match TaskKind::parse(kind)? {
-        TaskKind::Files => Extent::Files(path.clone().unwrap_or_default()),
-        TaskKind::Database => Extent::Database(engine.and_then(DatabaseEngine::parse), database.clone()),
-    })
-}
 
 /// Where a restore writes on its server.
 pub(crate) fn target_extent(path: Option<String>, database: Option<String>, content: Option<&str>) -> Extent {

@@ -8,10 +8,10 @@ use holdfast_core::run::FailureCode;
 use holdfast_core::{Timestamp, lease};
 use sqlx::QueryBuilder;
 
-use crate::places::{HostRow, host_columns, source_extent, target_extent};
+use crate::places::{HostRow, host_columns, target_extent};
 use crate::runs::{self, RunRow};
 use crate::tx::push_ids;
-use crate::{DbTime, Result, StoreError, Tx};
+use crate::{DbTime, Result, StoreError, Tx, spec};
 
 /// Whom a run keeps busy and what it uses, as the queue counts it.
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -24,10 +24,7 @@ struct LoadRow {
     restore_path: Option<String>,
     restore_database: Option<String>,
     restore_content: Option<String>,
-    source_kind: Option<String>,
-    source_path: Option<String>,
-    source_database: Option<String>,
-    source_engine: Option<String>,
+    task_spec: Option<String>,
     #[sqlx(flatten)]
     host: HostRow,
 }
@@ -44,9 +41,8 @@ impl LoadRow {
             let extent = target_extent(self.restore_path.clone(), self.restore_database.clone(), content);
             return Some(Access { extent, writes: true });
         }
-        let engine = self.source_engine.as_deref();
-        let extent = source_extent(self.source_kind.as_deref()?, &self.source_path, &self.source_database, engine)?;
-        Some(Access { extent, writes: false })
+        let task = spec::task(self.task_spec.as_deref()?)?;
+        Some(Access { extent: task.source.extent(), writes: false })
     }
 }
 
@@ -70,8 +66,7 @@ macro_rules! loads {
         concat!(
             "SELECT r.id, r.user_id, r.load_server_id, r.turn, w.run_id IS NOT NULL AS is_restore,
                  w.path AS restore_path, w.database_name AS restore_database, b.content AS restore_content,
-                 t.kind AS source_kind, t.source_path, t.database_name AS source_database,
-                 t.database_engine AS source_engine, ",
+                 t.spec AS task_spec, ",
             host_columns!(),
             " FROM runs r
              LEFT JOIN restores w ON w.run_id = r.id AND NOT w.dry_run

@@ -3,18 +3,18 @@
 use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, TaskId, UserId};
 use holdfast_core::notice::overdue_at;
 use holdfast_core::page::Page;
-use holdfast_core::queue::Extent;
 use holdfast_core::rules::search_form;
 use holdfast_core::run::{FailureCode, RunStatus, TaskStatus};
-use holdfast_core::schedule::{Cron, Frequency, Schedule, TimeOfDay};
+use holdfast_core::schedule::{Frequency, Schedule};
 use holdfast_core::secret::SecretChange;
-use holdfast_core::task::{DatabaseEngine, Source, Storage, TaskDraft, TaskKind, TaskSettings};
+use holdfast_core::source::TaskKind;
+use holdfast_core::task::{TaskDraft, TaskSettings, TaskSpec};
 use holdfast_core::task_health::TaskHealth;
 use holdfast_core::{Secret, Timestamp};
 use sqlx::QueryBuilder;
 
 use crate::tx::{Backend, push_ids};
-use crate::{DbTime, Listing, Result, StoreError, Tx};
+use crate::{DbTime, Listing, Result, Tx, spec};
 
 // The same as the core's health, for the database to choose by; a test compares the two.
 macro_rules! health {
@@ -37,22 +37,7 @@ packed_row! {
         backup_destination_id: i64 = "t.backup_destination_id",
         label: String = "t.label",
         description: Option<String> = "t.description",
-        kind: String = "t.kind",
-        source_path: Option<String> = "t.source_path",
-        database_name: Option<String> = "t.database_name",
-        database_engine: Option<String> = "t.database_engine",
-        excluded_tables: Option<String> = "t.excluded_tables",
-        /// One pattern a line; patterns hold no line breaks.
-        excluded_paths: String = "t.excluded_paths",
-        one_file_system: bool = "t.one_file_system",
-        frequency: String = "t.frequency",
-        time_to_run_at: Option<String> = "t.time_to_run_at",
-        day_of_week: i64 = "t.day_of_week",
-        day_of_month: i64 = "t.day_of_month",
-        custom_cron: Option<String> = "t.custom_cron",
-        max_backups: i64 = "t.max_backups",
-        appended_filename: Option<String> = "t.appended_filename",
-        store_path: String = "t.store_path",
+        spec: TaskSpec = "t.spec",
         has_encryption_password: bool = "(t.encryption_password_sealed IS NOT NULL)",
         has_heartbeat: bool = "(t.heartbeat_sealed IS NOT NULL)",
         next_run_at: Option<DbTime> = "t.next_run_at",
@@ -74,63 +59,25 @@ packed_row! {
 }
 
 impl TaskRow {
-    /// What it reads on its server.
-    pub fn extent(&self) -> Option<Extent> {
-        let engine = self.database_engine.as_deref();
-        crate::places::source_extent(&self.kind, &self.source_path, &self.database_name, engine)
-    }
-
     pub fn status(&self) -> TaskStatus {
         if self.is_live { TaskStatus::Running } else { TaskStatus::Ready }
     }
 
-    /// The stored settings as the domain knows them.
-    pub fn settings(&self) -> Result<TaskSettings> {
-        let broken = |what: &str| StoreError::Broken(format!("task {} has an unknown {what}", self.id));
-        let engine = self.database_engine.as_deref();
-        Ok(TaskSettings {
+    /// Everything that an update starts from.
+    pub fn settings(&self) -> TaskSettings {
+        TaskSettings {
             server: ServerId(self.remote_server_id),
             destination: DestinationId(self.backup_destination_id),
             label: self.label.clone(),
             description: self.description.clone(),
-            source: Source {
-                kind: TaskKind::parse(&self.kind).ok_or_else(|| broken("type"))?,
-                path: self.source_path.clone(),
-                database_name: self.database_name.clone(),
-                database_engine: engine.and_then(DatabaseEngine::parse),
-                excluded_tables: self.excluded_tables.clone(),
-                excluded_paths: self.excluded_paths.lines().map(str::to_owned).collect(),
-                one_file_system: self.one_file_system,
-            },
-            schedule: self.schedule()?,
-            storage: Storage {
-                max_backups: self.max_backups,
-                appended_filename: self.appended_filename.clone(),
-                path: self.store_path.clone(),
-            },
-        })
-    }
-
-    pub fn schedule(&self) -> Result<Schedule> {
-        let cron = self.custom_cron.as_deref();
-        read_schedule(&self.frequency, self.time_to_run_at.as_deref(), self.day_of_week, self.day_of_month, cron)
+            spec: self.spec.clone(),
+        }
     }
 }
 
-pub(crate) fn read_schedule(
-    frequency: &str,
-    time: Option<&str>,
-    day_of_week: i64,
-    day_of_month: i64,
-    cron: Option<&str>,
-) -> Result<Schedule> {
-    let broken = |what: &str, text: &str| StoreError::Broken(format!("stored {what} {text}"));
-    let frequency = Frequency::parse(frequency).ok_or_else(|| broken("frequency", frequency))?;
-    let cron = match cron {
-        Some(text) => Some(Cron::read(text).ok_or_else(|| broken("cron expression", text))?),
-        None => None,
-    };
-    Ok(Schedule { frequency, time: time.and_then(TimeOfDay::parse), day_of_week, day_of_month, cron })
+/// What the database chooses tasks by: cron expressions count as a frequency of their own.
+pub(crate) fn frequency_column(schedule: &Schedule) -> &'static str {
+    if schedule.cron.is_some() { Frequency::Custom.as_str() } else { schedule.frequency.as_str() }
 }
 
 /// Narrows a list of tasks.
@@ -209,10 +156,10 @@ async fn list_attached(tx: &mut Tx, select: &'static str, tasks: &[i64]) -> Resu
     })
 }
 
-/// Runs a statement with a task's settings as `$1` to `$20`, and whatever else as `$21` and on.
+/// Runs a statement with a task's settings as `$1` to `$8`, and whatever else as `$9` and on.
 macro_rules! with_settings {
     ($run:ident!($($head:tt)*), $settings:expr, $($more:expr),* $(,)?) => {{
-        let TaskSettings { server, destination, label, description, source, schedule, storage } = $settings;
+        let TaskSettings { server, destination, label, description, spec } = $settings;
         $run!(
             $($head)*,
             server.0,
@@ -220,21 +167,9 @@ macro_rules! with_settings {
             label,
             search_form(label),
             description,
-            source.kind.as_str(),
-            &source.path,
-            &source.database_name,
-            source.database_engine.map(DatabaseEngine::as_str),
-            &source.excluded_tables,
-            source.excluded_paths.join("\n"),
-            schedule.frequency.as_str(),
-            schedule.time.map(|time| time.to_string()),
-            schedule.day_of_week,
-            schedule.day_of_month,
-            schedule.cron.as_ref().map(|cron| cron.as_str().to_owned()),
-            storage.max_backups,
-            &storage.appended_filename,
-            &storage.path,
-            source.one_file_system,
+            spec.source.kind().as_str(),
+            frequency_column(&spec.schedule),
+            spec::encode(&spec.write())?,
             $($more),*
         )
     }};
@@ -247,12 +182,10 @@ pub async fn insert(
     next_run_at: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<TaskId> {
-    const SQL: &str = "INSERT INTO backup_tasks (remote_server_id, backup_destination_id, label, search_label,
-             description, kind, source_path, database_name, database_engine, excluded_tables, excluded_paths, frequency,
-             time_to_run_at, day_of_week, day_of_month, custom_cron, max_backups, appended_filename, store_path,
-             one_file_system, user_id, next_run_at, created_at, updated_at, overdue_at, streams_count, tags_count)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
-             $23, $23, $24, 0, 0)
+    const SQL: &str =
+        "INSERT INTO backup_tasks (remote_server_id, backup_destination_id, label, search_label, description,
+             kind, frequency, spec, user_id, next_run_at, created_at, updated_at, overdue_at, streams_count, tags_count)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, 0, 0)
          RETURNING id";
     let id = with_settings!(
         fetch_scalar!(tx, i64, SQL),
@@ -260,7 +193,7 @@ pub async fn insert(
         owner.0,
         next_run_at.map(DbTime),
         DbTime(now),
-        overdue_at(&draft.settings.schedule, now).map(DbTime)
+        overdue_at(&draft.settings.spec.schedule, now).map(DbTime)
     )?;
     write_attached(tx, id, owner, draft).await?;
     Ok(TaskId(id))
@@ -274,14 +207,11 @@ pub async fn update(
     now: Timestamp,
 ) -> Result<()> {
     const SQL: &str = "UPDATE backup_tasks SET remote_server_id = $1, backup_destination_id = $2, label = $3,
-             search_label = $4, description = $5, kind = $6, source_path = $7, database_name = $8, database_engine = $9,
-             excluded_tables = $10, excluded_paths = $11, frequency = $12, time_to_run_at = $13, day_of_week = $14,
-             day_of_month = $15, custom_cron = $16, max_backups = $17, appended_filename = $18, store_path = $19,
-             one_file_system = $20, next_run_at = $21, updated_at = $22, overdue_at = COALESCE($23, overdue_at),
-             overdue_since = CASE WHEN $23 IS NULL THEN overdue_since END
-         WHERE id = $24 AND user_id = $25";
-    let is_rescheduled = row.paused_at.is_none() && row.schedule()? != draft.settings.schedule;
-    let overdue = if is_rescheduled { overdue_at(&draft.settings.schedule, now) } else { None };
+             search_label = $4, description = $5, kind = $6, frequency = $7, spec = $8, next_run_at = $9, updated_at = $10,
+             overdue_at = COALESCE($11, overdue_at), overdue_since = CASE WHEN $11 IS NULL THEN overdue_since END
+         WHERE id = $12 AND user_id = $13";
+    let is_rescheduled = row.paused_at.is_none() && row.spec.schedule != draft.settings.spec.schedule;
+    let overdue = if is_rescheduled { overdue_at(&draft.settings.spec.schedule, now) } else { None };
     with_settings!(
         execute!(tx, SQL),
         &draft.settings,
@@ -351,7 +281,7 @@ pub async fn update_pause(
     now: Timestamp,
 ) -> Result<()> {
     // Who waits for a paused task waits in vain; a resumed one has all its time again.
-    let overdue = if paused_at.is_none() { overdue_at(&row.schedule()?, now) } else { None };
+    let overdue = if paused_at.is_none() { overdue_at(&row.spec.schedule, now) } else { None };
     execute!(
         tx,
         "UPDATE backup_tasks SET paused_at = $1, next_run_at = $2, updated_at = $3, overdue_at = $4, retry_at = NULL,

@@ -1,6 +1,7 @@
 //! Everything a user, or a whole installation, is made of, as rows that another installation can take in. Secrets are
 //! opened: whoever gets these rows seals them again.
 
+mod older;
 mod tables;
 
 use std::collections::{BTreeMap, HashMap};
@@ -80,7 +81,7 @@ async fn read_piece(tx: &mut Tx, table: &Table, owner: Option<UserId>, after: i6
         query.build().fetch_all(conn).await.and_then(|rows| {
             rows.iter().map(|row| {
                 kinds.iter().enumerate().map(|(place, kind)| Ok(match kind {
-                    Kind::Text | Kind::Word(_) => row.try_get::<Option<String>, _>(place)?.map(Cell::Text),
+                    Kind::Text | Kind::Word(_) | Kind::Spec(_) => row.try_get::<Option<String>, _>(place)?.map(Cell::Text),
                     Kind::Int | Kind::Within(..) | Kind::Time | Kind::Ref(_) | Kind::Own => row.try_get::<Option<i64>, _>(place)?.map(Cell::Int),
                     Kind::Bool => row.try_get::<Option<bool>, _>(place)?.map(Cell::Bool),
                     Kind::Bytes | Kind::Sealed => row.try_get::<Option<Vec<u8>>, _>(place)?.map(Cell::Bytes),
@@ -122,6 +123,8 @@ async fn open_row(
     for ((name, kind), cell) in names.iter().zip(kinds).zip(cells) {
         let value = match cell {
             None => Value::Null,
+            Some(Cell::Text(text)) if matches!(kind, Kind::Spec(_)) => serde_json::from_str(&text)
+                .map_err(|error| StoreError::Broken(format!("a {name} of {} cannot be read: {error}", table.name)))?,
             Some(Cell::Text(text)) => text.into(),
             Some(Cell::Int(number)) => number.into(),
             Some(Cell::Bool(is)) => is.into(),
@@ -179,10 +182,11 @@ pub async fn write(tx: &mut Tx, contents: &Contents, keep_ids: bool, paused_at: 
             continue;
         }
         let Some(rows) = contents.get(table.name) else { continue };
-        for row in rows {
+        let rows: Vec<Map<String, Value>> = rows.iter().map(|row| older::upgraded(table.name, row)).collect();
+        for row in &rows {
             writer.insert(tx, table, row).await?;
         }
-        for row in rows {
+        for row in &rows {
             writer.link(tx, table, row).await?;
         }
         writer.taken.rows.insert(table.name.to_owned(), rows.len());
@@ -305,6 +309,9 @@ impl Writer {
             Kind::Text => Cell::Text(value.as_str().ok_or_else(odd)?.to_owned()),
             Kind::Word(is_known) => {
                 Cell::Text(value.as_str().filter(|text| is_known(text)).ok_or_else(odd)?.to_owned())
+            }
+            Kind::Spec(is_readable) => {
+                Cell::Text(Some(value.to_string()).filter(|text| is_readable(text)).ok_or_else(odd)?)
             }
             Kind::Int => Cell::Int(value.as_i64().ok_or_else(odd)?),
             Kind::Within(first, last) => {

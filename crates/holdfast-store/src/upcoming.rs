@@ -1,6 +1,7 @@
 //! The next runs of a user's tasks, soonest first.
 
 use holdfast_core::ids::UserId;
+use holdfast_core::source::TaskKind;
 
 use crate::{DbTime, Result, Tx, packed};
 
@@ -8,7 +9,7 @@ packed_row! {
     pub struct UpcomingRow {
         id: i64 = "t.id",
         label: String = "t.label",
-        kind: String = "t.kind",
+        kind: TaskKind = "t.kind",
         next_run_at: DbTime = "t.next_run_at",
     }
 }

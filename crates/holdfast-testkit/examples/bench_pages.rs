@@ -94,12 +94,14 @@ async fn seed(url: &str, key: &Path) {
             VALUES (1, 'web-1', 'web-1', '127.0.0.1', 22, 'x', 'online', {now}, {now})"),
         format!("INSERT INTO backup_destinations (user_id, label, search_label, kind, s3_path_style, status, created_at, updated_at)
             VALUES (1, 'disk', 'disk', 'local', FALSE, 'reachable', {now}, {now})"),
-        format!("INSERT INTO backup_tasks (user_id, remote_server_id, backup_destination_id, label, search_label, kind, source_path,
-            excluded_paths, frequency, time_to_run_at, day_of_week, day_of_month, max_backups, store_path, streams_count, tags_count,
+        format!(r#"INSERT INTO backup_tasks (user_id, remote_server_id, backup_destination_id, label, search_label, kind, spec,
+            frequency, streams_count, tags_count,
             next_run_at, last_run_at, created_at, updated_at, last_status, last_error_code, last_success_at, proven_at)
-            SELECT 1, 1, 1, 'task ' || n, 'task ' || n, 'files', '/srv/' || n, '', 'daily', '03:00', 0, 1, 5, '/', 0, 0,
+            SELECT 1, 1, 1, 'task ' || n, 'task ' || n, 'files',
+            '{{"type":"files","source_path":"/srv/' || n || '","frequency":"daily","time_to_run_at":"03:00","day_of_week":0,'
+                || '"day_of_month":1,"maximum_backups_to_keep":5,"store_path":"/","format":"archive"}}', 'daily', 0, 0,
             {now} + 3600000000 + n, {now}, {now}, {now}, CASE WHEN n % 50 = 0 THEN 'failed' ELSE 'successful' END,
-            CASE WHEN n % 50 = 0 THEN 'connect' END, {now}, CASE WHEN n % 3 = 0 THEN {now} END FROM {}", series(TASKS)),
+            CASE WHEN n % 50 = 0 THEN 'connect' END, {now}, CASE WHEN n % 3 = 0 THEN {now} END FROM {}"#, series(TASKS)),
         format!("INSERT INTO runs (user_id, kind, task_id, status, requested_by, attempt, lease_epoch, bytes_read, bytes_stored, files,
             warnings, created_at, started_at, finished_at)
             SELECT 1, 'backup', 1 + n % {TASKS}, CASE WHEN n % 50 = 0 THEN 'failed' ELSE 'successful' END, 'schedule', 1, 1, 1000000,

@@ -10,12 +10,12 @@ use std::time::Duration;
 use holdfast_core::clock::{Clock as _, SharedClock, SystemClock, from_micros};
 use holdfast_core::destination::{DestinationDraft, DestinationKind};
 use holdfast_core::ids::{DestinationId, ServerId, UserId};
+use holdfast_core::input::{Errors, Input};
 use holdfast_core::random;
-use holdfast_core::schedule::{Frequency, Schedule, TimeOfDay};
 use holdfast_core::scope::ScopeSet;
 use holdfast_core::secret::SecretChange;
 use holdfast_core::server::ServerDraft;
-use holdfast_core::task::{Source, Storage, TaskDraft, TaskKind, TaskSettings};
+use holdfast_core::task::TaskDraft;
 use holdfast_core::user::UserDraft;
 use holdfast_store::master_key::MasterKeySource;
 use holdfast_store::tokens::NewToken;
@@ -116,36 +116,18 @@ async fn seed_task(
     number: i64,
 ) -> holdfast_store::Result<i64> {
     let now = SystemClock.now();
-    let settings = TaskSettings {
-        server,
-        destination,
-        label: format!("Files of web server {number}"),
-        description: Some("Everything below the document root, every night".into()),
-        source: Source {
-            kind: TaskKind::Files,
-            path: Some("/var/www/html".into()),
-            database_name: None,
-            database_engine: None,
-            excluded_tables: None,
-            excluded_paths: Vec::new(),
-            one_file_system: false,
-        },
-        schedule: Schedule {
-            frequency: Frequency::Daily,
-            time: TimeOfDay::parse("03:00"),
-            day_of_week: 0,
-            day_of_month: 1,
-            cron: None,
-        },
-        storage: Storage { max_backups: 7, appended_filename: None, path: "/sites".into() },
-    };
-    let draft = TaskDraft {
-        settings,
-        encryption_password: SecretChange::Keep,
-        heartbeat_url: SecretChange::Keep,
-        stream_ids: None,
-        tag_ids: None,
-    };
+    let input = Input::default()
+        .with("remote_server_id", server.0)
+        .with("backup_destination_id", destination.0)
+        .with("label", format!("Files of web server {number}"))
+        .with("description", "Everything below the document root, every night")
+        .with("type", "files")
+        .with("source_path", "/var/www/html")
+        .with("frequency", "daily")
+        .with("time_to_run_at", "03:00")
+        .with("maximum_backups_to_keep", 7)
+        .with("store_path", "/sites");
+    let draft = TaskDraft::check(&mut Errors::default(), &input, None, now).expect("a sound task");
     // Not due while the benchmark runs.
     let next = from_micros(now.as_microsecond() + 86_400_000_000 + number * 1_000_000);
     Ok(tasks::insert(tx, user, &draft, Some(next), now).await?.0)

@@ -511,7 +511,7 @@ impl Torture {
         assert_eq!(empty, 0, "a run is called successful and made nothing\n{}", self.keep_logs());
         let kept = self
             .rows(
-                "SELECT CAST(t.id AS TEXT), CAST(t.max_backups AS TEXT),
+                "SELECT CAST(t.id AS TEXT), t.spec,
                      CAST((SELECT COUNT(*) FROM runs r WHERE r.task_id = t.id AND r.status = 'successful') AS TEXT),
                      CAST((SELECT COUNT(*) FROM backups b WHERE b.task_id = t.id AND b.deleted_at IS NULL) AS TEXT)
                  FROM backup_tasks t",
@@ -519,7 +519,9 @@ impl Torture {
             .await;
         for row in kept {
             let number = |at: usize| row[at].parse::<i64>().expect("a number");
-            assert_eq!(number(3), number(1).min(number(2)), "backups of task {}\n{}", row[0], self.keep_logs());
+            let spec: Value = serde_json::from_str(&row[1]).expect("a stored specification");
+            let kept = spec["maximum_backups_to_keep"].as_i64().expect("a number");
+            assert_eq!(number(3), kept.min(number(2)), "backups of task {}\n{}", row[0], self.keep_logs());
         }
         let client = self.client();
         let deadline = Instant::now() + SETTLE_LIMIT;

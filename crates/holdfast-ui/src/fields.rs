@@ -5,7 +5,7 @@ use std::fmt;
 
 use askama::Template;
 use askama::filters::HtmlSafe;
-use holdfast_core::input::Errors;
+use holdfast_core::input::{Errors, Input, Value};
 
 use crate::form::Form;
 use crate::human::Markup;
@@ -36,6 +36,20 @@ impl Values {
             values.0.entry(name.to_owned()).or_default().push(value.to_owned());
         }
         values
+    }
+
+    /// The fields of a specification as a form shows them.
+    pub(crate) fn of_input(input: &Input) -> Self {
+        let text = |value: &Value| match value {
+            Value::Text(text) => text.clone(),
+            Value::Integer(number) => number.to_string(),
+            Value::Bool(true) => "on".to_owned(),
+            Value::Bool(false) | Value::Null | Value::List(_) | Value::Object(_) | Value::Other => String::new(),
+        };
+        input.iter().fold(Self::default(), |values, (name, value)| match value {
+            Value::List(items) => values.set(name, items.iter().map(text).collect::<Vec<_>>().join("\n")),
+            value => values.set(name, text(value)),
+        })
     }
 
     pub(crate) fn text(&self, name: &str) -> &str {
@@ -83,7 +97,7 @@ pub(crate) struct Aside {
 #[derive(Template)]
 #[template(path = "field.html")]
 struct FieldPart<'a> {
-    field: &'a Input,
+    field: &'a Control,
     is_area: bool,
     is_switch: bool,
     kind: &'a str,
@@ -93,7 +107,7 @@ struct FieldPart<'a> {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Input {
+pub(crate) struct Control {
     name: &'static str,
     label: String,
     hint: Option<String>,
@@ -119,9 +133,9 @@ pub(crate) struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    fn input(&self, name: &'static str, label: String, kind: Kind) -> Input {
+    fn input(&self, name: &'static str, label: String, kind: Kind) -> Control {
         let own = self.errors.iter().filter(|(field, _)| *field == name).flat_map(|(_, rules)| rules);
-        Input {
+        Control {
             name,
             label,
             hint: None,
@@ -140,17 +154,18 @@ impl Fields<'_> {
         }
     }
 
-    pub(crate) fn line(&self, name: &'static str, label: String) -> Input {
+    pub(crate) fn line(&self, name: &'static str, label: String) -> Control {
         self.input(name, label, Kind::Line("text"))
     }
 
-    pub(crate) fn of_type(&self, kind: &'static str, name: &'static str, label: String) -> Input {
+    pub(crate) fn of_type(&self, kind: &'static str, name: &'static str, label: String) -> Control {
         self.input(name, label, Kind::Line(kind))
     }
 
     /// What is typed here is never sent back.
-    pub(crate) fn password(&self, name: &'static str, label: String, autocomplete: &'static str) -> Input {
-        let mut input = Input { value: String::new(), autocomplete, ..self.input(name, label, Kind::Line("password")) };
+    pub(crate) fn password(&self, name: &'static str, label: String, autocomplete: &'static str) -> Control {
+        let mut input =
+            Control { value: String::new(), autocomplete, ..self.input(name, label, Kind::Line("password")) };
         // A secret that was typed and is not sent back would otherwise be lost without a word.
         let was_typed = !self.values.text(name).is_empty() || self.values.has(AGAIN, name);
         if was_typed && autocomplete != "current-password" && input.errors.is_empty() {
@@ -159,11 +174,11 @@ impl Fields<'_> {
         input
     }
 
-    pub(crate) fn area(&self, name: &'static str, label: String) -> Input {
+    pub(crate) fn area(&self, name: &'static str, label: String) -> Control {
         self.input(name, label, Kind::Area)
     }
 
-    pub(crate) fn switch(&self, name: &'static str, label: String) -> Input {
+    pub(crate) fn switch(&self, name: &'static str, label: String) -> Control {
         self.input(name, label, Kind::Switch)
     }
 
@@ -178,7 +193,7 @@ impl Fields<'_> {
         name: &'static str,
         label: String,
         options: impl IntoIterator<Item = (String, String)>,
-    ) -> Input {
+    ) -> Control {
         self.input(name, label, Kind::Select(self.choices(name, options)))
     }
 
@@ -187,12 +202,12 @@ impl Fields<'_> {
         name: &'static str,
         label: String,
         options: impl IntoIterator<Item = (String, String)>,
-    ) -> Input {
+    ) -> Control {
         self.input(name, label, Kind::Checks(self.choices(name, options)))
     }
 }
 
-impl Input {
+impl Control {
     pub(crate) fn required(self) -> Self {
         Self { is_required: true, ..self }
     }
@@ -235,7 +250,7 @@ impl Input {
     }
 }
 
-impl fmt::Display for Input {
+impl fmt::Display for Control {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut described = Vec::new();
         if self.hint.is_some() {
@@ -257,7 +272,7 @@ impl fmt::Display for Input {
     }
 }
 
-impl HtmlSafe for Input {}
+impl HtmlSafe for Control {}
 
 /// Fields that belong together.
 #[derive(Debug, Clone, Default)]
@@ -268,7 +283,7 @@ pub(crate) struct Group {
     /// Folded away until somebody wants it, or something in it is wrong.
     pub is_folded: bool,
     pub is_open: bool,
-    pub fields: Vec<Input>,
+    pub fields: Vec<Control>,
     /// What follows from the fields, worked out by the service as somebody types.
     pub preview: Option<Preview>,
 }
@@ -285,7 +300,7 @@ pub(crate) struct Preview {
 }
 
 impl Group {
-    pub(crate) fn new(title: String, fields: Vec<Input>) -> Self {
+    pub(crate) fn new(title: String, fields: Vec<Control>) -> Self {
         Self { title, fields, ..Self::default() }
     }
 

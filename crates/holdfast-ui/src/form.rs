@@ -3,7 +3,8 @@
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
 use holdfast_app::Context;
-use holdfast_core::input::Field;
+use holdfast_core::fields::{FieldKind, FieldSpec};
+use holdfast_core::input::{Field, Input, Value};
 use holdfast_core::random;
 
 use crate::cookies::browser_secret;
@@ -63,6 +64,45 @@ impl Form {
 
     pub(crate) fn is_on(&self, name: &str) -> bool {
         self.texts(name).any(|value| value == "on")
+    }
+
+    /// What a use case checks: each of the listed fields as it stands in the form. A field that does not count is none.
+    pub(crate) fn input(&self, fields: impl Iterator<Item = &'static FieldSpec>) -> Input {
+        let mut input = Input::default();
+        for field in fields {
+            let counts = field.counts(|name| self.text(name));
+            match self.value(field) {
+                Some(Value::Bool(is_on)) => input.set(field.name, counts && is_on),
+                Some(_) if !counts => input.set(field.name, Value::Null),
+                Some(value) => input.set(field.name, value),
+                None => {}
+            }
+        }
+        input
+    }
+
+    /// Nothing when the form does not have the field, or leaves a secret as it is.
+    fn value(&self, field: &FieldSpec) -> Option<Value> {
+        let name = field.name;
+        let typed = self.texts(name).next();
+        match field.kind {
+            FieldKind::Switch => Some(Value::Bool(self.is_on(name))),
+            FieldKind::Ids { .. } => Some(Value::from(self.numbers(name))),
+            FieldKind::Lines { .. } => {
+                let lines = typed?.lines().map(str::trim).filter(|line| !line.is_empty());
+                Some(Value::from(lines.collect::<Vec<_>>()))
+            }
+            FieldKind::Id | FieldKind::Integer { .. } => match typed?.trim() {
+                "" => Some(Value::Null),
+                text => Some(text.parse::<i64>().map_or(Value::Other, Value::Integer)),
+            },
+            FieldKind::Secret { .. } if self.is_on(&format!("remove_{name}")) => Some(Value::Null),
+            FieldKind::Secret { .. } => typed.filter(|text| !text.is_empty()).map(Value::from),
+            FieldKind::Line { .. } | FieldKind::Paragraph { .. } | FieldKind::Choice(_) => match typed? {
+                "" if field.is_nullable => Some(Value::Null),
+                text => Some(Value::from(text)),
+            },
+        }
     }
 
     /// A field that a use case checks; left empty it is none.

@@ -27,7 +27,7 @@ pub(crate) mod tasks;
 use holdfast_core::input::Errors;
 use holdfast_core::refusal::Rule;
 
-use crate::fields::{Fields, Group, Input, Values};
+use crate::fields::{Control, Fields, Group, Values};
 use crate::form::Form;
 use crate::frame::Frame;
 use crate::view::FormPage;
@@ -38,7 +38,7 @@ pub(crate) fn delete_page(
     label: &str,
     address: &str,
     means: String,
-    more: Vec<Input>,
+    more: Vec<Control>,
     errors: &Errors,
 ) -> FormPage {
     let t = frame.t;

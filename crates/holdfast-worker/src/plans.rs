@@ -8,11 +8,11 @@ use holdfast_core::backup::{RestoreDraft, RestoreTarget, server_address};
 use holdfast_core::destination::DestinationKind;
 use holdfast_core::ids::{BackupId, DestinationId, ServerId, TaskId, UserId};
 use holdfast_core::probe::Question;
-use holdfast_core::task::{Source as TaskSource, TaskKind, TaskSettings};
+use holdfast_core::source::SourceSpec;
+use holdfast_core::task::TaskSettings;
 use holdfast_engine::ssh::{KeySeed, Target};
 use holdfast_engine::{
-    BackupPlan, DatabaseSource, DestinationSpec, FilesSource, Login, Probe, Proven, RestorePlan, Server, Source,
-    StoredBackup,
+    BackupPlan, DatabaseSource, DestinationSpec, Login, Probe, Proven, RestorePlan, Server, Source, StoredBackup,
 };
 use holdfast_store::backups::{self, BackupRow};
 use holdfast_store::servers::{self, ServerRow};
@@ -41,13 +41,13 @@ impl Planner {
     pub(crate) async fn backup(&self, app: &App, task: TaskId) -> Result<Backup> {
         let mut tx = app.store.read().await?;
         let row = tasks::find(&mut tx, task).await?.ok_or_else(|| gone("task"))?;
-        let settings = row.settings()?;
+        let settings = row.settings();
         let owner = UserId(row.user_id);
         let password = tasks::open_encryption_password(&mut tx, &row).await?;
         let destination = self.destination(&mut tx, settings.destination).await?;
         drop(tx);
         let (server, server_row) = self.server(app, owner, settings.server).await?;
-        let source = self.source(app, &settings.source, &server_row).await?;
+        let source = self.source(app, &settings.spec.source, &server_row).await?;
         // Another source says nothing about the size of this one.
         let last = backups::find_last_size(&mut app.store.read().await?, task, &source.text()).await?;
         let count = |number: i64| u64::try_from(number).unwrap_or(0);
@@ -57,8 +57,8 @@ impl Planner {
             destination,
             password,
             label: settings.label.clone(),
-            store_path: settings.storage.path.clone(),
-            appended: settings.storage.appended_filename.clone(),
+            store_path: settings.spec.storage.path.clone(),
+            appended: settings.spec.storage.appended_filename.clone(),
             started_at: app.now(),
             last: last.map(|(bytes, files)| (count(bytes), count(files))),
         };
@@ -133,19 +133,18 @@ impl Planner {
         })
     }
 
-    async fn source(&self, app: &App, source: &TaskSource, server: &ServerRow) -> Result<Source> {
-        Ok(match source.kind {
-            TaskKind::Files => Source::Files(FilesSource {
-                path: source.path.clone().filter(|path| !path.is_empty()).ok_or_else(|| gone("source path"))?,
-                excluded: source.excluded_paths.clone(),
-                one_file_system: source.one_file_system,
-            }),
-            TaskKind::Database => Source::Database(DatabaseSource {
-                engine: source.database_engine,
-                name: source.database_name.clone(),
-                excluded_tables: tables(source.excluded_tables.as_deref()),
-                login: self.login(app, server).await?,
-            }),
+    async fn source(&self, app: &App, source: &SourceSpec, server: &ServerRow) -> Result<Source> {
+        Ok(match source {
+            SourceSpec::Files(files) if files.path.is_empty() => return Err(gone("source path")),
+            SourceSpec::Files(files) => Source::Files(files.clone()),
+            SourceSpec::Postgresql(database) | SourceSpec::Mysql(database) | SourceSpec::AnyDatabase(database) => {
+                Source::Database(DatabaseSource {
+                    engine: source.engine(),
+                    name: database.name.clone(),
+                    excluded_tables: database.excluded_tables.clone(),
+                    login: self.login(app, server).await?,
+                })
+            }
         })
     }
 
@@ -194,8 +193,4 @@ fn target(row: &ServerRow, key: &Secret) -> Target {
         key_seed: KeySeed(key.clone()),
         pinned_host_key: row.host_key.clone(),
     }
-}
-
-fn tables(text: Option<&str>) -> Vec<String> {
-    text.unwrap_or_default().split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }

@@ -10,14 +10,15 @@ use std::path::Path;
 
 use holdfast_app::{App, AppError, Caller, destinations, people, servers, streams, tags, tasks};
 use holdfast_core::destination::{DestinationInput, DestinationKind};
+use holdfast_core::fields::FieldKind;
 use holdfast_core::ids::TaskId;
-use holdfast_core::input::Field;
+use holdfast_core::input::{Field, Input};
 use holdfast_core::page::PageRequest;
 use holdfast_core::run::stored_line;
 use holdfast_core::server::ServerInput;
 use holdfast_core::stream::{StreamInput, StreamKind};
 use holdfast_core::tag::TagInput;
-use holdfast_core::task::TaskInput;
+use holdfast_core::task;
 use holdfast_core::user::UserDraft;
 use holdfast_store::tasks::TaskFilter;
 use holdfast_store::users::UserRow;
@@ -452,30 +453,44 @@ fn task_input(
     stream_ids: Vec<i64>,
     tag_ids: Vec<i64>,
     encryption_password: Field<String>,
-) -> TaskInput {
-    // A cron expression wins there, too.
-    let cron = row.text("custom_cron_expression");
-    let frequency = if cron.is_empty() { row.text("frequency") } else { "custom".to_owned() };
-    TaskInput {
-        remote_server_id: Field::Value(places.0),
-        backup_destination_id: Field::Value(places.1),
-        label: Field::Value(row.text("label")),
-        description: value(row.text("description")),
-        kind: Field::Value(row.text("type")),
-        source_path: value(row.text("source_path")),
-        database_name: value(row.text("database_name")),
-        excluded_tables: value(row.text("excluded_database_tables")),
-        frequency: Field::Value(frequency),
-        time_to_run_at: value(if cron.is_empty() { row.text("time_to_run_at") } else { String::new() }),
-        custom_cron: value(cron),
-        maximum_backups_to_keep: row.text("maximum_backups_to_keep").parse().map_or(Field::Absent, Field::Value),
-        store_path: value(row.text("store_path")),
-        appended_filename: value(row.text("appended_file_name")),
-        encryption_password,
-        notification_stream_ids: Field::Value(stream_ids),
-        tag_ids: Field::Value(tag_ids),
-        ..TaskInput::default()
+) -> Input {
+    let mut input = Input::default()
+        .with(task::SERVER.name, places.0)
+        .with(task::DESTINATION.name, places.1)
+        .with(task::STREAMS.name, stream_ids)
+        .with(task::TAGS.name, tag_ids);
+    // Its columns are called as our fields are, or as their other spellings.
+    for field in task::fields().filter(|field| !field.is_secret()) {
+        for name in [field.name].into_iter().chain(field.aliases.iter().copied()) {
+            let text = row.text(name);
+            match field.kind {
+                _ if text.is_empty() || input.get(field.name).is_some() => {}
+                FieldKind::Line { .. } | FieldKind::Paragraph { .. } | FieldKind::Choice(_) => {
+                    input.set(field.name, text);
+                }
+                FieldKind::Integer { .. } => {
+                    if let Ok(number) = text.parse::<i64>() {
+                        input.set(field.name, number);
+                    }
+                }
+                FieldKind::Lines { .. }
+                | FieldKind::Switch
+                | FieldKind::Id
+                | FieldKind::Ids { .. }
+                | FieldKind::Secret { .. } => {}
+            }
+        }
     }
+    // A cron expression wins there, too.
+    if !row.text("custom_cron_expression").is_empty() {
+        input.set("frequency", "custom");
+        input.remove("time_to_run_at");
+    }
+    match encryption_password {
+        Field::Value(password) => input.set("encryption_password", password),
+        Field::Absent | Field::Null | Field::WrongType => {}
+    }
+    input
 }
 
 #[cfg(test)]

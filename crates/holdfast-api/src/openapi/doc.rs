@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use holdfast_core::backup::Verification;
 use holdfast_core::notice::NoticeStatus;
 use holdfast_core::run::{RunStatus, TaskStatus};
-use holdfast_core::task::TaskKind;
+use holdfast_core::source::TaskKind;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 

@@ -1,5 +1,7 @@
 //! The kinds of things that a file can hold: their fields, how they name each other, and how the service shows them.
 
+use holdfast_core::fields::{FieldKind, FieldSpec};
+use holdfast_core::task;
 use serde_json::{Map, Value, json};
 
 pub type Fields = Map<String, Value>;
@@ -21,9 +23,9 @@ pub(super) struct Kind {
     /// One of them, for people.
     pub one: &'static str,
     pub path: &'static str,
-    pub fields: &'static [&'static str],
+    pub fields: fn() -> Vec<&'static str>,
     pub links: &'static [Link],
-    pub secrets: &'static [&'static str],
+    pub secrets: fn() -> Vec<&'static str>,
     /// Fields of the file whose change makes the service forget the secrets or want them again, so that they are sent along.
     pub forgets_secrets: &'static [&'static str],
     /// What the service has, in the API's words for what it takes.
@@ -42,9 +44,9 @@ pub(super) const KINDS: &[Kind] = &[
         name: "tags",
         one: "tag",
         path: "/api/tags",
-        fields: &["label", "description", "colour"],
+        fields: || vec!["label", "description", "colour"],
         links: &[],
-        secrets: &[],
+        secrets: || vec![],
         forgets_secrets: &[],
         read: |found| pick(found, &[("label", "/label"), ("description", "/description"), ("colour", "/colour")]),
         has_secret: |_, _| false,
@@ -53,9 +55,9 @@ pub(super) const KINDS: &[Kind] = &[
         name: "notification_streams",
         one: "stream",
         path: "/api/notification-streams",
-        fields: &["label", "type", "notifications"],
+        fields: || vec!["label", "type", "notifications"],
         links: &[],
-        secrets: &["value", "pushover_token"],
+        secrets: || vec!["value", "pushover_token"],
         forgets_secrets: &[],
         read: |found| pick(found, &[("label", "/label"), ("type", "/type"), ("notifications", "/notifications")]),
         has_secret: |found, name| name == "value" || found["type"] != "pushover",
@@ -64,9 +66,9 @@ pub(super) const KINDS: &[Kind] = &[
         name: "remote_servers",
         one: "server",
         path: "/api/remote-servers",
-        fields: &["label", "host", "port", "username", "database_username"],
+        fields: || vec!["label", "host", "port", "username", "database_username"],
         links: &[link("jump_server", "jump_server_id", "remote_servers", false)],
-        secrets: &["database_password"],
+        secrets: || vec!["database_password"],
         forgets_secrets: &["host", "port", "username", "jump_server"],
         read: |found| {
             let places = [
@@ -85,9 +87,9 @@ pub(super) const KINDS: &[Kind] = &[
         name: "backup_destinations",
         one: "destination",
         path: "/api/backup-destinations",
-        fields: &["label", "type", "s3_bucket_name", "s3_region", "custom_s3_endpoint", "path_style_endpoint"],
+        fields: || vec!["label", "type", "s3_bucket_name", "s3_region", "custom_s3_endpoint", "path_style_endpoint"],
         links: &[],
-        secrets: &["s3_access_key", "s3_secret_key"],
+        secrets: || vec!["s3_access_key", "s3_secret_key"],
         forgets_secrets: &["s3_bucket_name", "s3_region", "custom_s3_endpoint", "path_style_endpoint"],
         read: |found| {
             let places = [
@@ -106,59 +108,17 @@ pub(super) const KINDS: &[Kind] = &[
         name: "backup_tasks",
         one: "task",
         path: "/api/backup-tasks",
-        fields: &[
-            "label",
-            "description",
-            "type",
-            "source_path",
-            "database_name",
-            "database_engine",
-            "excluded_tables",
-            "excluded_paths",
-            "one_file_system",
-            "frequency",
-            "time_to_run_at",
-            "day_of_week",
-            "day_of_month",
-            "custom_cron",
-            "maximum_backups_to_keep",
-            "store_path",
-            "appended_filename",
-            PAUSED,
-        ],
+        fields: || plain(task::fields()).map(|field| field.name).chain([PAUSED]).collect(),
         links: &[
             link("remote_server", "remote_server_id", "remote_servers", false),
             link("backup_destination", "backup_destination_id", "backup_destinations", false),
             link("notification_streams", "notification_stream_ids", "notification_streams", true),
             link("tags", "tag_ids", "tags", true),
         ],
-        secrets: &["encryption_password", "heartbeat_url"],
+        secrets: || secrets(task::fields()),
         forgets_secrets: &[],
         read: |found| {
-            let places = [
-                ("label", "/label"),
-                ("description", "/description"),
-                ("type", "/source/type"),
-                ("source_path", "/source/path"),
-                ("database_name", "/source/database_name"),
-                ("database_engine", "/source/database_engine"),
-                ("excluded_tables", "/source/excluded_tables"),
-                ("excluded_paths", "/source/excluded_paths"),
-                ("one_file_system", "/source/one_file_system"),
-                ("frequency", "/schedule/frequency"),
-                ("time_to_run_at", "/schedule/scheduled_utc_time"),
-                ("day_of_week", "/schedule/day_of_week"),
-                ("day_of_month", "/schedule/day_of_month"),
-                ("custom_cron", "/schedule/custom_cron"),
-                ("maximum_backups_to_keep", "/storage/max_backups"),
-                ("store_path", "/storage/path"),
-                ("appended_filename", "/storage/appended_filename"),
-                ("remote_server_id", "/remote_server_id"),
-                ("backup_destination_id", "/backup_destination_id"),
-                ("notification_stream_ids", "/notification_stream_ids"),
-                ("tag_ids", "/tag_ids"),
-            ];
-            let mut fields = pick(found, &places);
+            let mut fields = shown(found, task::fields());
             fields.insert(PAUSED.to_owned(), json!(!found["paused_at"].is_null()));
             fields
         },
@@ -171,6 +131,22 @@ pub(super) const KINDS: &[Kind] = &[
 
 /// No field of the API: pausing is something that is done.
 pub(super) const PAUSED: &str = "paused";
+
+/// Fields that the file holds as they are: neither secrets nor names of other things, and only what the service shows.
+fn plain(fields: impl Iterator<Item = &'static FieldSpec>) -> impl Iterator<Item = &'static FieldSpec> {
+    let is_link = |field: &FieldSpec| matches!(field.kind, FieldKind::Id | FieldKind::Ids { .. });
+    fields.filter(move |field| field.shown_at.is_some() && !is_link(field))
+}
+
+fn secrets(fields: impl Iterator<Item = &'static FieldSpec>) -> Vec<&'static str> {
+    fields.filter(|field| field.is_secret()).map(|field| field.name).collect()
+}
+
+/// What the service shows of the listed fields, under the names by which it takes them.
+fn shown(found: &Value, fields: impl Iterator<Item = &'static FieldSpec>) -> Fields {
+    let places: Vec<(&str, &str)> = fields.filter_map(|field| Some((field.name, field.shown_at?))).collect();
+    pick(found, &places)
+}
 
 fn pick(found: &Value, places: &[(&str, &str)]) -> Fields {
     let at = |place: &str| found.pointer(place).cloned().unwrap_or(Value::Null);

@@ -4,9 +4,9 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
+use holdfast_core::database::DatabaseEngine;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
-use holdfast_core::task::DatabaseEngine;
 
 use super::feed::Feeding;
 use super::mysql_definitions::DefinitionPlace;

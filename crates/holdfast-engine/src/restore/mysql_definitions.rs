@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use holdfast_core::backup::name_text;
+use holdfast_core::database::DatabaseEngine;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
-use holdfast_core::task::DatabaseEngine;
 
 use super::mysql_session::{CLIENT, Session};
 use super::mysql_warnings::left_events;

@@ -6,8 +6,8 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use holdfast_core::backup::name_text;
+use holdfast_core::database::DatabaseEngine;
 use holdfast_core::run::FailureCode;
-use holdfast_core::task::DatabaseEngine;
 
 use super::dumps::{Dump, Reading};
 use super::mysql::{later_of, name_beside};

@@ -6,8 +6,8 @@ use std::io;
 use std::time::Duration;
 
 use holdfast_core::backup::name_text;
+use holdfast_core::database::DatabaseEngine;
 use holdfast_core::run::FailureCode;
-use holdfast_core::task::DatabaseEngine;
 use tokio_util::sync::CancellationToken;
 
 use super::feed::{Fed, Feeding};

@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use holdfast_core::backup::name_text;
+use holdfast_core::database::DatabaseEngine;
 use holdfast_core::random;
-use holdfast_core::task::DatabaseEngine;
 
 use super::postgres::{Fresh, STRICTLY, Session};
 use crate::archive::pgdump::derived::Follows;

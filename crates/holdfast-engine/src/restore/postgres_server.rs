@@ -2,8 +2,8 @@
 //! at once. Dumps in SQL, as the first release stored them, go through `psql` after they were checked whole.
 
 use holdfast_core::backup::name_text;
+use holdfast_core::database::DatabaseEngine;
 use holdfast_core::run::FailureCode;
-use holdfast_core::task::DatabaseEngine;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::backup::name_text;
+use holdfast_core::database::DatabaseEngine;
 use holdfast_core::run::FailureCode;
-use holdfast_core::task::DatabaseEngine;
 
 use super::postgres::Session;
 use crate::error::{EngineError, Result};

@@ -3,8 +3,8 @@
 
 use holdfast_core::Secret;
 use holdfast_core::backup::name_text;
+use holdfast_core::database::DatabaseEngine;
 use holdfast_core::run::FailureCode;
-use holdfast_core::task::DatabaseEngine;
 
 use crate::archive::MysqlFacts;
 use crate::context::Context;

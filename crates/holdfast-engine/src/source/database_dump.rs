@@ -1,6 +1,6 @@
 //! The dump of one database, and what is recorded with it.
 
-use holdfast_core::task::DatabaseEngine;
+use holdfast_core::database::DatabaseEngine;
 
 use super::Outlet;
 use super::database::{

@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use holdfast_core::Timestamp;
 use holdfast_core::run::FailureCode;
+use holdfast_core::source::FilesSource;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::changes::{self, Changes};
-use super::patterns::{FilesSource, Pattern, is_excluded, patterns};
+use super::patterns::{Pattern, is_excluded, patterns};
 use super::{Outlet, sftp};
 use crate::archive::tar::Member;
 use crate::context::Context;

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use holdfast_core::backup::name_text;
+use holdfast_core::database::DatabaseEngine;
 use holdfast_core::random::{from_hex, hex};
 use holdfast_core::run::FailureCode;
-use holdfast_core::task::DatabaseEngine;
 
 use super::database::{self, DatabaseSource, Table, mysql_text, unhex};
 use crate::context::Context;

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use holdfast_core::backup::name_text;
+use holdfast_core::database::DatabaseEngine;
 use holdfast_core::run::FailureCode;
-use holdfast_core::task::DatabaseEngine;
 
 use super::Outlet;
 use super::after_rows::AfterRows;

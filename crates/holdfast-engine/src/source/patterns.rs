@@ -1,13 +1,6 @@
 //! Which files a task copies: a folder, and the patterns of what is left out of it.
 
-/// What to copy.
-#[derive(Debug, Clone)]
-pub struct FilesSource {
-    pub path: String,
-    pub excluded: Vec<String>,
-    /// Leave out what is mounted below the source.
-    pub one_file_system: bool,
-}
+use holdfast_core::source::FilesSource;
 
 /// Below `/` the kernel shows itself as files; nobody wants those back.
 const VIRTUAL: &[&str] = &["proc", "sys", "dev", "run"];

@@ -1,8 +1,8 @@
 //! Whole PostgreSQL servers: roles and databases as data, and one dump after the other.
 
 use bytes::Bytes;
+use holdfast_core::database::DatabaseEngine;
 use holdfast_core::run::FailureCode;
-use holdfast_core::task::DatabaseEngine;
 
 use super::Outlet;
 use super::database::{self, DatabaseSource, Login, Table, pg_dump, role_instead};

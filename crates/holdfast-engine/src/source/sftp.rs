@@ -12,9 +12,10 @@ use bytes::Bytes;
 use holdfast_core::Timestamp;
 use holdfast_core::probe::FolderItem;
 use holdfast_core::run::FailureCode;
+use holdfast_core::source::FilesSource;
 
 use super::Outlet;
-use super::patterns::{FilesSource, Pattern, is_excluded, patterns};
+use super::patterns::{Pattern, is_excluded, patterns};
 use crate::archive::tar::{Kind, Member, Time, Writer};
 use crate::archive::{Occupant, shown};
 use crate::context::Context;

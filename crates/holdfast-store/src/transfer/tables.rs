@@ -2,10 +2,11 @@
 
 use holdfast_core::backup::{Content, is_object_key};
 use holdfast_core::destination::DestinationKind;
-use holdfast_core::limits;
-use holdfast_core::schedule::{Cron, Frequency, TimeOfDay};
+use holdfast_core::schedule::Frequency;
+use holdfast_core::source::TaskKind;
 use holdfast_core::stream::StreamKind;
-use holdfast_core::task::{DatabaseEngine, TaskKind};
+
+use crate::spec;
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy)]
@@ -13,6 +14,8 @@ pub(super) enum Kind {
     Text,
     /// A text that somebody can read here.
     Word(fn(&str) -> bool),
+    /// A specification: an object in the document, a text in the table.
+    Spec(fn(&str) -> bool),
     Int,
     /// A number from the first to the last of these.
     Within(i64, i64),
@@ -238,20 +241,8 @@ pub(super) const TABLES: &[Table] = &[
             ("search_label", Kind::Text),
             ("description", Kind::Text),
             ("kind", Kind::Word(|text| TaskKind::parse(text).is_some())),
-            ("source_path", Kind::Text),
-            ("database_name", Kind::Text),
-            ("database_engine", Kind::Word(|text| DatabaseEngine::parse(text).is_some())),
-            ("excluded_tables", Kind::Text),
-            ("excluded_paths", Kind::Text),
-            ("one_file_system", Kind::Bool),
             ("frequency", Kind::Word(|text| Frequency::parse(text).is_some())),
-            ("time_to_run_at", Kind::Word(|text| TimeOfDay::parse(text).is_some())),
-            ("day_of_week", Kind::Within(0, 6)),
-            ("day_of_month", Kind::Within(1, 28)),
-            ("custom_cron", Kind::Word(|text| Cron::read(text).is_some())),
-            ("max_backups", Kind::Within(0, limits::MAX_BACKUPS)),
-            ("appended_filename", Kind::Text),
-            ("store_path", Kind::Text),
+            ("spec", Kind::Spec(|text| spec::task(text).is_some())),
             ("streams_count", Kind::Int),
             ("tags_count", Kind::Int),
             ("encryption_password_sealed", Kind::Sealed),

@@ -1,8 +1,6 @@
 use holdfast_core::clock::from_micros;
-use holdfast_core::ids::{DestinationId, ServerId};
-use holdfast_core::schedule::{Frequency, Schedule, TimeOfDay};
-use holdfast_core::secret::SecretChange;
-use holdfast_core::task::{Source, Storage, TaskDraft, TaskKind, TaskSettings};
+use holdfast_core::input::{Errors, Input};
+use holdfast_core::task::TaskDraft;
 use holdfast_store::{tasks, upcoming};
 use holdfast_testkit::{TestApp, on_both_engines};
 use sqlx::{Connection as _, PgConnection, Row as _, SqliteConnection};
@@ -10,33 +8,15 @@ use sqlx::{Connection as _, PgConnection, Row as _, SqliteConnection};
 const TASKS: i64 = 10_000;
 
 fn draft(server: i64, destination: i64) -> TaskDraft {
-    let source = Source {
-        kind: TaskKind::Files,
-        path: Some("/srv".into()),
-        database_name: None,
-        database_engine: None,
-        excluded_tables: None,
-        excluded_paths: Vec::new(),
-        one_file_system: false,
-    };
-    let time = TimeOfDay::parse("03:00");
-    let schedule = Schedule { frequency: Frequency::Daily, time, day_of_week: 0, day_of_month: 1, cron: None };
-    let settings = TaskSettings {
-        server: ServerId(server),
-        destination: DestinationId(destination),
-        label: "one of many".into(),
-        description: None,
-        source,
-        schedule,
-        storage: Storage { max_backups: 5, appended_filename: None, path: "/".into() },
-    };
-    TaskDraft {
-        settings,
-        encryption_password: SecretChange::Keep,
-        heartbeat_url: SecretChange::Keep,
-        stream_ids: None,
-        tag_ids: None,
-    }
+    let input = Input::default()
+        .with("remote_server_id", server)
+        .with("backup_destination_id", destination)
+        .with("label", "one of many")
+        .with("type", "files")
+        .with("source_path", "/srv")
+        .with("frequency", "daily")
+        .with("time_to_run_at", "03:00");
+    TaskDraft::check(&mut Errors::default(), &input, None, from_micros(0)).unwrap()
 }
 
 /// The plan of the statement that lists the next runs.

@@ -18,7 +18,7 @@ use holdfast_core::scope::{Scope, ScopeSet};
 use holdfast_core::user::UserDraft;
 
 use crate::cookies;
-use crate::fields::{Fields, Input, Values};
+use crate::fields::{Control, Fields, Values};
 use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::Markup;
@@ -37,11 +37,11 @@ const EXPIRY_DAYS: [i64; 4] = [7, 30, 90, 365];
 struct AccountPage {
     frame: Frame,
     email: String,
-    profile: Vec<Input>,
-    hearing: Vec<Input>,
+    profile: Vec<Control>,
+    hearing: Vec<Control>,
     new_token: Option<String>,
     tokens: Vec<TokenLine>,
-    token_fields: Vec<Input>,
+    token_fields: Vec<Control>,
     install_command: String,
     fingerprint: String,
     has_two_factor: bool,
@@ -111,7 +111,7 @@ async fn page(ui: &Ui, person: &SignedIn, status: StatusCode, sent: Sent) -> Pag
     Ok(render(status, &page))
 }
 
-fn profile_fields(fields: &Fields<'_>) -> Vec<Input> {
+fn profile_fields(fields: &Fields<'_>) -> Vec<Control> {
     let t = fields.t;
     let languages = Translator::all().map(|(code, name)| (code.to_owned(), name.to_owned()));
     vec![
@@ -138,7 +138,7 @@ async fn hearing_values(ui: &Ui, person: &SignedIn) -> Result<Values, PageError>
         .set("quiet_until", quiet.map(|quiet| quiet.until.to_string()).unwrap_or_default()))
 }
 
-fn hearing_fields(fields: &Fields<'_>) -> Vec<Input> {
+fn hearing_fields(fields: &Fields<'_>) -> Vec<Control> {
     let t = fields.t;
     vec![
         fields.switch("weekly_summary", t.say("account-weekly")).hint(t.say("account-weekly-hint")),
@@ -147,7 +147,7 @@ fn hearing_fields(fields: &Fields<'_>) -> Vec<Input> {
     ]
 }
 
-fn token_fields(fields: &Fields<'_>) -> Vec<Input> {
+fn token_fields(fields: &Fields<'_>) -> Vec<Control> {
     let t = fields.t;
     let scope = |scope: &Scope| (scope.as_str().to_owned(), t.say(&format!("scope-{}", scope.as_str())));
     let scopes =

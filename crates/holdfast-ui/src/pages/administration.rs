@@ -13,7 +13,7 @@ use holdfast_core::input::Errors;
 use holdfast_core::limits;
 use holdfast_core::user::UserDraft;
 
-use crate::fields::{Fields, Input, Values};
+use crate::fields::{Control, Fields, Values};
 use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::Markup;
@@ -31,7 +31,7 @@ const SILENT_SECS: i64 = 180;
 struct AdministrationPage {
     frame: Frame,
     people: Vec<PersonLine>,
-    invite: Vec<Input>,
+    invite: Vec<Control>,
     invitation: Option<(String, bool)>,
     is_registration_open: bool,
     health: Vec<(String, Markup)>,
@@ -162,7 +162,7 @@ async fn page(
     Ok(render(status, &page))
 }
 
-fn invite_fields(fields: &Fields<'_>) -> Vec<Input> {
+fn invite_fields(fields: &Fields<'_>) -> Vec<Control> {
     let t = fields.t;
     vec![
         fields.line("name", t.say("account-name")).required().limit(limits::TEXT_CHARS),

@@ -15,7 +15,7 @@ use holdfast_core::input::Errors;
 use holdfast_core::limits;
 use qrcode::{EcLevel, QrCode};
 
-use crate::fields::{Fields, Input, Values};
+use crate::fields::{Control, Fields, Values};
 use crate::form::Form;
 use crate::frame::{Frame, Place};
 use crate::human::Markup;
@@ -28,11 +28,11 @@ use crate::state::Ui;
 #[template(path = "security.html")]
 struct SecurityPage {
     frame: Frame,
-    password: Vec<Input>,
+    password: Vec<Control>,
     has_two_factor: bool,
     codes_left: i64,
     /// To confirm what weakens the account.
-    confirm: Input,
+    confirm: Control,
     sessions: Vec<SessionLine>,
     identities: Vec<IdentityLine>,
 }
@@ -58,7 +58,7 @@ struct TwoFactorPage {
     frame: Frame,
     qr: Markup,
     secret: String,
-    code: Input,
+    code: Control,
 }
 
 #[derive(Template)]

@@ -17,7 +17,7 @@ use holdfast_core::{Secret, clock, limits};
 
 use crate::cookies;
 use crate::cookies::Theme;
-use crate::fields::{Fields, Input, Values};
+use crate::fields::{Control, Fields, Values};
 use crate::form::{Form, csrf_token};
 use crate::frame::Frame;
 use crate::human::Markup;
@@ -32,7 +32,7 @@ use crate::translator::Translator;
 #[template(path = "sign_in.html")]
 struct SignInPage {
     frame: Frame,
-    fields: Vec<Input>,
+    fields: Vec<Control>,
     then: String,
     can_register: bool,
     providers: Vec<Provider>,
@@ -46,7 +46,7 @@ struct VisitorPage {
     title: String,
     intro: String,
     action: String,
-    fields: Vec<Input>,
+    fields: Vec<Control>,
     submit: String,
     after: Markup,
 }
@@ -137,7 +137,7 @@ pub(crate) async fn submit(
 }
 
 /// A person's first form: who they are, and their password.
-fn person_fields(fields: &Fields<'_>, is_email_given: bool) -> Vec<Input> {
+fn person_fields(fields: &Fields<'_>, is_email_given: bool) -> Vec<Control> {
     let t = fields.t;
     let email = fields.of_type("email", "email", t.say("sign-in-email")).required().autocomplete("username");
     vec![
@@ -152,7 +152,7 @@ fn person_fields(fields: &Fields<'_>, is_email_given: bool) -> Vec<Input> {
     ]
 }
 
-fn password_field(fields: &Fields<'_>) -> Input {
+fn password_field(fields: &Fields<'_>) -> Control {
     let t = fields.t;
     fields
         .password("password", t.say("sign-in-password"), "new-password")

@@ -8,10 +8,12 @@ use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse, Response};
 use holdfast_app::tasks::{self, Task};
 use holdfast_app::{AppError, destinations, probes, servers, streams, tags};
+use holdfast_core::database::DatabaseEngine;
 use holdfast_core::ids::{DestinationId, ServerId, StreamId, TagId};
-use holdfast_core::input::{Errors, Field};
-use holdfast_core::schedule::{self, Frequency};
-use holdfast_core::task::{TaskDraft, TaskInput, TaskKind};
+use holdfast_core::input::{Errors, Input, Value};
+use holdfast_core::schedule::{self, Frequency, Schedule};
+use holdfast_core::source::{SourceSpec, TaskKind};
+use holdfast_core::task;
 use holdfast_core::{Timestamp, limits};
 use holdfast_store::tasks::TaskRow;
 
@@ -34,7 +36,7 @@ const NEXT_RUNS: usize = 5;
 /// The schedule in words and its next runs, or what is wrong with it.
 fn preview(reader: &Reader, form: &Form) -> Markup {
     let mut errors = Errors::default();
-    let checked = TaskDraft::check_schedule(&mut errors, &input(form), reader.now);
+    let checked = Schedule::check(&mut errors, &input(form), None, reader.now);
     let Some(schedule) = checked.filter(|_| errors.is_empty()) else {
         let texts = errors.iter().filter(|(field, _)| *field == "custom_cron" || *field == "time_to_run_at");
         let texts: Vec<String> = texts.flat_map(|(_, rules)| rules).map(|rule| reader.t.rule(rule)).collect();
@@ -59,54 +61,24 @@ pub(crate) async fn show_preview(person: SignedIn) -> Response {
     Html(preview(&person.reader, &person.query).0).into_response()
 }
 
-fn lines(form: &Form, name: &str) -> Field<Vec<String>> {
-    match form.texts(name).next() {
-        None => Field::Absent,
-        Some(text) => {
-            Field::Value(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect())
-        }
-    }
-}
-
-fn input(form: &Form) -> TaskInput {
-    let is_files = form.text("type") == TaskKind::Files.as_str();
-    let is_custom = form.text("frequency") == Frequency::Custom.as_str();
-    TaskInput {
-        remote_server_id: form.number("remote_server_id"),
-        backup_destination_id: form.number("backup_destination_id"),
-        label: form.required("label"),
-        description: form.optional("description"),
-        kind: form.required("type"),
-        source_path: if is_files { form.optional("source_path") } else { Field::Null },
-        database_name: if is_files { Field::Null } else { form.optional("database_name") },
-        database_engine: if is_files { Field::Null } else { form.optional("database_engine") },
-        excluded_tables: if is_files { Field::Null } else { form.optional("excluded_tables") },
-        excluded_paths: if is_files { lines(form, "excluded_paths") } else { Field::Null },
-        one_file_system: Field::Value(is_files && form.is_on("one_file_system")),
+fn input(form: &Form) -> Input {
+    let mut input = form.input(task::fields());
+    if form.text("frequency") == Frequency::Custom.as_str() {
         // An expression stands for itself; what it stands in front of stays.
-        frequency: if is_custom { Field::Absent } else { form.required("frequency") },
-        time_to_run_at: if is_custom { Field::Absent } else { form.optional("time_to_run_at") },
-        day_of_week: present(form.number("day_of_week")),
-        day_of_month: present(form.number("day_of_month")),
+        input.remove("frequency");
+        input.remove("time_to_run_at");
         // An empty expression is a wrong one, not none.
-        custom_cron: if is_custom { form.required("custom_cron").map(not_empty) } else { Field::Null },
-        maximum_backups_to_keep: present(form.number("maximum_backups_to_keep")),
-        store_path: form.optional("store_path"),
-        appended_filename: form.optional("appended_filename"),
-        encryption_password: form.secret("encryption_password"),
-        heartbeat_url: form.secret("heartbeat_url"),
-        format: Field::Absent,
-        notification_stream_ids: Field::Value(form.numbers("notification_stream_ids")),
-        tag_ids: Field::Value(form.numbers("tag_ids")),
+        if form.text("custom_cron").trim().is_empty() {
+            input.set("custom_cron", "?");
+        }
+    } else {
+        input.set("custom_cron", Value::Null);
     }
-}
-
-fn present(field: Field<i64>) -> Field<i64> {
-    if matches!(field, Field::Null) { Field::Absent } else { field }
-}
-
-fn not_empty(text: String) -> String {
-    if text.trim().is_empty() { "?".to_owned() } else { text }
+    // A path of a database says nothing.
+    if form.text("type") == TaskKind::Database.as_str() {
+        input.set("source_path", Value::Null);
+    }
+    input
 }
 
 /// A broken expression also leaves the frequency without its meaning; one word about it is enough.
@@ -118,31 +90,16 @@ fn told_once(errors: &Errors) -> Errors {
 
 fn values(task: &Task) -> Values {
     let row = &task.row;
-    let text = |value: &Option<String>| value.clone().unwrap_or_default();
-    let ids = |ids: &[i64]| ids.iter().map(i64::to_string).collect::<Vec<_>>();
-    let frequency = if row.custom_cron.is_some() { Frequency::Custom.as_str() } else { &row.frequency };
-    Values::default()
-        .set("remote_server_id", row.remote_server_id.to_string())
-        .set("backup_destination_id", row.backup_destination_id.to_string())
+    let schedule = &row.spec.schedule;
+    let frequency = if schedule.cron.is_some() { Frequency::Custom } else { schedule.frequency };
+    Values::of_input(&row.spec.write())
+        .set("frequency", frequency.as_str())
+        .set(task::SERVER.name, row.remote_server_id.to_string())
+        .set(task::DESTINATION.name, row.backup_destination_id.to_string())
         .set("label", &row.label)
-        .set("description", text(&row.description))
-        .set("type", &row.kind)
-        .set("source_path", text(&row.source_path))
-        .set("database_name", text(&row.database_name))
-        .set("database_engine", text(&row.database_engine))
-        .set("excluded_tables", text(&row.excluded_tables))
-        .set("excluded_paths", &row.excluded_paths)
-        .set("one_file_system", if row.one_file_system { "on" } else { "" })
-        .set("frequency", frequency)
-        .set("time_to_run_at", text(&row.time_to_run_at))
-        .set("day_of_week", row.day_of_week.to_string())
-        .set("day_of_month", row.day_of_month.to_string())
-        .set("custom_cron", text(&row.custom_cron))
-        .set("maximum_backups_to_keep", row.max_backups.to_string())
-        .set("store_path", &row.store_path)
-        .set("appended_filename", text(&row.appended_filename))
-        .set_all("notification_stream_ids", ids(&task.stream_ids))
-        .set_all("tag_ids", ids(&task.tag_ids))
+        .set("description", row.description.clone().unwrap_or_default())
+        .set_all(task::STREAMS.name, task.stream_ids.iter().map(i64::to_string))
+        .set_all(task::TAGS.name, task.tag_ids.iter().map(i64::to_string))
 }
 
 /// As the API has it for what is not said.
@@ -225,7 +182,7 @@ async fn form_page(
                 fields.select(
                     "type",
                     t.say("task-kind"),
-                    TaskKind::ALL.iter().map(|kind| (kind.as_str().to_owned(), kind_words(t, kind.as_str()))),
+                    TaskKind::ALL.iter().map(|kind| (kind.as_str().to_owned(), kind_words(t, *kind))),
                 ),
             ],
         ),
@@ -295,8 +252,8 @@ fn files_group(fields: &Fields<'_>) -> Group {
 
 fn database_group(fields: &Fields<'_>) -> Group {
     let t = fields.t;
-    let engines =
-        [("", t.say("task-engine-any")), ("postgresql", "PostgreSQL".into()), ("mysql", "MySQL, MariaDB".into())];
+    let engines = DatabaseEngine::ALL.iter().map(|engine| (engine.as_str().to_owned(), engine.human().to_owned()));
+    let engines = [(String::new(), t.say("task-engine-any"))].into_iter().chain(engines);
     Group::new(
         String::new(),
         vec![
@@ -305,11 +262,7 @@ fn database_group(fields: &Fields<'_>) -> Group {
                 .hint(t.say("task-database-hint"))
                 .limit(limits::TEXT_CHARS)
                 .aside(t.say("task-browse"), "databases"),
-            fields.select(
-                "database_engine",
-                t.say("task-engine"),
-                engines.map(|(value, label)| (value.to_owned(), label)),
-            ),
+            fields.select("database_engine", t.say("task-engine"), engines),
             fields
                 .line("excluded_tables", t.say("task-excluded-tables"))
                 .hint(t.say("task-excluded-tables-hint"))
@@ -367,7 +320,7 @@ fn schedule_group(fields: &Fields<'_>, shown: Markup) -> Group {
     .preview(preview)
 }
 
-fn encryption(fields: &Fields<'_>, existing: Option<&TaskRow>) -> crate::fields::Input {
+fn encryption(fields: &Fields<'_>, existing: Option<&TaskRow>) -> crate::fields::Control {
     let t = fields.t;
     let is_set = existing.is_some_and(|row| row.has_encryption_password);
     let hint = if is_set { t.say("form-secret-stays") } else { t.say("task-password-hint") };
@@ -469,9 +422,9 @@ pub(crate) async fn create(State(ui): State<Arc<Ui>>, person: SignedIn, form: Fo
 fn check(form: &Form, person: &SignedIn) -> Errors {
     let mut errors = Errors::default();
     if form.text("do") == "size" {
-        TaskDraft::check_source(&mut errors, &input(form));
+        SourceSpec::check(&mut errors, &input(form), None);
     } else {
-        TaskDraft::check_schedule(&mut errors, &input(form), person.reader.now);
+        Schedule::check(&mut errors, &input(form), None, person.reader.now);
     }
     told_once(&errors)
 }
@@ -552,7 +505,7 @@ mod tests {
     fn one_wrong_thing_is_told_once() {
         let form = Form::of_query(Some("frequency=custom&custom_cron=x"));
         let mut errors = Errors::default();
-        TaskDraft::check_schedule(&mut errors, &input(&form), reader("en").now);
+        Schedule::check(&mut errors, &input(&form), None, reader("en").now);
         let told = told_once(&errors);
         assert!(told.has("custom_cron") && !told.has("frequency"));
     }

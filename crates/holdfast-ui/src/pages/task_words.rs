@@ -2,7 +2,7 @@
 
 use holdfast_app::{AppError, Resource};
 use holdfast_core::ids::TaskId;
-use holdfast_core::task::TaskKind;
+use holdfast_core::source::{SourceSpec, TaskKind};
 use holdfast_store::tasks::TaskRow;
 
 use crate::problem::PageError;
@@ -15,18 +15,22 @@ pub(crate) fn parse(id: &str) -> Result<TaskId, PageError> {
 
 /// What a task copies, in a few words.
 pub(crate) fn source_words(t: Translator, row: &TaskRow) -> String {
-    match (TaskKind::parse(&row.kind), &row.source_path, &row.database_name) {
-        (Some(TaskKind::Database), _, Some(name)) => t.with("task-one-database", "name", name),
-        (Some(TaskKind::Database), _, None) => t.say("task-all-databases"),
-        (_, Some(path), _) => path.clone(),
-        _ => kind_words(t, &row.kind),
+    match &row.spec.source {
+        SourceSpec::Files(source) if source.path.is_empty() => kind_words(t, TaskKind::Files),
+        SourceSpec::Files(source) => source.path.clone(),
+        SourceSpec::Postgresql(source) | SourceSpec::Mysql(source) | SourceSpec::AnyDatabase(source) => {
+            match &source.name {
+                Some(name) => t.with("task-one-database", "name", name),
+                None => t.say("task-all-databases"),
+            }
+        }
     }
 }
 
 /// What a task copies, for lists of all kinds.
-pub(crate) fn kind_words(t: Translator, kind: &str) -> String {
-    match TaskKind::parse(kind) {
-        Some(TaskKind::Database) => t.say("task-database"),
-        _ => t.say("task-files"),
+pub(crate) fn kind_words(t: Translator, kind: TaskKind) -> String {
+    match kind {
+        TaskKind::Files => t.say("task-files"),
+        TaskKind::Database => t.say("task-database"),
     }
 }

@@ -12,6 +12,8 @@ use holdfast_core::anomaly;
 use holdfast_core::ids::{BackupId, DestinationId, ServerId, TaskId};
 use holdfast_core::input::Errors;
 use holdfast_core::page::PageRequest;
+use holdfast_core::retention::RetentionPolicy;
+use holdfast_core::source::SourceSpec;
 use holdfast_core::task_health::TaskHealth;
 use holdfast_store::Listing;
 use holdfast_store::backups::BackupFilter;
@@ -264,12 +266,15 @@ async fn task_page(ui: &Ui, person: &SignedIn, task: Task) -> Result<TaskPage, P
         spark: chart::spark(&sizes),
         runs: runs.items.iter().map(|run| RunLine::of(reader, run)).collect(),
         backups: stored.items.iter().map(|backup| backup_line(reader, backup)).collect(),
-        schedule: schedule_words(reader, &row.schedule().map_err(AppError::from)?),
+        schedule: schedule_words(reader, &row.spec.schedule),
         source: source_words(t, row),
         server: (server.id, server.label),
         destination: (destination.id, destination.label),
-        keeps: if row.max_backups == 0 { t.say("task-keeps-all") } else { t.with("task-keeps", "n", row.max_backups) },
-        store_path: row.store_path.clone(),
+        keeps: match row.spec.storage.retention {
+            RetentionPolicy::All => t.say("task-keeps-all"),
+            RetentionPolicy::Newest(number) => t.with("task-keeps", "n", number),
+        },
+        store_path: row.spec.storage.path.clone(),
         is_encrypted: row.has_encryption_password,
         has_heartbeat: row.has_heartbeat,
         excluded: excluded(row),
@@ -289,8 +294,12 @@ pub(crate) fn held_words(t: crate::translator::Translator, row: &TaskRow) -> Str
 }
 
 fn excluded(row: &TaskRow) -> Vec<String> {
-    let tables = row.excluded_tables.iter().flat_map(|tables| tables.split(','));
-    row.excluded_paths.lines().chain(tables).map(str::to_owned).collect()
+    match &row.spec.source {
+        SourceSpec::Files(source) => source.excluded.clone(),
+        SourceSpec::Postgresql(source) | SourceSpec::Mysql(source) | SourceSpec::AnyDatabase(source) => {
+            source.excluded_tables.clone()
+        }
+    }
 }
 
 pub(crate) async fn run(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {

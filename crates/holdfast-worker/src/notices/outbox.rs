@@ -101,7 +101,7 @@ impl Outbox {
         let Some(subject) = notices::find_subject(tx, task).await? else { return Ok(()) };
         match ending.ended {
             Ended::Stored { .. } => {
-                let schedule = tasks::find(tx, task).await?.map(|row| row.schedule()).transpose()?;
+                let schedule = tasks::find(tx, task).await?.map(|row| row.spec.schedule);
                 let overdue = schedule.and_then(|schedule| notice::overdue_at(&schedule, now));
                 notices::note_success(tx, task, overdue).await?;
                 self.beat(tx, &subject, None, "The backup succeeded.", now).await?;

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use holdfast_core::Timestamp;
 use holdfast_core::backup::DeletedReason;
 use holdfast_core::ids::TaskId;
-use holdfast_core::retention::{self, Verdict};
+use holdfast_core::retention::{self, RetentionPolicy, Verdict};
 use holdfast_core::run::FailureCode;
 use holdfast_engine::{BackupReport, EngineError};
 use holdfast_store::backups::{self, NewBackup};
@@ -120,8 +120,9 @@ impl Job for Backup {
             return Ok(());
         }
         // As the task is now: somebody who raised the number meanwhile wants to keep more.
-        let keep = tasks::find(tx, self.task).await?.map_or(settings.storage.max_backups, |row| row.max_backups);
-        apply_retention(tx, run, self.task, &assessment.source, keep, now).await
+        let row = tasks::find(tx, self.task).await?;
+        let policy = row.map_or(settings.spec.storage.retention, |row| row.spec.storage.retention);
+        apply_retention(tx, run, self.task, &assessment.source, policy, now).await
     }
 
     /// Of one that somebody stopped, nobody is told.
@@ -199,11 +200,11 @@ async fn apply_retention(
     run: &RunRow,
     task: TaskId,
     source: &str,
-    keep: i64,
+    policy: RetentionPolicy,
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let stored = backups::list_of_task(tx, task).await?;
-    for (id, verdict) in retention::plan(&stored, source, keep) {
+    for (id, verdict) in retention::plan(&stored, source, policy) {
         if let Verdict::Remove(why) = verdict
             && backups::mark_deleted(tx, id, DeletedReason::Retention, now).await?
         {

@@ -9,7 +9,7 @@ use holdfast_core::ids::{DestinationId, ServerId, UserId};
 use holdfast_core::page::PageRequest;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
-use holdfast_core::task::{DatabaseEngine, TaskKind};
+use holdfast_core::source::SourceSpec;
 use holdfast_engine::destination::Checked;
 use holdfast_engine::{Context, DestinationSpec, EngineError, ServerReport};
 use holdfast_store::destinations::DestinationRow;
@@ -122,17 +122,15 @@ fn missing_tools<'a>(report: &ServerReport, wanted: impl Iterator<Item = &'a Tas
     let has = |names: &[&str]| report.tools.iter().any(|(tool, _)| names.contains(&tool.as_str()));
     let mut missing = Vec::new();
     for task in wanted {
-        let Ok(settings) = task.settings() else { continue };
-        let source = &settings.source;
-        let lack = match (source.kind, source.database_engine) {
-            (TaskKind::Files, _) if !has(&["tar"]) && !report.has_sftp => Some("tar, or SFTP"),
-            (TaskKind::Database, Some(DatabaseEngine::Postgresql)) if !has(&["pg_dump"]) => {
-                Some("pg_dump (install postgresql-client)")
-            }
-            (TaskKind::Database, Some(DatabaseEngine::Mysql)) if !has(&["mysqldump", "mariadb-dump"]) => {
+        let lack = match &task.spec.source {
+            SourceSpec::Files(_) if !has(&["tar"]) && !report.has_sftp => Some("tar, or SFTP"),
+            SourceSpec::Postgresql(_) if !has(&["pg_dump"]) => Some("pg_dump (install postgresql-client)"),
+            SourceSpec::Mysql(_) if !has(&["mysqldump", "mariadb-dump"]) => {
                 Some("mysqldump or mariadb-dump (install mariadb-client)")
             }
-            _ => None,
+            SourceSpec::Files(_) | SourceSpec::Postgresql(_) | SourceSpec::Mysql(_) | SourceSpec::AnyDatabase(_) => {
+                None
+            }
         };
         missing.extend(lack.map(|tool| format!("task {:?} needs {tool} there", task.label)));
     }

@@ -3,10 +3,10 @@ use std::path::Path;
 use std::process::Command;
 
 use holdfast_app::probes::{self, Found};
+use holdfast_core::database::DatabaseEngine;
 use holdfast_core::ids::ServerId;
-use holdfast_core::input::Field;
+use holdfast_core::input::Input;
 use holdfast_core::probe::Answer;
-use holdfast_core::task::{DatabaseEngine, TaskInput};
 use holdfast_testkit::{MariaDbServer, PostgresServer, SshServer, TestApp, on_both_engines};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -98,13 +98,11 @@ on_both_engines! {
         assert!(own.engine == DatabaseEngine::Postgresql && own.size > 100_000, "{own:?}");
         assert!(!items.iter().any(|item| item.name == "template1"));
         let size = async |engine: &str, name: &str| {
-            let input = TaskInput {
-                remote_server_id: Field::Value(bench.server),
-                kind: Field::Value("database".into()),
-                database_name: Field::Value(name.to_owned()),
-                database_engine: Field::Value(engine.to_owned()),
-                ..TaskInput::default()
-            };
+            let input = Input::default()
+                .with("remote_server_id", bench.server)
+                .with("type", "database")
+                .with("database_name", name)
+                .with("database_engine", engine);
             let run = probes::ask_size(app, &caller, &input).await.unwrap();
             answer(&bench, &caller, run).await
         };

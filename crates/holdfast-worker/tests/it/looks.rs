@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 use holdfast_app::probes::{self, Found};
 use holdfast_app::{AppError, Caller, Origin, backups, overview, sessions};
 use holdfast_core::ids::{BackupId, ServerId};
-use holdfast_core::input::Field;
+use holdfast_core::input::{Field, Input};
 use holdfast_core::probe::Answer;
-use holdfast_core::task::TaskInput;
 use holdfast_core::task_health::TaskHealth;
 use holdfast_engine::{DestinationSpec, StoredBackup};
 use holdfast_store::tasks::TaskFilter;
@@ -66,13 +65,11 @@ on_both_engines! {
         assert_eq!(code, Some(holdfast_core::run::FailureCode::SourceMissing));
 
         // As much as a backup of it then has.
-        let input = TaskInput {
-            remote_server_id: Field::Value(bench.server),
-            kind: Field::Value("files".into()),
-            source_path: Field::Value(path),
-            excluded_paths: Field::Value(vec!["*.log".into()]),
-            ..TaskInput::default()
-        };
+        let input = Input::default()
+            .with("remote_server_id", bench.server)
+            .with("type", "files")
+            .with("source_path", path)
+            .with("excluded_paths", vec!["*.log"]);
         let run = probes::ask_size(&app, &caller, &input).await.unwrap();
         let Found::Answer(Answer::Size { entries, bytes }) = answer(&bench, &caller, run).await else { panic!("a size") };
         let backup = bench.back_up(bench.task(json!({"excluded_paths": ["*.log"]})).await).await;
@@ -83,7 +80,7 @@ on_both_engines! {
         let eve = caller_of(&bench, &stranger.email).await;
         assert!(matches!(probes::ask_folder(&app, &eve, server, "/").await, Err(AppError::Forbidden(_))));
         assert!(matches!(probes::look(&app, &eve, run).await, Err(AppError::Forbidden(_))));
-        assert!(matches!(probes::ask_size(&app, &caller, &TaskInput::default()).await, Err(AppError::Invalid(_))));
+        assert!(matches!(probes::ask_size(&app, &caller, &Input::default()).await, Err(AppError::Invalid(_))));
     }
 
     async fn a_folder_of_a_backup_is_taken_out_whole_and_found_by_name(app: TestApp) {

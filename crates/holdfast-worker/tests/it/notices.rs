@@ -617,45 +617,23 @@ async fn pass_until(app: &TestApp, is_so: impl AsyncFn() -> bool) {
 
 /// Tasks that are all due at once, fail at once, and have a stream each.
 async fn make_tasks(app: &TestApp, user: &TestUser, streams: &[i64], count: usize) {
-    use holdfast_core::ids::{DestinationId, ServerId};
-    use holdfast_core::schedule::{Frequency, Schedule, TimeOfDay};
-    use holdfast_core::secret::SecretChange;
-    use holdfast_core::task::{Source, Storage, TaskDraft, TaskKind, TaskSettings};
+    use holdfast_core::input::{Errors, Input};
+    use holdfast_core::task::TaskDraft;
     let (server, destination) = (user.server().await, user.destination().await);
     let mut tx = app.app.store.begin().await.unwrap();
     for number in 0..count {
-        let schedule = Schedule {
-            frequency: Frequency::Daily,
-            time: TimeOfDay::parse("03:00"),
-            day_of_week: 0,
-            day_of_month: 1,
-            cron: None,
-        };
-        let next = schedule.next_after(app.app.now());
-        let settings = TaskSettings {
-            server: ServerId(server),
-            destination: DestinationId(destination),
-            label: format!("task {number}"),
-            description: None,
-            source: Source {
-                kind: TaskKind::Files,
-                path: Some("/srv".to_owned()),
-                database_name: None,
-                database_engine: None,
-                excluded_tables: None,
-                excluded_paths: Vec::new(),
-                one_file_system: false,
-            },
-            schedule,
-            storage: Storage { max_backups: 1, appended_filename: None, path: "/".to_owned() },
-        };
-        let draft = TaskDraft {
-            settings,
-            encryption_password: SecretChange::Keep,
-            heartbeat_url: SecretChange::Keep,
-            stream_ids: Some(vec![streams[number % streams.len()]]),
-            tag_ids: None,
-        };
+        let input = Input::default()
+            .with("remote_server_id", server)
+            .with("backup_destination_id", destination)
+            .with("label", format!("task {number}"))
+            .with("type", "files")
+            .with("source_path", "/srv")
+            .with("frequency", "daily")
+            .with("time_to_run_at", "03:00")
+            .with("maximum_backups_to_keep", 1)
+            .with("notification_stream_ids", vec![streams[number % streams.len()]]);
+        let draft = TaskDraft::check(&mut Errors::default(), &input, None, app.app.now()).unwrap();
+        let next = draft.settings.spec.schedule.next_after(app.app.now());
         holdfast_store::tasks::insert(&mut tx, user.id, &draft, next, app.app.now()).await.unwrap();
     }
     tx.commit().await.unwrap();

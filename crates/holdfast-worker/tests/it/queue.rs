@@ -161,7 +161,7 @@ on_both_engines! {
         app.clock.advance_secs(365 * 86_400);
         app.run_until_idle().await;
         let mut tx = app.app.store.begin().await.unwrap();
-        let schedule = tasks::find(&mut tx, task).await.unwrap().unwrap().schedule().unwrap();
+        let schedule = tasks::find(&mut tx, task).await.unwrap().unwrap().spec.schedule;
         let late = holdfast_core::notice::overdue_at(&schedule, app.app.now());
         notices::note_success(&mut tx, task, late).await.unwrap();
         tx.commit().await.unwrap();

@@ -252,15 +252,20 @@ async fn an_export_moves_an_installation_to_another_database() {
     assert!(!wrong.status.success() && said.contains("passphrase does not open"), "{said}");
     // A document that somebody else wrote: what nobody here can read would trouble people later.
     let forged = files.path().join("forged.age");
-    for (table, column, value) in [
-        ("users", "created_at", json!(i64::MAX)),
-        ("backup_tasks", "custom_cron", json!("* * * * * * *")),
-        ("backup_tasks", "frequency", json!("never")),
-        ("backup_tasks", "day_of_month", json!(-5)),
-        ("backups", "content", json!("unknown")),
-        ("backups", "object_key", json!("../../secret")),
+    for (place, column, value) in [
+        ("/users/0/created_at", "created_at", json!(i64::MAX)),
+        ("/backup_tasks/0/spec/custom_cron", "spec", json!("* * * * * * *")),
+        ("/backup_tasks/0/spec/frequency", "spec", json!("never")),
+        ("/backup_tasks/0/spec/day_of_month", "spec", json!(-5)),
+        ("/backup_tasks/0/spec/type", "spec", json!("tape")),
+        ("/backup_tasks/0/spec", "spec", json!("{}")),
+        ("/backups/0/content", "content", json!("unknown")),
+        ("/backups/0/object_key", "object_key", json!("../../secret")),
     ] {
-        forge(Path::new(file), &forged, |contents| contents[table][0][column] = value);
+        forge(Path::new(file), &forged, |contents| {
+            let (parent, name) = place.rsplit_once('/').unwrap();
+            contents.pointer_mut(parent).unwrap()[name] = value;
+        });
         let refused = new.run(&["import", forged.to_str().unwrap()], "a long passphrase\n");
         let said = String::from_utf8(refused.stderr).unwrap();
         let expected = format!("has a {column} that makes no sense");

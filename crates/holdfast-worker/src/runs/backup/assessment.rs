@@ -71,8 +71,10 @@ async fn is_half_restored(
     reading: &Reading<'_>,
 ) -> Result<bool, StoreError> {
     let Some(host) = servers::find_host(tx, ServerId(task.remote_server_id)).await? else { return Ok(false) };
-    let extents: Vec<Extent> =
-        task.extent().into_iter().chain(reading.folder.map(|folder| Extent::Files(folder.to_owned()))).collect();
+    let extents: Vec<Extent> = [task.spec.source.extent()]
+        .into_iter()
+        .chain(reading.folder.map(|folder| Extent::Files(folder.to_owned())))
+        .collect();
     let (user, times) = (UserId(task.user_id), (reading.begun, reading.ended));
     let Some(restore) = restores::find_unfinished(tx, user, &host, &extents, times).await? else {
         return Ok(false);

@@ -1,0 +1,89 @@
+//! Bodies in the OpenAPI document, from the lists of fields that the checks use.
+
+use holdfast_core::fields::{DefaultValue, FieldKind, FieldSpec};
+use serde_json::{Map, Value, json};
+
+use super::doc::SchemaDoc;
+
+impl SchemaDoc {
+    pub(crate) fn of_fields(name: &str, about: &str, fields: impl Iterator<Item = &'static FieldSpec>) -> Self {
+        let (mut properties, mut required) = (Map::new(), Vec::new());
+        for field in fields {
+            if field.is_required {
+                required.push(field.name);
+            }
+            for alias in field.aliases {
+                properties.insert((*alias).to_owned(), schema(field, &format!("The same as `{}`.", field.name)));
+            }
+            properties.insert(field.name.to_owned(), schema(field, field.about));
+        }
+        let body = json!({ "type": "object", "description": about, "required": required, "properties": properties });
+        Self { name: name.to_owned(), all: vec![(name.to_owned(), body)] }
+    }
+}
+
+fn schema(field: &FieldSpec, about: &str) -> Value {
+    let mut schema = Map::new();
+    let mut set = |keyword: &str, value: Value| schema.insert(keyword.to_owned(), value);
+    let word = match field.kind {
+        FieldKind::Line { min_chars, max_chars, pattern } => {
+            match pattern {
+                Some(pattern) => drop(set("pattern", json!(pattern))),
+                None => drop(set("maxLength", json!(max_chars))),
+            }
+            if min_chars > 0 {
+                set("minLength", json!(min_chars));
+            }
+            "string"
+        }
+        FieldKind::Paragraph { max_chars } => {
+            set("maxLength", json!(max_chars));
+            "string"
+        }
+        FieldKind::Secret { min_chars, max_chars } => {
+            set("maxLength", json!(max_chars));
+            set("writeOnly", json!(true));
+            if min_chars > 0 {
+                set("minLength", json!(min_chars));
+            }
+            "string"
+        }
+        FieldKind::Choice(words) => {
+            let pattern = if let [word] = words { format!("^{word}$") } else { format!("^({})$", words.join("|")) };
+            set("pattern", json!(pattern));
+            "string"
+        }
+        FieldKind::Lines { max_items, .. } => {
+            set("items", json!({ "type": "string" }));
+            set("maxItems", json!(max_items));
+            "array"
+        }
+        FieldKind::Ids { max_items } => {
+            set("items", json!({ "type": "integer", "format": "int64" }));
+            set("maxItems", json!(max_items));
+            "array"
+        }
+        FieldKind::Switch => "boolean",
+        FieldKind::Integer { min, max } => {
+            set("minimum", json!(min));
+            set("maximum", json!(max));
+            set("format", json!("int64"));
+            "integer"
+        }
+        FieldKind::Id => {
+            set("format", json!("int64"));
+            "integer"
+        }
+    };
+    set("type", if field.is_nullable { json!([word, "null"]) } else { json!(word) });
+    if !about.is_empty() {
+        set("description", json!(about));
+    }
+    match field.default {
+        Some(DefaultValue::Switch(value)) => drop(set("default", json!(value))),
+        Some(DefaultValue::Integer(value)) => drop(set("default", json!(value))),
+        Some(DefaultValue::Text(value)) => drop(set("default", json!(value))),
+        None => {}
+    }
+    Value::Object(schema)
+}

@@ -1,0 +1,190 @@
+//! Fields as data. A specification lists its fields once: what each is called, what it holds and within which limits.
+//! Checks, forms, the OpenAPI document, `apply` and whatever else needs to know the fields read that list.
+
+/// One field of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct FieldSpec {
+    pub name: &'static str,
+    /// Other spellings that related products use.
+    pub aliases: &'static [&'static str],
+    pub kind: FieldKind,
+    /// What there is to know about it, for the OpenAPI document.
+    pub about: &'static str,
+    /// Must be given on create.
+    pub is_required: bool,
+    /// Null is allowed; it clears the field or gives it its default.
+    pub is_nullable: bool,
+    pub default: Option<DefaultValue>,
+    /// The field that decides whether this one counts, and the values with which it does.
+    pub only_if: Option<(&'static str, &'static [&'static str])>,
+    /// Where answers show it, as a JSON pointer; nowhere for secrets.
+    pub shown_at: Option<&'static str>,
+}
+
+/// What a field holds.
+#[derive(Debug, Clone, Copy)]
+pub enum FieldKind {
+    /// One line of text. The pattern is a regular expression for clients; the check is the specification's own.
+    Line {
+        min_chars: usize,
+        max_chars: usize,
+        pattern: Option<&'static str>,
+    },
+    /// Text of several lines.
+    Paragraph {
+        max_chars: usize,
+    },
+    /// Several lines of text.
+    Lines {
+        max_items: usize,
+        max_chars: usize,
+    },
+    /// One word of a closed list.
+    Choice(&'static [&'static str]),
+    Switch,
+    Integer {
+        min: i64,
+        max: i64,
+    },
+    /// The id of another resource of the same user.
+    Id,
+    Ids {
+        max_items: usize,
+    },
+    /// Never shown again.
+    Secret {
+        min_chars: usize,
+        max_chars: usize,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DefaultValue {
+    Switch(bool),
+    Integer(i64),
+    Text(&'static str),
+}
+
+impl FieldSpec {
+    const fn new(name: &'static str, kind: FieldKind) -> Self {
+        Self {
+            name,
+            aliases: &[],
+            kind,
+            about: "",
+            is_required: false,
+            is_nullable: true,
+            default: None,
+            only_if: None,
+            shown_at: None,
+        }
+    }
+
+    pub const fn line(name: &'static str, max_chars: usize) -> Self {
+        Self::new(name, FieldKind::Line { min_chars: 0, max_chars, pattern: None })
+    }
+
+    pub const fn paragraph(name: &'static str, max_chars: usize) -> Self {
+        Self::new(name, FieldKind::Paragraph { max_chars })
+    }
+
+    pub const fn lines(name: &'static str, max_items: usize, max_chars: usize) -> Self {
+        Self::new(name, FieldKind::Lines { max_items, max_chars })
+    }
+
+    pub const fn choice(name: &'static str, words: &'static [&'static str]) -> Self {
+        Self::new(name, FieldKind::Choice(words))
+    }
+
+    pub const fn switch(name: &'static str) -> Self {
+        Self::new(name, FieldKind::Switch).not_null()
+    }
+
+    pub const fn integer(name: &'static str, min: i64, max: i64) -> Self {
+        Self::new(name, FieldKind::Integer { min, max })
+    }
+
+    pub const fn id(name: &'static str) -> Self {
+        Self::new(name, FieldKind::Id)
+    }
+
+    pub const fn ids(name: &'static str, max_items: usize) -> Self {
+        Self::new(name, FieldKind::Ids { max_items })
+    }
+
+    pub const fn secret(name: &'static str, max_chars: usize) -> Self {
+        Self::new(name, FieldKind::Secret { min_chars: 0, max_chars })
+    }
+
+    pub const fn about(self, about: &'static str) -> Self {
+        Self { about, ..self }
+    }
+
+    /// Must be given on create, and must never be empty.
+    pub const fn required(self) -> Self {
+        Self { is_required: true, ..self.not_null() }
+    }
+
+    pub const fn not_null(self) -> Self {
+        Self { is_nullable: false, ..self }
+    }
+
+    pub const fn also_called(self, aliases: &'static [&'static str]) -> Self {
+        Self { aliases, ..self }
+    }
+
+    pub const fn only_if(self, field: &'static str, values: &'static [&'static str]) -> Self {
+        Self { only_if: Some((field, values)), ..self }
+    }
+
+    pub const fn shown_at(self, pointer: &'static str) -> Self {
+        Self { shown_at: Some(pointer), ..self }
+    }
+
+    pub const fn default_to(self, default: DefaultValue) -> Self {
+        Self { default: Some(default), ..self }
+    }
+
+    pub const fn pattern(self, pattern: &'static str) -> Self {
+        match self.kind {
+            FieldKind::Line { min_chars, max_chars, .. } => {
+                Self { kind: FieldKind::Line { min_chars, max_chars, pattern: Some(pattern) }, ..self }
+            }
+            _ => self,
+        }
+    }
+
+    pub const fn min_chars(self, min_chars: usize) -> Self {
+        match self.kind {
+            FieldKind::Line { max_chars, pattern, .. } => {
+                Self { kind: FieldKind::Line { min_chars, max_chars, pattern }, ..self }
+            }
+            FieldKind::Secret { max_chars, .. } => Self { kind: FieldKind::Secret { min_chars, max_chars }, ..self },
+            _ => self,
+        }
+    }
+
+    /// Whether it counts, given the values of the others.
+    pub fn counts(&self, value: impl FnOnce(&str) -> String) -> bool {
+        self.only_if.is_none_or(|(field, values)| values.contains(&value(field).as_str()))
+    }
+
+    pub fn is_secret(&self) -> bool {
+        matches!(self.kind, FieldKind::Secret { .. })
+    }
+
+    /// The longest text it takes.
+    pub fn max_chars(&self) -> usize {
+        match self.kind {
+            FieldKind::Line { max_chars, .. }
+            | FieldKind::Paragraph { max_chars }
+            | FieldKind::Lines { max_chars, .. }
+            | FieldKind::Secret { max_chars, .. } => max_chars,
+            FieldKind::Choice(_)
+            | FieldKind::Switch
+            | FieldKind::Integer { .. }
+            | FieldKind::Id
+            | FieldKind::Ids { .. } => usize::MAX,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The fields of a schedule: their check, and how they are stored.
+
+use jiff::Timestamp;
+
+use crate::fields::FieldSpec;
+use crate::input::{Errors, Field, Input};
+use crate::refusal::Rule;
+use crate::schedule::{self, Cron, CronError, Frequency, Schedule, TimeOfDay};
+use crate::{limits, rules};
+
+const FREQUENCY: FieldSpec = FieldSpec::choice("frequency", &["hourly", "daily", "weekly", "monthly"])
+    .about("Needed unless `custom_cron` is set.")
+    .not_null()
+    .shown_at("/schedule/frequency");
+const TIME: FieldSpec = FieldSpec::line("time_to_run_at", 5)
+    .about("`HH:MM` in UTC; needed for daily, weekly and monthly tasks.")
+    .pattern("^([01][0-9]|2[0-3]):[0-5][0-9]$")
+    .shown_at("/schedule/scheduled_utc_time");
+const DAY_OF_WEEK: FieldSpec = FieldSpec::integer("day_of_week", 0, 6)
+    .about("0 is Sunday; of weekly tasks, the weekday of creation unless said otherwise.")
+    .shown_at("/schedule/day_of_week");
+const DAY_OF_MONTH: FieldSpec = FieldSpec::integer("day_of_month", 1, 28)
+    .about("Of monthly tasks, the day of creation unless said otherwise.")
+    .shown_at("/schedule/day_of_month");
+const CRON: FieldSpec = FieldSpec::line("custom_cron", limits::TEXT_CHARS)
+    .about("Five fields, in UTC.")
+    .also_called(&["custom_cron_expression"])
+    .shown_at("/schedule/custom_cron");
+
+pub const FIELDS: &[FieldSpec] = &[FREQUENCY, TIME, DAY_OF_WEEK, DAY_OF_MONTH, CRON];
+
+impl Schedule {
+    pub fn check(errors: &mut Errors, input: &Input, current: Option<&Self>, now: Timestamp) -> Option<Self> {
+        let cron = check_cron(errors, input, current.and_then(|was| was.cron.as_ref()), now);
+        let frequency = check_frequency(errors, input, current.map(|was| was.frequency), cron.is_some());
+        let time = check_time(errors, input, current.and_then(|was| was.time));
+        let needs_time = cron.is_none() && !matches!(frequency, None | Some(Frequency::Hourly | Frequency::Custom));
+        if needs_time && time.is_none() && !errors.has(TIME.name) {
+            errors.add(TIME.name, Rule::Required);
+        }
+        let was = current.map_or_else(|| schedule::weekday_number(now), |was| was.day_of_week);
+        let day_of_week = DAY_OF_WEEK.checked_integer(errors, input, was);
+        let was = current.map_or_else(|| schedule::day_of_month(now), |was| was.day_of_month);
+        let day_of_month = DAY_OF_MONTH.checked_integer(errors, input, was);
+        Some(Self { frequency: frequency?, time, day_of_week, day_of_month, cron })
+    }
+
+    pub fn write(&self, values: &mut Input) {
+        values.set(FREQUENCY.name, self.frequency.as_str());
+        values.set(TIME.name, self.time.map(|time| time.to_string()));
+        values.set(DAY_OF_WEEK.name, self.day_of_week);
+        values.set(DAY_OF_MONTH.name, self.day_of_month);
+        values.set(CRON.name, self.cron.as_ref().map(Cron::as_str));
+    }
+
+    pub fn read(stored: &Input) -> Option<Self> {
+        let time = match stored.text(TIME.name).value() {
+            None => None,
+            Some(text) => Some(TimeOfDay::parse(text)?),
+        };
+        let cron = match stored.text(CRON.name).value() {
+            None => None,
+            Some(text) => Some(Cron::read(text)?),
+        };
+        Some(Self {
+            frequency: Frequency::parse(stored.text(FREQUENCY.name).value()?)?,
+            time,
+            day_of_week: DAY_OF_WEEK.stored_integer(stored)?,
+            day_of_month: DAY_OF_MONTH.stored_integer(stored)?,
+            cron,
+        })
+    }
+}
+
+fn check_time(errors: &mut Errors, input: &Input, current: Option<TimeOfDay>) -> Option<TimeOfDay> {
+    match TIME.text(input) {
+        Field::Absent => return current,
+        Field::Null => {}
+        Field::WrongType => errors.add(TIME.name, Rule::Text),
+        Field::Value(text) => {
+            let time = TimeOfDay::parse(&text);
+            if time.is_none() {
+                errors.add(TIME.name, Rule::TimeOfDay);
+            }
+            return time;
+        }
+    }
+    None
+}
+
+fn check_cron(errors: &mut Errors, input: &Input, current: Option<&Cron>, now: Timestamp) -> Option<Cron> {
+    match CRON.text(input) {
+        Field::Absent => return current.cloned(),
+        Field::Null => {}
+        Field::WrongType => errors.add(CRON.name, Rule::Text),
+        Field::Value(text) if text.trim().is_empty() => {}
+        Field::Value(text) => match Cron::parse(&text, now) {
+            Ok(cron) => return Some(cron),
+            Err(CronError::Malformed) => errors.add(CRON.name, Rule::Cron),
+            Err(CronError::NeverDue) => errors.add(CRON.name, Rule::CronNeverDue),
+        },
+    }
+    None
+}
+
+/// A cron expression stands for a schedule on its own; without one, a named frequency is needed.
+fn check_frequency(
+    errors: &mut Errors,
+    input: &Input,
+    current: Option<Frequency>,
+    has_cron: bool,
+) -> Option<Frequency> {
+    let given = FREQUENCY.text(input);
+    if has_cron && matches!(given, Field::Absent | Field::Null) {
+        return Some(current.filter(|_| given.is_absent()).unwrap_or(Frequency::Custom));
+    }
+    if errors.has(CRON.name) && given.is_absent() {
+        return None;
+    }
+    let named = current.filter(|frequency| *frequency != Frequency::Custom);
+    rules::choice(errors, FREQUENCY.name, &given, named, |text| {
+        Frequency::parse(text).filter(|frequency| has_cron || *frequency != Frequency::Custom)
+    })
+}

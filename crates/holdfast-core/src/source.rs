@@ -1,0 +1,151 @@
+//! What a task copies. Each kind of source is a file of its own with its fields, its check and how it is stored.
+
+pub mod database;
+pub mod files;
+
+use crate::database::DatabaseEngine;
+use crate::fields::FieldSpec;
+use crate::input::{Errors, Input};
+use crate::limits;
+use crate::queue::Extent;
+use crate::refusal::Rule;
+
+pub use database::DatabaseSource;
+pub use files::FilesSource;
+
+string_enum! {
+    /// The `type` of a task, as the API document has it.
+    TaskKind { Files = "files", Database = "database" }
+}
+
+impl TaskKind {
+    pub fn human(self) -> &'static str {
+        match self {
+            Self::Files => "Files",
+            Self::Database => "Database",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SourceSpec {
+    Files(FilesSource),
+    Postgresql(DatabaseSource),
+    Mysql(DatabaseSource),
+    /// Databases of whatever engine the server turns out to run.
+    AnyDatabase(DatabaseSource),
+}
+
+const KIND: FieldSpec = FieldSpec::choice("type", TaskKind::WORDS).required().shown_at("/source/type");
+const ENGINE: FieldSpec = FieldSpec::choice("database_engine", DatabaseEngine::WORDS)
+    .only_if("type", &["database"])
+    .shown_at("/source/database_engine");
+
+const PATH: FieldSpec =
+    FieldSpec::line("source_path", limits::PATH_CHARS).about("Needed for `files`.").shown_at("/source/path");
+
+pub const FIELDS: &[&[FieldSpec]] = &[&[KIND, PATH], files::FIELDS, &[ENGINE], database::FIELDS];
+
+impl SourceSpec {
+    fn of_database(engine: Option<DatabaseEngine>, source: DatabaseSource) -> Self {
+        match engine {
+            None => Self::AnyDatabase(source),
+            Some(DatabaseEngine::Postgresql) => Self::Postgresql(source),
+            Some(DatabaseEngine::Mysql) => Self::Mysql(source),
+        }
+    }
+
+    pub fn kind(&self) -> TaskKind {
+        match self {
+            Self::Files(_) => TaskKind::Files,
+            Self::Postgresql(_) | Self::Mysql(_) | Self::AnyDatabase(_) => TaskKind::Database,
+        }
+    }
+
+    /// Of a database, once it is known.
+    pub fn engine(&self) -> Option<DatabaseEngine> {
+        match self {
+            Self::Postgresql(_) => Some(DatabaseEngine::Postgresql),
+            Self::Mysql(_) => Some(DatabaseEngine::Mysql),
+            Self::Files(_) | Self::AnyDatabase(_) => None,
+        }
+    }
+
+    pub fn files(&self) -> Option<&FilesSource> {
+        match self {
+            Self::Files(source) => Some(source),
+            Self::Postgresql(_) | Self::Mysql(_) | Self::AnyDatabase(_) => None,
+        }
+    }
+
+    pub fn database(&self) -> Option<&DatabaseSource> {
+        match self {
+            Self::Files(_) => None,
+            Self::Postgresql(source) | Self::Mysql(source) | Self::AnyDatabase(source) => Some(source),
+        }
+    }
+
+    /// What it reads on its server.
+    pub fn extent(&self) -> Extent {
+        match self {
+            Self::Files(source) => Extent::Files(source.path.clone()),
+            Self::Postgresql(source) | Self::Mysql(source) | Self::AnyDatabase(source) => {
+                Extent::Database(self.engine(), source.name.clone())
+            }
+        }
+    }
+
+    fn path(&self) -> Option<&str> {
+        match self {
+            Self::Files(source) => Some(&source.path),
+            Self::Postgresql(source) | Self::Mysql(source) | Self::AnyDatabase(source) => source.path.as_deref(),
+        }
+    }
+
+    pub fn check(errors: &mut Errors, input: &Input, current: Option<&Self>) -> Option<Self> {
+        let kind = KIND.required_choice(errors, input, current.map(Self::kind), TaskKind::parse);
+        let was = current.and_then(Self::path).map(str::to_owned);
+        let path = PATH.optional_line(errors, input, was, |_| true);
+        if kind == Some(TaskKind::Files) && path.is_none() && !errors.has(PATH.name) {
+            errors.add(PATH.name, Rule::Required);
+        }
+        // Fields of the other kind are not kept, but they must not be wrong either.
+        let files = FilesSource::check(errors, input, path.clone().unwrap_or_default(), current.and_then(Self::files));
+        let was = current.and_then(Self::engine);
+        let engine = ENGINE.optional_choice(errors, input, was, DatabaseEngine::parse);
+        let database = DatabaseSource::check(errors, input, path, current.and_then(Self::database));
+        Some(match kind? {
+            TaskKind::Files => Self::Files(files),
+            TaskKind::Database => Self::of_database(engine, database),
+        })
+    }
+
+    /// Its fields, as they are stored and as forms show them.
+    pub fn write(&self, values: &mut Input) {
+        values.set(KIND.name, self.kind().as_str());
+        values.set(PATH.name, self.path());
+        match self {
+            Self::Files(source) => source.write(values),
+            Self::Postgresql(source) | Self::Mysql(source) | Self::AnyDatabase(source) => {
+                values.set(ENGINE.name, self.engine().map(DatabaseEngine::as_str));
+                source.write(values);
+            }
+        }
+    }
+
+    /// What `write` wrote.
+    pub fn read(stored: &Input) -> Option<Self> {
+        let path = stored.text(PATH.name).value().cloned();
+        match TaskKind::parse(stored.text(KIND.name).value()?)? {
+            // A task without a path fails when it runs; it must not hide the others.
+            TaskKind::Files => FilesSource::read(stored, path.unwrap_or_default()).map(Self::Files),
+            TaskKind::Database => {
+                let engine = match stored.text(ENGINE.name).value() {
+                    None => None,
+                    Some(word) => Some(DatabaseEngine::parse(word)?),
+                };
+                Some(Self::of_database(engine, DatabaseSource::read(stored, path)))
+            }
+        }
+    }
+}

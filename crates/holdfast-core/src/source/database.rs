@@ -1,0 +1,78 @@
+//! Databases of a server: one, or all of them.
+
+use crate::fields::FieldSpec;
+use crate::input::{Errors, Field, Input};
+use crate::refusal::Rule;
+use crate::{limits, rules};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatabaseSource {
+    /// All databases when there is none.
+    pub name: Option<String>,
+    pub excluded_tables: Vec<String>,
+    /// Means nothing for a database. The API document has a path for every task, so it is kept and shown.
+    pub path: Option<String>,
+}
+
+const NAME: FieldSpec = FieldSpec::line("database_name", limits::TEXT_CHARS)
+    .about("Left out on a `database` task: every database of the server.")
+    .only_if("type", &["database"])
+    .shown_at("/source/database_name");
+const EXCLUDED_TABLES: FieldSpec = FieldSpec::line("excluded_tables", limits::EXCLUDED_TABLES_CHARS)
+    .about("Comma-separated.")
+    .also_called(&["excluded_database_tables"])
+    .only_if("type", &["database"])
+    .shown_at("/source/excluded_tables");
+
+pub const FIELDS: &[FieldSpec] = &[NAME, EXCLUDED_TABLES];
+
+impl DatabaseSource {
+    /// All but the path, which every kind of source has.
+    pub fn check(errors: &mut Errors, input: &Input, path: Option<String>, current: Option<&Self>) -> Self {
+        let was = current.and_then(|source| source.name.clone());
+        let name = NAME.optional_line(errors, input, was, is_name);
+        let tables = match EXCLUDED_TABLES.text(input) {
+            Field::Absent => current.map(|source| source.excluded_tables.clone()).unwrap_or_default(),
+            given @ (Field::Null | Field::WrongType | Field::Value(_)) => {
+                let checked = rules::optional_text(errors, EXCLUDED_TABLES.name, &given, None, check_tables);
+                tables(checked.as_deref().unwrap_or_default())
+            }
+        };
+        Self { name, excluded_tables: tables, path }
+    }
+
+    /// The tables as the API has them: between commas, or none.
+    pub fn excluded_tables_text(&self) -> Option<String> {
+        (!self.excluded_tables.is_empty()).then(|| self.excluded_tables.join(","))
+    }
+
+    pub fn write(&self, values: &mut Input) {
+        values.set(NAME.name, self.name.clone());
+        values.set(EXCLUDED_TABLES.name, self.excluded_tables_text());
+    }
+
+    pub fn read(stored: &Input, path: Option<String>) -> Self {
+        let name = stored.text(NAME.name).value().cloned();
+        let excluded_tables = stored.text(EXCLUDED_TABLES.name);
+        Self { name, excluded_tables: tables(excluded_tables.value().map_or("", String::as_str)), path }
+    }
+}
+
+/// No option of a command.
+fn is_name(name: &str) -> bool {
+    !name.starts_with('-')
+}
+
+/// Table names between commas; blanks around them do not count.
+fn tables(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+fn check_tables(errors: &mut Errors, text: &str) -> Option<String> {
+    let text = rules::line(errors, EXCLUDED_TABLES.name, text, EXCLUDED_TABLES.max_chars())?;
+    if tables(&text).iter().any(|name| !is_name(name) || name.chars().count() > limits::TEXT_CHARS) {
+        errors.add(EXCLUDED_TABLES.name, Rule::Format);
+        return None;
+    }
+    Some(text)
+}
