@@ -260,7 +260,7 @@ fn stored_backups() -> Vec<Route> {
 fn backup_destinations() -> Vec<Route> {
     const LIST_PATH: &str = "/api/backup-destinations";
     const PATH: &str = "/api/backup-destinations/{id}";
-    use destinations::{DestinationBody, DestinationResource};
+    use destinations::{DestinationResource, destination_body};
     vec![
         get(LIST_PATH, Scope::ViewBackupDestinations, destinations::list_destinations)
             .says("List backup destinations")
@@ -268,7 +268,7 @@ fn backup_destinations() -> Vec<Route> {
             .lists::<DestinationResource>(),
         post(LIST_PATH, Scope::CreateBackupDestinations, destinations::create_destination)
             .says("Create a backup destination")
-            .takes::<DestinationBody>()
+            .takes_fields(destination_body())
             .creates::<DestinationResource>(),
         get(PATH, Scope::ViewBackupDestinations, destinations::show_destination)
             .says("Show a backup destination")
@@ -277,12 +277,12 @@ fn backup_destinations() -> Vec<Route> {
         put(PATH, Scope::UpdateBackupDestinations, destinations::update_destination)
             .says("Update a backup destination")
             .of(BackupDestination)
-            .takes_part_of::<DestinationBody>()
+            .takes_some_fields(destination_body())
             .shows::<DestinationResource>(),
         patch(PATH, Scope::UpdateBackupDestinations, destinations::update_destination)
             .says("Update a backup destination (the same as PUT)")
             .of(BackupDestination)
-            .takes_part_of::<DestinationBody>()
+            .takes_some_fields(destination_body())
             .shows::<DestinationResource>(),
         delete(PATH, Scope::DeleteBackupDestinations, destinations::delete_destination)
             .says("Delete a backup destination")

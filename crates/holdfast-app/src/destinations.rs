@@ -1,7 +1,8 @@
 //! Backup destinations.
 
-use holdfast_core::destination::{DestinationDraft, DestinationInput, S3Settings};
+use holdfast_core::destination::DestinationDraft;
 use holdfast_core::ids::DestinationId;
+use holdfast_core::input::Input;
 use holdfast_core::page::Page;
 use holdfast_core::run::{RunSubject, Trigger};
 use holdfast_store::destinations::{self, DestinationRow};
@@ -26,30 +27,25 @@ pub async fn catalogue(app: &App, caller: &Caller, id: DestinationId) -> Result<
     Ok(catalogue::find(&mut app.store.read().await?, id.0).await?.unwrap_or_default())
 }
 
-pub async fn create(app: &App, caller: &Caller, input: &DestinationInput) -> Result<DestinationRow> {
+pub async fn create(app: &App, caller: &Caller, input: &Input) -> Result<DestinationRow> {
     let draft = DestinationDraft::check(input, None).map_err(AppError::Invalid)?;
     let mut tx = app.store.begin().await?;
     let id = destinations::insert(&mut tx, caller.user, &draft, app.now()).await?;
     finish(app, caller, tx, id, &draft).await
 }
 
-pub async fn update(app: &App, caller: &Caller, id: DestinationId, input: &DestinationInput) -> Result<DestinationRow> {
+pub async fn update(app: &App, caller: &Caller, id: DestinationId, input: &Input) -> Result<DestinationRow> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, destinations::find_locked(&mut tx, id).await?)?;
-    let draft = DestinationDraft::check(input, Some(&row.current()?)).map_err(AppError::Invalid)?;
-    let was = row.s3();
-    // A service may get another name with everything in it; a bucket does not.
-    let bucket = |s3: &Option<S3Settings>| s3.as_ref().map(|s3| s3.bucket.clone());
-    let is_another = row.kind()? != draft.kind || bucket(&was) != bucket(&draft.s3);
+    let draft = DestinationDraft::check(input, Some(&row.current())).map_err(AppError::Invalid)?;
+    let is_another = !row.spec.holds_the_same(&draft.spec);
     let backups = if is_another { destinations::count_backups(&mut tx, id).await? } else { 0 };
     if backups > 0 {
         return Err(AppError::Conflict(Conflict::DestinationMoves { backups: refusal::backups(backups) }));
     }
     destinations::update(&mut tx, &row, &draft, app.now()).await?;
-    if was != draft.s3 {
-        let place =
-            |s3: &Option<S3Settings>| s3.as_ref().map_or_else(|| "the local disk".to_owned(), S3Settings::to_string);
-        let detail = format!("{id} {} to {}", place(&was), place(&draft.s3));
+    if row.spec != draft.spec {
+        let detail = format!("{id} {} to {}", row.spec.place(), draft.spec.place());
         app.audit(&mut tx, caller, "backup_destination.moved", &detail).await?;
     }
     finish(app, caller, tx, id, &draft).await
@@ -90,7 +86,7 @@ async fn finish(
     id: DestinationId,
     draft: &DestinationDraft,
 ) -> Result<DestinationRow> {
-    if draft.access_key.set().or(draft.secret_key.set()).is_some() {
+    if draft.keys.has_new() {
         app.audit(&mut tx, caller, "backup_destination.credentials_set", &id.to_string()).await?;
     }
     let row = written(destinations::find(&mut tx, id).await?)?;

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use holdfast_core::destination::DestinationKind;
+use holdfast_core::destination::DestinationSpec;
 use holdfast_core::ids::UserId;
 use holdfast_store::transfer::{self, Contents, Taken};
 use holdfast_store::{StoreError, ssh_keys, users};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use crate::refusal::Conflict;
@@ -38,8 +38,11 @@ impl Document {
         if version.holdfast > FORMAT {
             return Err(AppError::Conflict(Conflict::NewerDocument));
         }
-        serde_json::from_slice(bytes)
-            .map_err(|error| AppError::Conflict(Conflict::DamagedDocument { reason: error.to_string() }))
+        let damaged = |error: serde_json::Error| Conflict::DamagedDocument { reason: error.to_string() };
+        let document = serde_json::from_slice(bytes).map_err(|error| AppError::Conflict(damaged(error)));
+        let mut document: Self = document?;
+        transfer::upgrade(&mut document.contents);
+        Ok(document)
     }
 
     pub fn emails(&self) -> Vec<String> {
@@ -68,14 +71,13 @@ impl Document {
     }
 
     pub fn destinations(&self) -> Vec<Destination> {
-        let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
         let rows = self.contents.get("backup_destinations").into_iter().flatten();
-        rows.filter_map(|row| {
-            let is_local = text(row.get("kind")) == DestinationKind::Local.as_str();
-            let (bucket, marker) = (text(row.get("s3_bucket")), text(row.get("marker")));
-            Some(Destination { id: row.get("id")?.as_i64()?, is_local, bucket, marker })
-        })
-        .collect()
+        let read = |row: &Map<String, Value>| {
+            let marker = row.get("marker").and_then(Value::as_str).map(str::to_owned);
+            let spec = transfer::read_destination(row.get("spec")?)?;
+            Some(Destination { id: row.get("id")?.as_i64()?, spec, marker })
+        };
+        rows.filter_map(read).collect()
     }
 }
 
@@ -83,9 +85,8 @@ impl Document {
 pub struct Destination {
     /// As it was.
     pub id: i64,
-    pub is_local: bool,
-    pub bucket: String,
-    pub marker: String,
+    pub spec: DestinationSpec,
+    pub marker: Option<String>,
 }
 
 /// How many rows there are, by table.
@@ -120,7 +121,7 @@ fn write_rows(
     out: &mut impl Write,
     counts: &mut Counts,
     table: &'static str,
-    rows: &[serde_json::Map<String, Value>],
+    rows: &[Map<String, Value>],
 ) -> std::io::Result<()> {
     if !counts.contains_key(table) {
         write!(out, "{}\"{table}\":[", if counts.is_empty() { "" } else { "]," })?;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use holdfast_core::Secret;
-use holdfast_core::destination::S3Settings;
+use holdfast_core::destination::{DestinationSpec, LocalDestination};
 use holdfast_core::run::FailureCode;
 
 pub use decorators::{Metered, RetryPolicy, Retrying, Throttle, Throttled};
@@ -83,21 +83,37 @@ pub trait BlobStore: Send + Sync {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<String>>;
 }
 
-/// A destination as a plan names it.
+/// A destination, and all that is needed to reach it.
 #[derive(Debug, Clone)]
-pub enum DestinationSpec {
-    Local {
-        folder: PathBuf,
-        /// What the folder's marker said when it was first used. An empty mount point has none and is not written to.
-        marker: Option<String>,
-    },
-    S3 {
-        settings: S3Settings,
-        access_key: Secret,
-        secret_key: Secret,
-        /// The owner may reach private networks.
-        allow_private: bool,
-    },
+pub struct DestinationPlan {
+    pub spec: DestinationSpec,
+    pub access_key: Option<Secret>,
+    pub secret_key: Option<Secret>,
+    /// Where a local destination is.
+    pub folder: PathBuf,
+    /// What the marker of a local folder said when it was first used. An empty mount point has none and is not written to.
+    pub marker: Option<String>,
+    /// The owner may reach private networks.
+    pub allow_private: bool,
+}
+
+impl DestinationPlan {
+    /// A folder of this machine.
+    pub fn local(folder: PathBuf, marker: Option<String>) -> Self {
+        Self {
+            spec: DestinationSpec::Local(LocalDestination),
+            access_key: None,
+            secret_key: None,
+            folder,
+            marker,
+            allow_private: false,
+        }
+    }
+
+    /// A folder that nobody has used yet.
+    pub fn is_untouched(&self) -> bool {
+        matches!(self.spec, DestinationSpec::Local(_)) && self.marker.is_none()
+    }
 }
 
 /// How this installation reaches destinations.
@@ -136,22 +152,22 @@ impl Default for DestinationSettings {
 
 impl DestinationSettings {
     /// The store with all it wears. A folder that is used for the first time is marked; the marker is given back.
-    pub async fn open(&self, spec: &DestinationSpec) -> Result<(Arc<dyn BlobStore>, Option<String>)> {
-        match spec {
-            DestinationSpec::Local { folder, marker } => {
-                let (store, marker) = Local::open(folder, marker.as_deref()).await?;
+    pub async fn open(&self, plan: &DestinationPlan) -> Result<(Arc<dyn BlobStore>, Option<String>)> {
+        match &plan.spec {
+            DestinationSpec::Local(_) => {
+                let (store, marker) = Local::open(&plan.folder, plan.marker.as_deref()).await?;
                 Ok((self.dress(store), Some(marker)))
             }
-            DestinationSpec::S3 { settings, access_key, secret_key, allow_private } => {
+            DestinationSpec::S3(settings) | DestinationSpec::CustomS3(settings) => {
                 let store = S3::new(S3Config {
                     endpoint: settings.endpoint.clone(),
                     bucket: settings.bucket.clone(),
                     region: settings.region.clone(),
                     path_style: settings.path_style,
-                    access_key: access_key.clone(),
-                    secret_key: secret_key.clone(),
+                    access_key: plan.access_key.clone().unwrap_or_default(),
+                    secret_key: plan.secret_key.clone().unwrap_or_default(),
                     ca_pem: self.ca_pem.clone(),
-                    egress: Egress { allow_private: *allow_private, allowed: self.egress_allow.clone() },
+                    egress: Egress { allow_private: plan.allow_private, allowed: self.egress_allow.clone() },
                     timeout: self.request_timeout,
                     stall: self.stall,
                     parts: self.parts,

@@ -30,7 +30,7 @@ use tokio::sync::Semaphore;
 
 pub use archive::{Archive, Counted, Entry, EntryKind, FRAME_BYTES, Manifest};
 pub use context::{Contact, Context, Log, OnWrite, WriteNote};
-pub use destination::{DestinationSettings, DestinationSpec, Journal, Proven};
+pub use destination::{DestinationPlan, DestinationSettings, Journal, Proven};
 pub use egress::Egress;
 pub use error::{EngineError, Result};
 pub use extract::{decrypt, extract};
@@ -75,7 +75,7 @@ impl Engine {
     }
 
     /// Proves that a destination can be written, read, listed and deleted from.
-    pub async fn check_destination(&self, spec: &DestinationSpec, probe_key: &str) -> Result<destination::Checked> {
+    pub async fn check_destination(&self, spec: &DestinationPlan, probe_key: &str) -> Result<destination::Checked> {
         let (store, marker) = self.settings.destination.for_checks().open(spec).await?;
         let keeps_versions = destination::check(store.as_ref(), probe_key).await?;
         Ok(destination::Checked { marker, keeps_versions })

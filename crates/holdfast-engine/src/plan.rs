@@ -8,7 +8,7 @@ use holdfast_core::backup::{Content, RestoreOptions};
 use holdfast_core::{Secret, Timestamp};
 
 use crate::archive::Counted;
-use crate::destination::{DestinationSpec, Proven};
+use crate::destination::{DestinationPlan, Proven};
 use crate::remote::Server;
 pub use crate::source::database::{DatabaseSource, Login};
 pub use holdfast_core::source::FilesSource;
@@ -33,7 +33,7 @@ impl Source {
 pub struct BackupPlan {
     pub server: Server,
     pub source: Source,
-    pub destination: DestinationSpec,
+    pub destination: DestinationPlan,
     pub password: Option<Secret>,
     pub label: String,
     pub store_path: String,
@@ -62,7 +62,7 @@ pub struct BackupReport {
 /// A stored backup, as it was recorded.
 #[derive(Debug, Clone)]
 pub struct StoredBackup {
-    pub destination: DestinationSpec,
+    pub destination: DestinationPlan,
     pub key: String,
     pub content: Content,
     pub size_bytes: u64,

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use holdfast_core::destination::DestinationSpec;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 use sha2::{Digest as _, Sha256};
@@ -157,25 +158,25 @@ impl Engine {
     }
 
     /// Removes the object of a backup; one that is gone already is fine.
-    pub async fn remove(&self, destination: &crate::DestinationSpec, key: &str) -> Result<()> {
+    pub async fn remove(&self, destination: &crate::DestinationPlan, key: &str) -> Result<()> {
         let (store, _) = self.settings.destination.open(destination).await?;
         store.remove(key).await
     }
 
     /// Stores a small object, whole or not at all.
-    pub async fn put(&self, destination: &crate::DestinationSpec, key: &str, body: Bytes) -> Result<()> {
+    pub async fn put(&self, destination: &crate::DestinationPlan, key: &str, body: Bytes) -> Result<()> {
         let (store, _) = self.settings.destination.open(destination).await?;
         store.put(key, body).await
     }
 
     /// Up to `limit` keys at a destination that start with `prefix`.
-    pub async fn list(&self, destination: &crate::DestinationSpec, prefix: &str, limit: usize) -> Result<Vec<String>> {
+    pub async fn list(&self, destination: &crate::DestinationPlan, prefix: &str, limit: usize) -> Result<Vec<String>> {
         let (store, _) = self.settings.destination.open(destination).await?;
         store.list(prefix, limit).await
     }
 
     /// An object of up to `most` bytes, whole.
-    pub async fn get(&self, destination: &crate::DestinationSpec, key: &str, most: u64) -> Result<Bytes> {
+    pub async fn get(&self, destination: &crate::DestinationPlan, key: &str, most: u64) -> Result<Bytes> {
         let (store, _) = self.settings.destination.open(destination).await?;
         let missing = || EngineError::new(FailureCode::Missing, format!("{key} is not there."));
         let stat = store.stat(key).await?.ok_or_else(missing)?;
@@ -188,16 +189,16 @@ impl Engine {
     /// Clears away what an unfinished run may have left: its upload, and an object nobody recorded.
     pub async fn discard(
         &self,
-        destination: &crate::DestinationSpec,
+        destination: &crate::DestinationPlan,
         key: &str,
         upload_id: Option<&str>,
     ) -> Result<()> {
         let (store, _) = self.settings.destination.open(destination).await?;
-        match (upload_id, destination) {
+        match (upload_id, &destination.spec) {
             (Some(upload_id), _) => store.abort(key, upload_id).await?,
             // A folder knows the part file by its key alone.
-            (None, crate::DestinationSpec::Local { .. }) => store.abort(key, "").await?,
-            (None, crate::DestinationSpec::S3 { .. }) => {}
+            (None, DestinationSpec::Local(_)) => store.abort(key, "").await?,
+            (None, DestinationSpec::S3(_) | DestinationSpec::CustomS3(_)) => {}
         }
         store.remove(key).await
     }

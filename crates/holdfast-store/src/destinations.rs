@@ -1,24 +1,20 @@
 //! Backup destinations.
 
-use holdfast_core::destination::{CurrentDestination, DestinationDraft, DestinationKind, S3Settings};
+use holdfast_core::destination::{CurrentDestination, DestinationDraft, DestinationSpec};
 use holdfast_core::ids::{DestinationId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::rules::search_form;
 use holdfast_core::run::{self, FailureCode};
 use holdfast_core::{Secret, Timestamp};
 
-use crate::{DbTime, Listing, Result, StoreError, Tx};
+use crate::{DbTime, Listing, Result, Tx, spec};
 
 packed_row! {
     pub struct DestinationRow {
         id: i64 = "d.id",
         user_id: i64 = "d.user_id",
         label: String = "d.label",
-        kind: String = "d.kind",
-        s3_bucket: Option<String> = "d.s3_bucket",
-        s3_region: Option<String> = "d.s3_region",
-        s3_endpoint: Option<String> = "d.s3_endpoint",
-        s3_path_style: bool = "d.s3_path_style",
+        spec: DestinationSpec = "d.spec",
         status: String = "d.status",
         last_checked_at: Option<DbTime> = "d.last_checked_at",
         last_error: Option<String> = "d.last_error",
@@ -33,22 +29,9 @@ packed_row! {
 }
 
 impl DestinationRow {
-    pub fn kind(&self) -> Result<DestinationKind> {
-        DestinationKind::parse(&self.kind).ok_or_else(|| StoreError::Broken(format!("destination type {}", self.kind)))
-    }
-
-    pub fn s3(&self) -> Option<S3Settings> {
-        Some(S3Settings {
-            bucket: self.s3_bucket.clone()?,
-            region: self.s3_region.clone()?,
-            endpoint: self.s3_endpoint.clone(),
-            path_style: self.s3_path_style,
-        })
-    }
-
     /// What an update starts from.
-    pub fn current(&self) -> Result<CurrentDestination> {
-        Ok(CurrentDestination { label: self.label.clone(), kind: self.kind()?, s3: self.s3() })
+    pub fn current(&self) -> CurrentDestination {
+        CurrentDestination { label: self.label.clone(), spec: self.spec.clone() }
     }
 }
 
@@ -70,13 +53,13 @@ pub async fn insert(tx: &mut Tx, owner: UserId, draft: &DestinationDraft, now: T
     let id = fetch_scalar!(
         tx,
         i64,
-        "INSERT INTO backup_destinations (user_id, label, search_label, kind, s3_path_style, status, created_at,
-             updated_at)
-         VALUES ($1, $2, $3, $4, FALSE, 'unknown', $5, $5) RETURNING id",
+        "INSERT INTO backup_destinations (user_id, label, search_label, kind, spec, status, created_at, updated_at)
+         VALUES ($1, $2, $3, $4, $5, 'unknown', $6, $6) RETURNING id",
         owner.0,
         &draft.label,
         search_form(&draft.label),
-        draft.kind.as_str(),
+        draft.spec.kind().as_str(),
+        spec::encode(&draft.spec.write())?,
         DbTime(now)
     )?;
     write(tx, id, owner, draft, DbTime(now)).await?;
@@ -86,8 +69,7 @@ pub async fn insert(tx: &mut Tx, owner: UserId, draft: &DestinationDraft, now: T
 /// Writes the new settings. A destination that is another one now has not been checked.
 pub async fn update(tx: &mut Tx, row: &DestinationRow, draft: &DestinationDraft, now: Timestamp) -> Result<()> {
     write(tx, row.id, UserId(row.user_id), draft, row.updated_at.moved_on(now)).await?;
-    let has_new_keys = draft.access_key.set().or(draft.secret_key.set()).is_some();
-    if row.kind()? != draft.kind || row.s3() != draft.s3 || has_new_keys {
+    if row.spec != draft.spec || draft.keys.has_new() {
         let reset = "UPDATE backup_destinations SET status = 'unknown', last_error = NULL, last_error_code = NULL,
                  last_checked_at = NULL
              WHERE id = $1";
@@ -97,20 +79,17 @@ pub async fn update(tx: &mut Tx, row: &DestinationRow, draft: &DestinationDraft,
 }
 
 async fn write(tx: &mut Tx, id: i64, owner: UserId, draft: &DestinationDraft, updated_at: DbTime) -> Result<()> {
-    write_secret!(tx, "backup_destinations", "s3_access_key_sealed", id, owner, &draft.access_key);
-    write_secret!(tx, "backup_destinations", "s3_secret_key_sealed", id, owner, &draft.secret_key);
+    // The first destinations with keys were buckets; a secret is sealed for the name of its column, which therefore stays.
+    write_secret!(tx, "backup_destinations", "s3_access_key_sealed", id, owner, &draft.keys.access_key);
+    write_secret!(tx, "backup_destinations", "s3_secret_key_sealed", id, owner, &draft.keys.secret_key);
     execute!(
         tx,
-        "UPDATE backup_destinations SET label = $1, search_label = $2, kind = $3, s3_bucket = $4, s3_region = $5,
-             s3_endpoint = $6, s3_path_style = $7, updated_at = $8
-         WHERE id = $9 AND user_id = $10",
+        "UPDATE backup_destinations SET label = $1, search_label = $2, kind = $3, spec = $4, updated_at = $5
+         WHERE id = $6 AND user_id = $7",
         &draft.label,
         search_form(&draft.label),
-        draft.kind.as_str(),
-        draft.s3.as_ref().map(|s3| s3.bucket.clone()),
-        draft.s3.as_ref().map(|s3| s3.region.clone()),
-        draft.s3.as_ref().and_then(|s3| s3.endpoint.clone()),
-        draft.s3.as_ref().is_some_and(|s3| s3.path_style),
+        draft.spec.kind().as_str(),
+        spec::encode(&draft.spec.write())?,
         updated_at,
         id,
         owner.0
@@ -161,7 +140,7 @@ pub async fn update_keeps_versions(tx: &mut Tx, id: DestinationId, keeps_version
     Ok(())
 }
 
-/// The keys of an S3 destination.
+/// The keys of a destination that has any.
 pub async fn open_keys(tx: &mut Tx, row: &DestinationRow) -> Result<(Option<Secret>, Option<Secret>)> {
     let owner = UserId(row.user_id);
     let access = read_secret!(tx, "backup_destinations", "s3_access_key_sealed", row.id, owner)?;

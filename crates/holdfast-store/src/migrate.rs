@@ -40,6 +40,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(13, "0013_written_hosts.sql"),
     migration!(14, "0014_undone_restores.sql"),
     migration!(15, "0015_task_specs.sql"),
+    migration!(16, "0016_destination_specs.sql"),
 ];
 
 /// Applies what is missing. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on
@@ -107,6 +108,7 @@ pub(crate) async fn has_schema(tx: &mut Tx) -> Result<bool> {
 mod tests {
     use holdfast_core::backup::server_address;
     use holdfast_core::database::DatabaseEngine;
+    use holdfast_core::destination::{DestinationSpec, LocalDestination, S3Settings};
     use holdfast_core::retention::RetentionPolicy;
     use holdfast_core::schedule::{Frequency, Schedule, TimeOfDay};
     use holdfast_core::task::TaskSpec;
@@ -159,8 +161,11 @@ mod tests {
         INSERT INTO remote_servers (id, user_id, label, search_label, host, port, username, connectivity, created_at,
             updated_at)
         VALUES (1, 1, 'web', 'web', 'web', 22, 'root', 'unknown', 0, 0);
-        INSERT INTO backup_destinations (id, user_id, label, search_label, kind, s3_path_style, status, created_at, updated_at)
-        VALUES (1, 1, 'disk', 'disk', 'local', FALSE, 'unknown', 0, 0);
+        INSERT INTO backup_destinations (id, user_id, label, search_label, kind, s3_bucket, s3_region, s3_endpoint,
+            s3_path_style, status, created_at, updated_at)
+        VALUES (1, 1, 'disk', 'disk', 'local', NULL, NULL, NULL, FALSE, 'unknown', 0, 0),
+            (2, 1, 'aws', 'aws', 's3', 'a.b', 'eu-west-1', NULL, FALSE, 'unknown', 0, 0),
+            (3, 1, 'own', 'own', 'custom_s3', 'A_b', 'us-east-1', 'https://s3.example.org', TRUE, 'unknown', 0, 0);
         INSERT INTO backup_tasks (id, user_id, remote_server_id, backup_destination_id, label, search_label, kind,
             source_path, database_name, database_engine, excluded_tables, excluded_paths, one_file_system, frequency,
             time_to_run_at, day_of_week, day_of_month, custom_cron, max_backups, appended_filename, store_path, created_at,
@@ -200,8 +205,27 @@ a \\n "b"
         assert_eq!((specs[3].source.engine(), specs[3].schedule.frequency), (None, Frequency::Custom));
     }
 
+    fn assert_destinations_came_over(rows: &[(String,)]) {
+        let specs: Vec<DestinationSpec> = rows.iter().map(|(spec,)| spec::destination(spec).expect(spec)).collect();
+        let s3 = |bucket: &str, region: &str, endpoint: Option<&str>| S3Settings {
+            bucket: bucket.to_owned(),
+            region: region.to_owned(),
+            endpoint: endpoint.map(str::to_owned),
+            path_style: endpoint.is_some(),
+        };
+        assert_eq!(
+            specs,
+            [
+                DestinationSpec::Local(LocalDestination),
+                DestinationSpec::S3(s3("a.b", "eu-west-1", None)),
+                DestinationSpec::CustomS3(s3("A_b", "us-east-1", Some("https://s3.example.org"))),
+            ]
+        );
+    }
+
     #[tokio::test]
-    async fn tasks_become_specifications() {
+    async fn tasks_and_destinations_become_specifications() {
+        const DESTINATIONS: &str = "SELECT spec FROM backup_destinations ORDER BY id";
         const SELECT: &str = "SELECT kind, frequency, spec FROM backup_tasks ORDER BY id";
         let (before, after): (Vec<_>, Vec<_>) = MIGRATIONS.iter().partition(|migration| migration.version < 15);
         let mut sqlite = SqliteConnection::connect("sqlite::memory:").await.unwrap();
@@ -210,6 +234,7 @@ a \\n "b"
             sqlx::raw_sql(sql).execute(&mut sqlite).await.unwrap();
         }
         assert_tasks_came_over(&sqlx::query_as(SELECT).fetch_all(&mut sqlite).await.unwrap());
+        assert_destinations_came_over(&sqlx::query_as(DESTINATIONS).fetch_all(&mut sqlite).await.unwrap());
 
         let url = holdfast_testkit::PostgresServer::shared().create_database().await;
         let mut postgres = sqlx::PgConnection::connect(&url).await.unwrap();
@@ -218,5 +243,6 @@ a \\n "b"
             sqlx::raw_sql(sql).execute(&mut postgres).await.unwrap();
         }
         assert_tasks_came_over(&sqlx::query_as(SELECT).fetch_all(&mut postgres).await.unwrap());
+        assert_destinations_came_over(&sqlx::query_as(DESTINATIONS).fetch_all(&mut postgres).await.unwrap());
     }
 }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use holdfast_core::destination::DestinationSpec;
 use holdfast_core::input::{Input, Value};
 use holdfast_core::task::TaskSpec;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -24,6 +25,16 @@ pub(crate) fn decode(text: &str) -> Option<Input> {
 
 pub(crate) fn task(text: &str) -> Option<TaskSpec> {
     TaskSpec::read(&decode(text)?)
+}
+
+pub(crate) fn destination(text: &str) -> Option<DestinationSpec> {
+    DestinationSpec::read(&decode(text)?)
+}
+
+impl FromField for DestinationSpec {
+    fn from_field(text: &str) -> Option<Self> {
+        destination(text)
+    }
 }
 
 impl FromField for TaskSpec {

@@ -6,6 +6,7 @@ mod tables;
 
 use std::collections::{BTreeMap, HashMap};
 
+use holdfast_core::destination::DestinationSpec;
 use holdfast_core::ids::UserId;
 use holdfast_core::{Secret, Timestamp, clock, random};
 use serde_json::{Map, Value};
@@ -13,12 +14,10 @@ use sqlx::{QueryBuilder, Row as _};
 
 use self::tables::{Kind, TABLES, Table};
 use crate::sealing::Place;
-use crate::{DbTime, Result, StoreError, Tx, backups};
+use crate::{DbTime, Result, StoreError, Tx, backups, spec};
 
-pub use tables::LEFT;
-
-/// Rows by table.
-pub type Contents = BTreeMap<String, Vec<Map<String, Value>>>;
+pub use older::upgrade;
+pub use tables::{Contents, LEFT};
 
 /// Every table and column that is carried or stays behind on purpose; a test compares it with the schema.
 pub fn columns() -> Vec<(&'static str, Vec<&'static str>)> {
@@ -33,6 +32,11 @@ pub fn columns() -> Vec<(&'static str, Vec<&'static str>)> {
 /// Every table and column that is carried, and so stands in the catalogue; a test compares it with what triggers watch.
 pub fn carried_columns() -> Vec<(&'static str, Vec<&'static str>)> {
     TABLES.iter().map(|table| (table.name, table.columns.iter().map(|(name, _)| *name).collect())).collect()
+}
+
+/// A destination's specification as a document has it.
+pub fn read_destination(value: &Value) -> Option<DestinationSpec> {
+    spec::destination(&value.to_string())
 }
 
 /// Rows that are read at once.
@@ -182,11 +186,10 @@ pub async fn write(tx: &mut Tx, contents: &Contents, keep_ids: bool, paused_at: 
             continue;
         }
         let Some(rows) = contents.get(table.name) else { continue };
-        let rows: Vec<Map<String, Value>> = rows.iter().map(|row| older::upgraded(table.name, row)).collect();
-        for row in &rows {
+        for row in rows {
             writer.insert(tx, table, row).await?;
         }
-        for row in &rows {
+        for row in rows {
             writer.link(tx, table, row).await?;
         }
         writer.taken.rows.insert(table.name.to_owned(), rows.len());

@@ -92,8 +92,8 @@ async fn seed(url: &str, key: &Path) {
     let statements = [
         format!("INSERT INTO remote_servers (user_id, label, search_label, host, port, username, connectivity, created_at, updated_at)
             VALUES (1, 'web-1', 'web-1', '127.0.0.1', 22, 'x', 'online', {now}, {now})"),
-        format!("INSERT INTO backup_destinations (user_id, label, search_label, kind, s3_path_style, status, created_at, updated_at)
-            VALUES (1, 'disk', 'disk', 'local', FALSE, 'reachable', {now}, {now})"),
+        format!("INSERT INTO backup_destinations (user_id, label, search_label, kind, spec, status, created_at, updated_at)
+            VALUES (1, 'disk', 'disk', 'local', '{{\"type\":\"local\"}}', 'reachable', {now}, {now})"),
         format!(r#"INSERT INTO backup_tasks (user_id, remote_server_id, backup_destination_id, label, search_label, kind, spec,
             frequency, streams_count, tags_count,
             next_run_at, last_run_at, created_at, updated_at, last_status, last_error_code, last_success_at, proven_at)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_core::clock::{Clock as _, SharedClock, SystemClock, from_micros};
-use holdfast_core::destination::{DestinationDraft, DestinationKind};
+use holdfast_core::destination::{DestinationDraft, DestinationSpec, Keys, LocalDestination};
 use holdfast_core::ids::{DestinationId, ServerId, UserId};
 use holdfast_core::input::{Errors, Input};
 use holdfast_core::random;
@@ -92,13 +92,8 @@ async fn seed_user(tx: &mut Tx, number: i64, tasks_each: i64) -> holdfast_store:
         jump_server: None,
     };
     let server = servers::insert(tx, user, &server, now).await?;
-    let destination = DestinationDraft {
-        label: "disk".into(),
-        kind: DestinationKind::Local,
-        s3: None,
-        access_key: SecretChange::Clear,
-        secret_key: SecretChange::Clear,
-    };
+    let destination =
+        DestinationDraft { label: "disk".into(), spec: DestinationSpec::Local(LocalDestination), keys: Keys::NONE };
     let destination = destinations::insert(tx, user, &destination, now).await?;
     let (mut first, mut last) = (None, 0);
     for task in 0..tasks_each {

@@ -5,6 +5,7 @@ use std::fmt;
 
 use askama::Template;
 use askama::filters::HtmlSafe;
+use holdfast_core::fields::{FieldKind, FieldSpec};
 use holdfast_core::input::{Errors, Input, Value};
 
 use crate::form::Form;
@@ -122,7 +123,7 @@ pub(crate) struct Control {
     autocomplete: &'static str,
     suggestions: Vec<String>,
     aside: Option<Aside>,
-    when: Option<&'static str>,
+    when: Option<String>,
 }
 
 /// Makes the fields of one form.
@@ -151,6 +152,35 @@ impl Fields<'_> {
             suggestions: Vec::new(),
             aside: None,
             when: None,
+        }
+    }
+
+    /// A field of a list of fields. Its words are `field-<name>`, with `-hint` and `-example` where there is more to say. A
+    /// secret that is set stays unless a new one is typed.
+    pub(crate) fn listed(&self, field: &'static FieldSpec, is_set: bool) -> Control {
+        let (t, name) = (self.t, field.name);
+        let label = t.say(&format!("field-{name}"));
+        let control = match field.kind {
+            FieldKind::Line { .. } | FieldKind::Id | FieldKind::Choice(_) => self.line(name, label),
+            FieldKind::Paragraph { .. } | FieldKind::Lines { .. } | FieldKind::Ids { .. } => self.area(name, label),
+            FieldKind::Switch => self.switch(name, label),
+            FieldKind::Integer { min, max } => self.of_type("number", name, label).range(min, max),
+            FieldKind::Secret { .. } => self.password(name, label, "off"),
+        };
+        let control = match field.kind {
+            FieldKind::Line { max_chars, .. } | FieldKind::Secret { max_chars, .. } => control.limit(max_chars),
+            _ => control,
+        };
+        let stays = (is_set && field.is_secret()).then(|| t.find(&format!("field-{name}-stays")));
+        let hint = stays.unwrap_or_else(|| t.find(&format!("field-{name}-hint")));
+        let control = hint.into_iter().fold(control, Control::hint);
+        let control = t
+            .find(&format!("field-{name}-example"))
+            .into_iter()
+            .fold(control, |control, example| Control { placeholder: Some(example), ..control });
+        match field.only_if {
+            Some((other, values)) => control.when(format!("{other}={}", values.join(","))),
+            None => control,
         }
     }
 
@@ -241,8 +271,9 @@ impl Control {
     }
 
     /// Shown while another field has one of these values: `frequency=weekly`.
-    pub(crate) fn when(self, when: &'static str) -> Self {
-        Self { when: Some(when), ..self }
+    /// Only shown while another field has one of these values, as in `type=a,b`.
+    pub(crate) fn when(self, when: impl Into<String>) -> Self {
+        Self { when: Some(when.into()), ..self }
     }
 
     pub(crate) fn aside(self, label: String, action: &'static str) -> Self {

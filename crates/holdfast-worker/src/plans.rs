@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 use holdfast_app::{App, AppError, Result, ssh_key};
 use holdfast_core::Secret;
 use holdfast_core::backup::{RestoreDraft, RestoreTarget, server_address};
-use holdfast_core::destination::DestinationKind;
 use holdfast_core::ids::{BackupId, DestinationId, ServerId, TaskId, UserId};
 use holdfast_core::probe::Question;
 use holdfast_core::source::SourceSpec;
 use holdfast_core::task::TaskSettings;
 use holdfast_engine::ssh::{KeySeed, Target};
 use holdfast_engine::{
-    BackupPlan, DatabaseSource, DestinationSpec, Login, Probe, Proven, RestorePlan, Server, Source, StoredBackup,
+    BackupPlan, DatabaseSource, DestinationPlan, Login, Probe, Proven, RestorePlan, Server, Source, StoredBackup,
 };
 use holdfast_store::backups::{self, BackupRow};
 use holdfast_store::servers::{self, ServerRow};
@@ -153,18 +152,16 @@ impl Planner {
         Ok(Login { username: server.database_username.clone(), password })
     }
 
-    pub(crate) async fn destination(&self, tx: &mut Tx, id: DestinationId) -> Result<DestinationSpec> {
+    pub(crate) async fn destination(&self, tx: &mut Tx, id: DestinationId) -> Result<DestinationPlan> {
         let row = destinations::find(tx, id).await?.ok_or_else(|| gone("destination"))?;
-        if row.kind()? == DestinationKind::Local {
-            let folder = local_folder(&self.folder, row.user_id, row.id);
-            return Ok(DestinationSpec::Local { folder, marker: row.marker });
-        }
         let (access_key, secret_key) = destinations::open_keys(tx, &row).await?;
         let owner = users::find(tx, UserId(row.user_id)).await?.ok_or_else(|| gone("owner"))?;
-        Ok(DestinationSpec::S3 {
-            settings: row.s3().ok_or_else(|| gone("bucket"))?,
-            access_key: access_key.unwrap_or_default(),
-            secret_key: secret_key.unwrap_or_default(),
+        Ok(DestinationPlan {
+            folder: local_folder(&self.folder, row.user_id, row.id),
+            spec: row.spec,
+            access_key,
+            secret_key,
+            marker: row.marker,
             allow_private: owner.is_admin,
         })
     }

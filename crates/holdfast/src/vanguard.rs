@@ -9,7 +9,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
 use holdfast_app::{App, AppError, Caller, destinations, people, servers, streams, tags, tasks};
-use holdfast_core::destination::{DestinationInput, DestinationKind};
+use holdfast_core::destination::DestinationKind;
 use holdfast_core::fields::FieldKind;
 use holdfast_core::ids::TaskId;
 use holdfast_core::input::{Field, Input};
@@ -332,9 +332,11 @@ impl Import<'_> {
         let sign = |label: &str, bucket: Option<&str>, endpoint: Option<&str>| {
             format!("{}\n{}\n{}", label.trim(), bucket.unwrap_or_default().trim(), endpoint.unwrap_or_default().trim())
         };
-        let known = known
-            .into_iter()
-            .map(|row| (row.id, sign(&row.label, row.s3_bucket.as_deref(), row.s3_endpoint.as_deref())));
+        let known = known.into_iter().map(|row| {
+            let s3 = row.spec.s3();
+            let (bucket, endpoint) = (s3.map(|s3| s3.bucket.as_str()), s3.and_then(|s3| s3.endpoint.as_deref()));
+            (row.id, sign(&row.label, bucket, endpoint))
+        });
         let mut known = known_by(known);
         let mut ids = Ids::new();
         for row in self.of("backup_destinations", user) {
@@ -346,7 +348,8 @@ impl Import<'_> {
                     continue;
                 }
             };
-            let own = sign(&label, text(&input.s3_bucket_name), text(&input.custom_s3_endpoint));
+            let (bucket, endpoint) = (input.text("s3_bucket_name"), input.text("custom_s3_endpoint"));
+            let own = sign(&label, text(&bucket), text(&endpoint));
             if row.text("type") == "local" {
                 println!(
                     "  ! destination {label:?}: there it was a folder of the server itself, here it is one of this machine"
@@ -359,33 +362,27 @@ impl Import<'_> {
         Ok(ids)
     }
 
-    fn destination(&self, row: &Row) -> Result<DestinationInput, String> {
-        let label = Field::Value(row.text("label"));
-        let secret = |name: &str| self.keys.open(&row.text(name)).map(value);
+    fn destination(&self, row: &Row) -> Result<Input, String> {
         let kind = match row.text("type").as_str() {
-            "local" => {
-                let kind = Field::Value(DestinationKind::Local.as_str().to_owned());
-                return Ok(DestinationInput { label, kind, ..DestinationInput::default() });
-            }
+            "local" => DestinationKind::Local,
             "s3" => DestinationKind::S3,
             "custom_s3" | "digitalocean_spaces" => DestinationKind::CustomS3,
             other => return Err(format!("{other} is nothing that Holdfast can store to")),
         };
-        let is_custom = kind == DestinationKind::CustomS3;
-        Ok(DestinationInput {
-            label,
-            kind: Field::Value(kind.as_str().to_owned()),
-            s3_access_key: secret("s3_access_key")?,
-            s3_secret_key: secret("s3_secret_key")?,
-            s3_bucket_name: secret("s3_bucket_name")?,
-            s3_region: value(row.text("custom_s3_region")),
-            custom_s3_endpoint: if is_custom { secret("custom_s3_endpoint")? } else { Field::Absent },
-            path_style_endpoint: if is_custom {
-                Field::Value(row.is_true("path_style_endpoint"))
-            } else {
-                Field::Absent
-            },
-        })
+        let mut input = Input::default().with("label", row.text("label")).with("type", kind.as_str());
+        if kind == DestinationKind::Local {
+            return Ok(input);
+        }
+        for name in ["s3_access_key", "s3_secret_key", "s3_bucket_name", "custom_s3_endpoint"] {
+            if name != "custom_s3_endpoint" || kind == DestinationKind::CustomS3 {
+                set(&mut input, name, self.keys.open(&row.text(name))?);
+            }
+        }
+        set(&mut input, "s3_region", row.text("custom_s3_region"));
+        if kind == DestinationKind::CustomS3 {
+            input.set("path_style_endpoint", row.is_true("path_style_endpoint"));
+        }
+        Ok(input)
     }
 
     async fn tasks(
@@ -444,6 +441,13 @@ impl Import<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// What is empty there is not said here.
+fn set(input: &mut Input, name: &str, text: String) {
+    if !text.is_empty() {
+        input.set(name, text);
     }
 }
 

@@ -27,9 +27,9 @@ fn schema(field: &FieldSpec, about: &str) -> Value {
     let mut set = |keyword: &str, value: Value| schema.insert(keyword.to_owned(), value);
     let word = match field.kind {
         FieldKind::Line { min_chars, max_chars, pattern } => {
-            match pattern {
-                Some(pattern) => drop(set("pattern", json!(pattern))),
-                None => drop(set("maxLength", json!(max_chars))),
+            set("maxLength", json!(max_chars));
+            if let Some(pattern) = pattern {
+                set("pattern", json!(pattern));
             }
             if min_chars > 0 {
                 set("minLength", json!(min_chars));

@@ -1,7 +1,7 @@
 //! The kinds of things that a file can hold: their fields, how they name each other, and how the service shows them.
 
 use holdfast_core::fields::{FieldKind, FieldSpec};
-use holdfast_core::task;
+use holdfast_core::{destination, task};
 use serde_json::{Map, Value, json};
 
 pub type Fields = Map<String, Value>;
@@ -87,21 +87,11 @@ pub(super) const KINDS: &[Kind] = &[
         name: "backup_destinations",
         one: "destination",
         path: "/api/backup-destinations",
-        fields: || vec!["label", "type", "s3_bucket_name", "s3_region", "custom_s3_endpoint", "path_style_endpoint"],
+        fields: || plain(destination::fields()).map(|field| field.name).collect(),
         links: &[],
-        secrets: || vec!["s3_access_key", "s3_secret_key"],
+        secrets: || secrets(destination::fields()),
         forgets_secrets: &["s3_bucket_name", "s3_region", "custom_s3_endpoint", "path_style_endpoint"],
-        read: |found| {
-            let places = [
-                ("label", "/label"),
-                ("type", "/type"),
-                ("s3_bucket_name", "/s3_bucket_name"),
-                ("s3_region", "/s3_region"),
-                ("custom_s3_endpoint", "/s3_endpoint"),
-                ("path_style_endpoint", "/path_style_endpoint"),
-            ];
-            pick(found, &places)
-        },
+        read: |found| shown(found, destination::fields()),
         has_secret: |found, _| !found["s3_bucket_name"].is_null(),
     },
     Kind {

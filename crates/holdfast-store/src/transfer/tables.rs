@@ -1,12 +1,18 @@
 //! Which tables and columns go along when somebody moves, and which stay.
 
+use std::collections::BTreeMap;
+
 use holdfast_core::backup::{Content, is_object_key};
 use holdfast_core::destination::DestinationKind;
 use holdfast_core::schedule::Frequency;
 use holdfast_core::source::TaskKind;
 use holdfast_core::stream::StreamKind;
+use serde_json::{Map, Value};
 
 use crate::spec;
+
+/// Rows by table.
+pub type Contents = BTreeMap<String, Vec<Map<String, Value>>>;
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy)]
@@ -162,10 +168,7 @@ pub(super) const TABLES: &[Table] = &[
             ("label", Kind::Text),
             ("search_label", Kind::Text),
             ("kind", Kind::Word(|text| DestinationKind::parse(text).is_some())),
-            ("s3_bucket", Kind::Text),
-            ("s3_region", Kind::Text),
-            ("s3_endpoint", Kind::Text),
-            ("s3_path_style", Kind::Bool),
+            ("spec", Kind::Spec(|text| spec::destination(text).is_some())),
             ("s3_access_key_sealed", Kind::Sealed),
             ("s3_secret_key_sealed", Kind::Sealed),
             ("marker", Kind::Text),

@@ -7,9 +7,10 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect};
 use holdfast_app::{App, Caller, Resource, destinations, overview};
-use holdfast_core::destination::{DestinationInput, DestinationKind};
+use holdfast_core::destination::{self, DestinationKind, DestinationSpec};
+use holdfast_core::fields::FieldSpec;
 use holdfast_core::ids::DestinationId;
-use holdfast_core::input::{Errors, Field};
+use holdfast_core::input::{Errors, Input};
 use holdfast_core::limits;
 use holdfast_core::run::{FailureCode, RunSubject};
 use holdfast_store::destinations::DestinationRow;
@@ -51,10 +52,8 @@ struct DestinationPage {
     id: i64,
     label: String,
     kind: String,
-    is_s3: bool,
-    bucket: String,
-    region: String,
-    endpoint: String,
+    /// Where it is: the fields of its type, and what they say.
+    place: Vec<(String, String)>,
     state: Markup,
     error: Option<(String, String)>,
     checked: Option<Markup>,
@@ -72,12 +71,22 @@ fn reach(t: Translator, row: &DestinationRow) -> Markup {
     state(class, &word)
 }
 
-fn kind_word(t: Translator, kind: &str) -> String {
-    match DestinationKind::parse(kind) {
-        Some(DestinationKind::Local) | None => t.say("destination-local"),
-        Some(DestinationKind::S3) => "S3".to_owned(),
-        Some(DestinationKind::CustomS3) => t.say("destination-custom"),
+fn kind_word(t: Translator, kind: DestinationKind) -> String {
+    match kind {
+        DestinationKind::Local => t.say("destination-local"),
+        DestinationKind::S3 => "S3".to_owned(),
+        DestinationKind::CustomS3 => t.say("destination-custom"),
     }
+}
+
+/// The fields that its type has, with their words.
+fn place(t: Translator, spec: &DestinationSpec) -> Vec<(String, String)> {
+    let values = spec.write();
+    let shown = |field: &FieldSpec| {
+        let text = values.text(field.name).value()?.clone();
+        Some((t.say(&format!("field-{}", field.name)), text))
+    };
+    destination::type_fields().filter_map(shown).collect()
 }
 
 pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
@@ -85,8 +94,8 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     let t = person.t();
     let line = |row: DestinationRow| Line {
         id: row.id,
-        kind: kind_word(t, &row.kind),
-        place: row.s3_bucket.clone().unwrap_or_default(),
+        kind: kind_word(t, row.spec.kind()),
+        place: row.spec.s3().map(|s3| s3.bucket.clone()).unwrap_or_default(),
         state: reach(t, &row),
         checked: row.last_checked_at.map(|at| person.reader.when(at.0)),
         label: row.label,
@@ -111,11 +120,8 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
     let page = DestinationPage {
         frame: person.frame(&ui, Place::Destinations).await?,
         id: row.id,
-        kind: kind_word(t, &row.kind),
-        is_s3: row.s3_bucket.is_some(),
-        bucket: row.s3_bucket.clone().unwrap_or_default(),
-        region: row.s3_region.clone().unwrap_or_default(),
-        endpoint: row.s3_endpoint.clone().unwrap_or_default(),
+        kind: kind_word(t, row.spec.kind()),
+        place: place(t, &row.spec),
         state: if is_checking { state("running", &t.say("server-checking")) } else { reach(t, &row) },
         error: row.last_error.clone().map(|text| (text, advice(t, code))),
         checked: row.last_checked_at.map(|at| person.reader.when(at.0)),
@@ -127,22 +133,13 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
     Ok(render(StatusCode::OK, &page))
 }
 
-/// On update an empty key stays as it is.
-fn input(form: &Form, is_new: bool) -> DestinationInput {
-    let is_s3 = form.text("type") != DestinationKind::Local.as_str();
-    let key = |name: &str| if is_new && is_s3 { form.required(name) } else { form.secret(name) };
-    let is_custom = form.text("type") == DestinationKind::CustomS3.as_str();
-    let text = |name: &str| if is_s3 { form.optional(name) } else { Field::Absent };
-    DestinationInput {
-        label: form.required("label"),
-        kind: form.required("type"),
-        s3_access_key: key("s3_access_key"),
-        s3_secret_key: key("s3_secret_key"),
-        s3_bucket_name: text("s3_bucket_name"),
-        s3_region: text("s3_region"),
-        custom_s3_endpoint: text("custom_s3_endpoint"),
-        path_style_endpoint: if is_custom { Field::Value(form.is_on("path_style_endpoint")) } else { Field::Absent },
+fn input(form: &Form) -> Input {
+    let mut input = form.input(destination::fields());
+    // Amazon takes the bucket in the host name; the form does not ask.
+    if form.text("type") == DestinationKind::S3.as_str() {
+        input.remove("path_style_endpoint");
     }
+    input
 }
 
 /// What is special about destinations among all that people keep.
@@ -163,13 +160,7 @@ impl FormResource for Destination {
     }
 
     fn values(row: &DestinationRow) -> Values {
-        Values::default()
-            .set("label", &row.label)
-            .set("type", &row.kind)
-            .set("s3_bucket_name", row.s3_bucket.clone().unwrap_or_default())
-            .set("s3_region", row.s3_region.clone().unwrap_or_default())
-            .set("custom_s3_endpoint", row.s3_endpoint.clone().unwrap_or_default())
-            .switch("path_style_endpoint", row.s3_path_style)
+        Values::of_input(&row.spec.write()).set("label", &row.label)
     }
 
     fn id(row: &DestinationRow) -> i64 {
@@ -189,44 +180,17 @@ impl FormResource for Destination {
     ) -> Result<FormPage, PageError> {
         let t = person.t();
         let fields = Fields { t, values, errors };
-        let kinds = DestinationKind::ALL.iter().map(|kind| (kind.as_str().to_owned(), kind_word(t, kind.as_str())));
-        let keep =
-            if row.is_some_and(|row| row.s3_bucket.is_some()) { t.say("destination-key-stays") } else { String::new() };
-        let groups = vec![
-            Group::new(
-                String::new(),
-                vec![
-                    fields.line("label", t.say("form-name")).required().limit(limits::TEXT_CHARS).focus(),
-                    fields.select("type", t.say("destination-kind"), kinds).hint(t.say("destination-kind-hint")),
-                ],
-            ),
-            Group::new(
-                t.say("destination-bucket-title"),
-                vec![
-                    fields.line("s3_bucket_name", t.say("destination-bucket")).limit(limits::TEXT_CHARS),
-                    fields
-                        .line("s3_region", t.say("destination-region"))
-                        .placeholder("us-east-1")
-                        .limit(limits::TEXT_CHARS),
-                    fields.password("s3_access_key", t.say("destination-access-key"), "off").hint(keep.clone()),
-                    fields.password("s3_secret_key", t.say("destination-secret-key"), "off").hint(keep),
-                ],
-            )
-            .when("type=s3,custom_s3"),
-            Group::new(
-                t.say("destination-endpoint-title"),
-                vec![
-                    fields
-                        .of_type("url", "custom_s3_endpoint", t.say("destination-endpoint"))
-                        .placeholder("https://s3.example.org")
-                        .limit(limits::URL_CHARS),
-                    fields
-                        .switch("path_style_endpoint", t.say("destination-path-style"))
-                        .hint(t.say("destination-path-style-hint")),
-                ],
-            )
-            .when("type=custom_s3"),
+        let kinds = DestinationKind::ALL.iter().map(|kind| (kind.as_str().to_owned(), kind_word(t, *kind)));
+        let mut asked = vec![
+            fields.line("label", t.say("form-name")).required().limit(limits::TEXT_CHARS).focus(),
+            fields.select("type", t.say("destination-kind"), kinds).hint(t.say("destination-kind-hint")),
         ];
+        asked.extend(destination::type_fields().map(|field| match field.name {
+            // Amazon takes the bucket in the host name.
+            "path_style_endpoint" => fields.listed(field, false).when("type=custom_s3"),
+            _ => fields.listed(field, row.is_some()),
+        }));
+        let groups = vec![Group::new(String::new(), asked)];
         Ok(FormPage {
             title: if row.is_some() { t.say("destination-edit") } else { t.say("destination-add") },
             groups,
@@ -240,13 +204,13 @@ impl FormResource for Destination {
     }
 
     async fn create(app: &App, caller: &Caller, form: &Form) -> Outcome<DestinationRow> {
-        let row = destinations::create(app, caller, &input(form, true)).await?;
+        let row = destinations::create(app, caller, &input(form)).await?;
         super::unless_busy(destinations::request_check(app, caller, DestinationId(row.id)).await)?;
         Ok(row)
     }
 
     async fn update(app: &App, caller: &Caller, id: i64, form: &Form) -> Outcome<DestinationRow> {
-        destinations::update(app, caller, DestinationId(id), &input(form, false)).await
+        destinations::update(app, caller, DestinationId(id), &input(form)).await
     }
 
     async fn delete(app: &App, caller: &Caller, id: i64) -> Outcome<()> {
@@ -281,10 +245,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         id: 1,
         label: hostile.into(),
         kind: "S3".into(),
-        is_s3: true,
-        bucket: hostile.into(),
-        region: hostile.into(),
-        endpoint: hostile.into(),
+        place: vec![(hostile.into(), hostile.into())],
         state: state("failed", "unreachable"),
         error: Some((hostile.into(), "Do this.".into())),
         checked: Some(Markup("<time>now</time>".into())),

@@ -7,7 +7,7 @@ use holdfast_core::ids::DestinationId;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 use holdfast_engine::destination::Checked;
-use holdfast_engine::{DestinationSpec, EngineError};
+use holdfast_engine::{DestinationPlan, EngineError};
 use holdfast_store::{StoreError, Tx, destinations};
 
 use super::findings::{note_destination, note_lost_destination};
@@ -20,7 +20,7 @@ const CLEAR_UP_LIMIT: Duration = Duration::from_secs(30);
 pub(super) struct CheckDestination {
     destination: DestinationId,
     /// Where the check wrote, and under which key.
-    written: Option<(DestinationSpec, String)>,
+    written: Option<(DestinationPlan, String)>,
     checked: Option<Checked>,
 }
 

@@ -9,7 +9,7 @@ use holdfast_core::Timestamp;
 use holdfast_core::backup::catalogue_key;
 use holdfast_core::ids::{DestinationId, UserId};
 use holdfast_engine::sealed_document::Packer;
-use holdfast_engine::{DestinationSpec, Engine};
+use holdfast_engine::{DestinationPlan, Engine};
 use holdfast_store::catalogue::{self, DueRow, Written};
 
 use crate::plans::Planner;
@@ -76,7 +76,7 @@ async fn write_one(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, 
 
 async fn write(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, lease: Timestamp) -> Result<()> {
     let destination = planner.destination(&mut app.store.read().await?, DestinationId(due.id)).await?;
-    if matches!(&destination, DestinationSpec::Local { marker: None, .. }) {
+    if destination.is_untouched() {
         // Nobody has used this folder yet; the first who does marks it, and that is a change.
         let mut tx = app.store.begin().await?;
         catalogue::put_off(&mut tx, due, lease).await?;
@@ -122,13 +122,13 @@ async fn write(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, leas
 }
 
 /// A bucket may forbid it: what is older is not read, and does no harm.
-async fn remove(engine: &Engine, destination: &DestinationSpec, key: &str) -> bool {
+async fn remove(engine: &Engine, destination: &DestinationPlan, key: &str) -> bool {
     let removed = engine.remove(destination, key).await;
     removed.inspect_err(|error| tracing::debug!(key, error = error.message, "an older catalogue stays")).is_ok()
 }
 
 /// What somebody began and nobody ended, whole or in part.
-async fn discard(engine: &Engine, destination: &DestinationSpec, key: &str) {
+async fn discard(engine: &Engine, destination: &DestinationPlan, key: &str) {
     if let Err(error) = engine.discard(destination, key, None).await {
         tracing::debug!(key, error = error.message, "a catalogue that nobody ended stays");
     }

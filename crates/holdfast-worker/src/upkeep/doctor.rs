@@ -11,7 +11,7 @@ use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 use holdfast_core::source::SourceSpec;
 use holdfast_engine::destination::Checked;
-use holdfast_engine::{Context, DestinationSpec, EngineError, ServerReport};
+use holdfast_engine::{Context, EngineError, ServerReport};
 use holdfast_store::destinations::DestinationRow;
 use holdfast_store::servers::ServerRow;
 use holdfast_store::tasks::{TaskFilter, TaskRow};
@@ -78,7 +78,7 @@ async fn at_destination(parts: &Parts, planner: &Planner, user: &UserRow, row: &
         let mut tx = parts.app.store.read().await.map_err(|error| error.to_string())?;
         let spec = planner.destination(&mut tx, DestinationId(row.id)).await.map_err(|error| error.reason())?;
         drop(tx);
-        if matches!(spec, DestinationSpec::Local { marker: None, .. }) {
+        if spec.is_untouched() {
             return Ok("not used yet".to_owned());
         }
         let probe = format!("holdfast-check-{}", random::hex(&random::bytes::<8>()));

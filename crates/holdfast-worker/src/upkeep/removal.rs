@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, stream};
 use holdfast_app::{App, AppError, Result};
 use holdfast_core::ids::{BackupId, DestinationId, RunId};
-use holdfast_engine::{DestinationSpec, Engine};
+use holdfast_engine::{DestinationPlan, Engine};
 use holdfast_store::backups::{self, BackupRow};
 use holdfast_store::uploads::{self, AbandonedRow};
 use tokio::time::Instant;
@@ -136,7 +136,7 @@ fn lease_secs(settings: &Settings) -> i64 {
     i64::try_from(settings.lease.as_secs()).unwrap_or(i64::MAX / 100_000_000)
 }
 
-async fn destination(app: &App, planner: &Planner, id: i64) -> Result<DestinationSpec> {
+async fn destination(app: &App, planner: &Planner, id: i64) -> Result<DestinationPlan> {
     planner.destination(&mut app.store.read().await?, DestinationId(id)).await
 }
 

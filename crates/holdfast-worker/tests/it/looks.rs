@@ -10,7 +10,7 @@ use holdfast_core::ids::{BackupId, ServerId};
 use holdfast_core::input::{Field, Input};
 use holdfast_core::probe::Answer;
 use holdfast_core::task_health::TaskHealth;
-use holdfast_engine::{DestinationSpec, StoredBackup};
+use holdfast_engine::{DestinationPlan, StoredBackup};
 use holdfast_store::tasks::TaskFilter;
 use holdfast_testkit::{Engine, PASSWORD, Settings, TestApp, on_both_engines};
 use holdfast_worker::Window;
@@ -236,7 +236,7 @@ async fn a_page_that_takes_too_many_readings_is_refused_with_what_to_do() {
 fn stored(bench: &Bench, backup: &serde_json::Value) -> StoredBackup {
     let text = |key: &str| backup[key].as_str().unwrap().to_owned();
     StoredBackup {
-        destination: DestinationSpec::Local { folder: bench.stored_folder(), marker: None },
+        destination: DestinationPlan::local(bench.stored_folder(), None),
         key: text("key"),
         content: holdfast_core::backup::Content::Files,
         size_bytes: backup["size_bytes"].as_u64().unwrap(),

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use holdfast_app::AppError;
 use holdfast_app::transfer::{self, Destination, Document, FOLDER, Manner};
-use holdfast_core::destination::S3Settings;
+use holdfast_core::destination::{DestinationSpec, S3Settings};
 use holdfast_core::run::stored_line;
 use holdfast_engine::sealed_document::{self, Packer};
-use holdfast_engine::{DestinationSpec, Engine, EngineError};
+use holdfast_engine::{DestinationPlan, Engine, EngineError};
 use holdfast_store::Migrations;
 use holdfast_store::transfer::Taken;
 
@@ -133,7 +133,9 @@ fn tell_of_tasks(is_paused: bool) {
 
 /// Local backups do not travel with the document: they are files of the old machine.
 fn tell_of_folders(settings: &Settings, document: &Document, moved: &[Moved]) {
-    for destination in document.destinations().iter().filter(|destination| destination.is_local) {
+    for destination in
+        document.destinations().iter().filter(|destination| matches!(destination.spec, DestinationSpec::Local(_)))
+    {
         let Some(((old_user, old), (user, new))) = moved.iter().find(|((_, old), _)| *old == destination.id) else {
             continue;
         };
@@ -162,24 +164,27 @@ pub struct Place {
 }
 
 impl Place {
-    fn spec(&self, settings: &Settings) -> Result<DestinationSpec, Failure> {
+    fn spec(&self, settings: &Settings) -> Result<DestinationPlan, Failure> {
         let Some(bucket) = self.place.strip_prefix("s3://") else {
             let folder =
                 std::fs::canonicalize(&self.place).map_err(|error| Failure::io(&error, Path::new(&self.place)))?;
             let marker = holdfast_engine::destination::Local::find_marker(&folder).map_err(explain)?;
-            return Ok(DestinationSpec::Local { folder, marker: Some(marker) });
+            return Ok(DestinationPlan::local(folder, Some(marker)));
         };
         let keys = settings.s3_keys.clone();
         let (access_key, secret_key) = keys.ok_or_else(|| {
             Failure::settings("set HOLDFAST_S3_ACCESS_KEY and HOLDFAST_S3_SECRET_KEY (or …_FILE) to the bucket's keys")
         })?;
-        let settings = S3Settings {
+        let s3 = S3Settings {
             bucket: bucket.trim_end_matches('/').to_owned(),
             region: self.region.clone(),
             endpoint: self.endpoint.clone(),
             path_style: self.path_style,
         };
-        Ok(DestinationSpec::S3 { settings, access_key, secret_key, allow_private: true })
+        let spec = if s3.endpoint.is_some() { DestinationSpec::CustomS3(s3) } else { DestinationSpec::S3(s3) };
+        let (access_key, secret_key) = (Some(access_key), Some(secret_key));
+        let local = DestinationPlan::local(PathBuf::new(), None);
+        Ok(DestinationPlan { spec, access_key, secret_key, allow_private: true, ..local })
     }
 }
 
@@ -244,7 +249,7 @@ fn owner(key: &str) -> Option<&str> {
 async fn open_newest(
     settings: &Settings,
     engine: &Engine,
-    spec: &DestinationSpec,
+    spec: &DestinationPlan,
     keys: &[String],
     place: &str,
 ) -> Result<Vec<Document>, Failure> {
@@ -287,7 +292,7 @@ async fn open_newest(
 async fn open(
     settings: &Settings,
     engine: &Engine,
-    spec: &DestinationSpec,
+    spec: &DestinationPlan,
     key: &str,
 ) -> Result<Option<Document>, Failure> {
     let sealed = engine.get(spec, key, CATALOGUE_BYTES).await.map_err(explain)?;
@@ -297,15 +302,18 @@ async fn open(
 }
 
 /// Whether it is the destination that was looked at.
-fn is_at(spec: &DestinationSpec, known: &Destination) -> bool {
-    match spec {
-        DestinationSpec::Local { marker, .. } => known.is_local && Some(known.marker.as_str()) == marker.as_deref(),
-        DestinationSpec::S3 { settings, .. } => known.bucket == settings.bucket,
+fn is_at(spec: &DestinationPlan, known: &Destination) -> bool {
+    match &spec.spec {
+        DestinationSpec::Local(_) => matches!(known.spec, DestinationSpec::Local(_)) && known.marker == spec.marker,
+        // A service may have another name by now.
+        DestinationSpec::S3(s3) | DestinationSpec::CustomS3(s3) => {
+            known.spec.s3().is_some_and(|known| known.bucket == s3.bucket)
+        }
     }
 }
 
 /// Says whether all that is on record is there.
-fn compare(spec: &DestinationSpec, document: &Document, place: &Place, keys: &[String]) {
+fn compare(spec: &DestinationPlan, document: &Document, place: &Place, keys: &[String]) {
     let stored: std::collections::HashSet<&str> = keys.iter().map(String::as_str).collect();
     for known in document.destinations().iter().filter(|known| is_at(spec, known)) {
         let wanted = document.stored_at(known.id);
@@ -315,8 +323,8 @@ fn compare(spec: &DestinationSpec, document: &Document, place: &Place, keys: &[S
 }
 
 /// A folder that survived stays where it is; the data folder points to it.
-fn adopt(settings: &Settings, spec: &DestinationSpec, document: &Document, taken: &Taken) -> Result<(), Failure> {
-    let DestinationSpec::Local { folder, .. } = spec else { return Ok(()) };
+fn adopt(settings: &Settings, spec: &DestinationPlan, document: &Document, taken: &Taken) -> Result<(), Failure> {
+    let (DestinationSpec::Local(_), folder) = (&spec.spec, &spec.folder) else { return Ok(()) };
     let known = document.destinations().into_iter().find(|known| is_at(spec, known));
     let new = known.and_then(|known| taken.destinations.iter().find(|((_, was), _)| *was == known.id));
     let Some((_, (user, new))) = new else { return Ok(()) };

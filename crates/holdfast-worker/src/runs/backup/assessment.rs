@@ -9,7 +9,7 @@ use holdfast_core::ids::{ServerId, TaskId, UserId};
 use holdfast_core::queue::Extent;
 use holdfast_core::task::TaskSettings;
 use holdfast_core::{Secret, Timestamp};
-use holdfast_engine::{BackupReport, DestinationSpec};
+use holdfast_engine::{BackupReport, DestinationPlan};
 use holdfast_store::backups::Normal;
 use holdfast_store::runs::RunRow;
 use holdfast_store::tasks::TaskRow;
@@ -28,7 +28,7 @@ pub(super) struct Done {
     pub source: String,
     /// The address that it was read from.
     pub server: String,
-    pub destination: DestinationSpec,
+    pub destination: DestinationPlan,
 }
 
 /// What a finished backup means for its task, and what its log says about it.

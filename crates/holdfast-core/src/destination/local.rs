@@ -1,0 +1,8 @@
+//! A folder on the machine of Holdfast, below its data folder.
+
+use crate::fields::FieldSpec;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalDestination;
+
+pub const FIELDS: &[FieldSpec] = &[];

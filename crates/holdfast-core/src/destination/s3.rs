@@ -1,0 +1,169 @@
+//! A bucket: of Amazon S3, or of a service that speaks its protocol.
+
+use std::fmt;
+
+use crate::fields::FieldSpec;
+use crate::input::{Errors, Input};
+use crate::refusal::Rule;
+use crate::secret::SecretChange;
+use crate::{limits, network};
+
+use super::keys::Keys;
+
+/// AWS's own default, and what most compatible services take.
+pub const DEFAULT_REGION: &str = "us-east-1";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct S3Settings {
+    pub bucket: String,
+    pub region: String,
+    /// Only of `custom_s3`.
+    pub endpoint: Option<String>,
+    /// The bucket stands in the path, not in the host name.
+    pub path_style: bool,
+}
+
+const ANY_S3: &[&str] = &["s3", "custom_s3"];
+const ABOUT_KEYS: &str = "Needed for `s3` and `custom_s3`. Never returned. An update keeps it when it is left out; a \
+     change of the endpoint, region,\nbucket or path style needs both keys in the same request.";
+
+const ACCESS_KEY: FieldSpec = FieldSpec::secret("s3_access_key", limits::SECRET_CHARS)
+    .min_chars(1)
+    .about(ABOUT_KEYS)
+    .not_null()
+    .only_if("type", ANY_S3);
+const SECRET_KEY: FieldSpec = FieldSpec::secret("s3_secret_key", limits::SECRET_CHARS)
+    .min_chars(1)
+    .about(ABOUT_KEYS)
+    .not_null()
+    .only_if("type", ANY_S3);
+const BUCKET: FieldSpec = FieldSpec::line("s3_bucket_name", 63)
+    .min_chars(3)
+    .about("Needed for `s3` and `custom_s3`. Cannot change while the destination holds backups.")
+    .not_null()
+    .only_if("type", ANY_S3)
+    .shown_at("/s3_bucket_name");
+const REGION: FieldSpec = FieldSpec::line("s3_region", 64)
+    .pattern("^[A-Za-z0-9-]{1,64}$")
+    .about("`us-east-1` unless said otherwise.")
+    .also_called(&["custom_s3_region"])
+    .only_if("type", ANY_S3)
+    .shown_at("/s3_region");
+const ENDPOINT: FieldSpec = FieldSpec::line("custom_s3_endpoint", limits::URL_CHARS)
+    .pattern("^https?://")
+    .about("Needed for `custom_s3`: an http or https URL.")
+    .not_null()
+    .only_if("type", &["custom_s3"])
+    .shown_at("/s3_endpoint");
+const PATH_STYLE: FieldSpec = FieldSpec::switch("path_style_endpoint")
+    .about("False for `s3` and true for `custom_s3`, unless said otherwise.")
+    .only_if("type", ANY_S3)
+    .shown_at("/path_style_endpoint");
+
+pub const FIELDS: &[FieldSpec] = &[BUCKET, REGION, ACCESS_KEY, SECRET_KEY, ENDPOINT, PATH_STYLE];
+
+impl S3Settings {
+    /// Of Amazon, or of the service at an endpoint (`is_custom`).
+    pub fn check(errors: &mut Errors, input: &Input, is_custom: bool, current: Option<&Self>) -> (Option<Self>, Keys) {
+        let settings = Self::check_settings(errors, input, is_custom, current);
+        let access_key = ACCESS_KEY.required_secret(errors, input, current.is_some());
+        let secret_key = SECRET_KEY.required_secret(errors, input, current.is_some());
+        if let (Some(was), Some(settings)) = (current, &settings)
+            && !was.has_same_reader(settings)
+        {
+            for (field, key) in [(&ACCESS_KEY, &access_key), (&SECRET_KEY, &secret_key)] {
+                needs_new(errors, field, key);
+            }
+        }
+        (settings, Keys { access_key, secret_key })
+    }
+
+    fn check_settings(errors: &mut Errors, input: &Input, is_custom: bool, current: Option<&Self>) -> Option<Self> {
+        let bucket = BUCKET.required_line(errors, input, current.map(|was| &*was.bucket));
+        if bucket.as_deref().is_some_and(|name| !is_bucket_name(name, is_custom)) {
+            errors.add(BUCKET.name, Rule::Format);
+        }
+        let was = current.map(|was| was.region.clone());
+        let region = REGION.optional_line(errors, input, was, |region| {
+            region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        });
+        let was = current.and_then(|was| was.endpoint.as_deref());
+        let endpoint = is_custom.then(|| ENDPOINT.required_line(errors, input, was)).flatten();
+        if endpoint.as_deref().is_some_and(|url| !network::is_endpoint_url(url)) {
+            errors.add(ENDPOINT.name, Rule::Url);
+        }
+        let path_style = PATH_STYLE.checked_switch(errors, input, current.map_or(is_custom, |was| was.path_style));
+        let region = region.unwrap_or_else(|| DEFAULT_REGION.to_owned());
+        Some(Self { bucket: bucket?, region, endpoint, path_style })
+    }
+
+    pub fn write(&self, values: &mut Input) {
+        values.set(BUCKET.name, self.bucket.as_str());
+        values.set(REGION.name, self.region.as_str());
+        values.set(ENDPOINT.name, self.endpoint.clone());
+        values.set(PATH_STYLE.name, self.path_style);
+    }
+
+    pub fn read(stored: &Input) -> Option<Self> {
+        Some(Self {
+            bucket: stored.text(BUCKET.name).value()?.clone(),
+            region: stored.text(REGION.name).value()?.clone(),
+            endpoint: stored.text(ENDPOINT.name).value().cloned(),
+            path_style: *stored.boolean(PATH_STYLE.name).value()?,
+        })
+    }
+
+    /// Whether both are one bucket of one service.
+    fn is_same_place(&self, other: &Self) -> bool {
+        let url = |s3: &Self| s3.endpoint.as_deref().map(url::Url::parse);
+        self.bucket == other.bucket && (self.endpoint == other.endpoint || url(self) == url(other))
+    }
+
+    /// Whether the same service is asked, in the same way. If not, somebody else may get what is sent and signed.
+    fn has_same_reader(&self, other: &Self) -> bool {
+        self.is_same_place(other) && self.region == other.region && self.path_style == other.path_style
+    }
+}
+
+/// Where it is, for a person.
+impl fmt::Display for S3Settings {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bucket, region, endpoint, path_style } = self;
+        let endpoint = endpoint.as_deref().unwrap_or("Amazon S3");
+        let style = if *path_style { "path" } else { "host name" };
+        write!(formatter, "{bucket} at {endpoint} ({region}, bucket in the {style})")
+    }
+}
+
+/// The stored key was given for another service or bucket.
+fn needs_new(errors: &mut Errors, field: &FieldSpec, change: &SecretChange) {
+    if change.set().is_none() && !errors.has(field.name) {
+        errors.add(field.name, Rule::KeysAgain);
+    }
+}
+
+/// AWS's rules for `s3`; compatible services also know upper case and underscores.
+fn is_bucket_name(name: &str, is_custom: bool) -> bool {
+    let edge = |byte: &u8| byte.is_ascii_alphanumeric();
+    let bytes = name.as_bytes();
+    (3..=63).contains(&bytes.len())
+        && bytes.first().is_some_and(edge)
+        && bytes.last().is_some_and(edge)
+        && !name.contains("..")
+        && bytes.iter().all(|byte| {
+            matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-') || is_custom && matches!(byte, b'A'..=b'Z' | b'_')
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bucket_names() {
+        for bad in ["ab", "-abc", "a..b", "UPPER", "a/b", "a b"] {
+            assert!(!is_bucket_name(bad, false), "{bad}");
+        }
+        assert!(is_bucket_name("My_Bucket", true));
+    }
+}

@@ -1,0 +1,21 @@
+-- Where a destination is becomes one value, as what a task does did before.
+ALTER TABLE backup_destinations ADD COLUMN spec TEXT NOT NULL DEFAULT '';
+UPDATE backup_destinations SET spec = json_patch('{}', json_object(
+    'type', kind,
+    's3_bucket_name', s3_bucket,
+    's3_region', s3_region,
+    'custom_s3_endpoint', s3_endpoint,
+    'path_style_endpoint', CASE WHEN s3_bucket IS NOT NULL
+        THEN json(CASE WHEN s3_path_style THEN 'true' ELSE 'false' END) END));
+
+DROP TRIGGER backup_destinations_wish_update;
+CREATE TRIGGER backup_destinations_wish_update AFTER UPDATE OF
+        label, kind, spec, s3_access_key_sealed, s3_secret_key_sealed, marker
+    ON backup_destinations BEGIN
+    INSERT INTO catalogue_wishes (user_id) VALUES (NEW.user_id);
+END;
+
+ALTER TABLE backup_destinations DROP COLUMN s3_bucket;
+ALTER TABLE backup_destinations DROP COLUMN s3_region;
+ALTER TABLE backup_destinations DROP COLUMN s3_endpoint;
+ALTER TABLE backup_destinations DROP COLUMN s3_path_style;
