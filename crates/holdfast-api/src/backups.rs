@@ -4,6 +4,7 @@ use axum::body::Body as HttpBody;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::IntoResponse as _;
 use holdfast_app::{Download, EntryItem, Resource, backups};
+use holdfast_core::backup::DeletedReason;
 use holdfast_core::backup::{RestoreInput, Verification};
 use holdfast_core::clock::rfc3339;
 use holdfast_core::ids::BackupId;
@@ -37,9 +38,9 @@ pub(crate) struct BackupResource {
     /// The path or database that it is of.
     source: String,
     #[schema(pattern = "^(files|postgresql|postgresql-all|postgresql-server|mysql|mysql-all|mysql-server)$")]
-    content: String,
+    content: &'static str,
     #[schema(pattern = "^archive$")]
-    format: String,
+    format: &'static str,
     /// The object at the destination.
     key: String,
     size_bytes: i64,
@@ -53,13 +54,13 @@ pub(crate) struct BackupResource {
     verification: VerificationResource,
     created_at: String,
     deleted_at: Option<String>,
-    deleted_reason: Option<String>,
+    deleted_reason: Option<&'static str>,
 }
 
 #[derive(Serialize, ToSchema)]
 pub(crate) struct VerificationResource {
     #[schema(pattern = "^(unverified|verified|corrupt|missing)$")]
-    status: String,
+    status: &'static str,
     checked_at: Option<String>,
 }
 
@@ -143,8 +144,8 @@ fn shape(row: BackupRow) -> BackupResource {
         run_id: row.run_id,
         task_label: row.task_label,
         source: row.source,
-        content: row.content,
-        format: row.format,
+        content: row.content.as_str(),
+        format: row.format.as_str(),
         key: row.object_key,
         size_bytes: row.size_bytes,
         sha256: row.sha256,
@@ -152,12 +153,12 @@ fn shape(row: BackupRow) -> BackupResource {
         is_encrypted: row.is_encrypted,
         entries: row.entries,
         verification: VerificationResource {
-            status: row.verification,
+            status: row.verification.as_str(),
             checked_at: row.verified_at.map(|at| rfc3339(at.0)),
         },
         created_at: rfc3339(row.created_at.0),
         deleted_at: row.deleted_at.map(|at| rfc3339(at.0)),
-        deleted_reason: row.deleted_reason,
+        deleted_reason: row.deleted_reason.map(DeletedReason::as_str),
     }
 }
 

@@ -5,6 +5,7 @@ use holdfast_app::{Resource, destinations};
 use holdfast_core::clock::rfc3339;
 use holdfast_core::destination::{self, DestinationKind};
 use holdfast_core::ids::DestinationId;
+use holdfast_core::run::FailureCode;
 use holdfast_store::destinations::DestinationRow;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -44,11 +45,11 @@ pub(crate) struct DestinationResource {
     #[schema(nullable = false)]
     keeps_versions: Option<bool>,
     #[schema(pattern = "^(unknown|reachable|unreachable)$")]
-    status: String,
+    status: &'static str,
     last_checked_at: Option<String>,
     last_error: Option<String>,
     /// The class of the last error.
-    error_code: Option<String>,
+    error_code: Option<&'static str>,
     created_at: String,
     updated_at: String,
 }
@@ -72,10 +73,10 @@ fn shape(row: DestinationRow) -> DestinationResource {
         keeps_versions: s3.map(|_| row.keeps_versions),
         s3_region: s3.filter(|_| kind == DestinationKind::S3).map(|s3| s3.region.clone()),
         s3_endpoint: s3.and_then(|s3| s3.endpoint.clone()),
-        status: row.status,
+        status: row.status.as_str(),
         last_checked_at: row.last_checked_at.map(|at| rfc3339(at.0)),
         last_error: row.last_error,
-        error_code: row.last_error_code,
+        error_code: row.last_error_code.map(FailureCode::as_str),
         created_at: rfc3339(row.created_at.0),
         updated_at: rfc3339(row.updated_at.0),
     }

@@ -23,12 +23,12 @@ pub(crate) struct NoticeResource {
     notification_stream_id: Option<i64>,
     backup_task_id: Option<i64>,
     /// What it is about, e.g. `failure`, `recovered` or `overdue`.
-    kind: String,
+    kind: &'static str,
     /// The same for everybody who is told of the same thing; every message carries it.
     event: String,
     title: String,
     #[schema(pattern = "^(pending|delivered|undelivered|superseded)$")]
-    status: String,
+    status: &'static str,
     tries: i64,
     /// Null once it is settled.
     next_try_at: Option<String>,
@@ -43,10 +43,10 @@ fn shape(row: NoticeRow) -> NoticeResource {
         id: row.id,
         notification_stream_id: row.stream_id,
         backup_task_id: row.task_id,
-        kind: row.kind,
+        kind: row.kind.as_str(),
         event: row.event,
         title: row.title,
-        status: row.status,
+        status: row.status.as_str(),
         tries: row.tries,
         next_try_at: row.next_try_at.map(|at| rfc3339(at.0)),
         answer: row.answer,

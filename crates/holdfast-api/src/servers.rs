@@ -5,6 +5,7 @@ use holdfast_app::{Resource, servers};
 use holdfast_core::clock::rfc3339;
 use holdfast_core::ids::ServerId;
 use holdfast_core::input::{Errors, Field};
+use holdfast_core::run::FailureCode;
 use holdfast_core::server::ServerInput;
 use holdfast_core::{limits, rules};
 use holdfast_store::servers::ServerRow;
@@ -48,12 +49,12 @@ pub(crate) struct Connection {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ServerStatus {
     #[schema(pattern = "^(unknown|online|offline)$")]
-    connectivity: String,
+    connectivity: &'static str,
     last_connected_at: Option<String>,
     last_checked_at: Option<String>,
     last_error: Option<String>,
     /// The class of the last error.
-    error_code: Option<String>,
+    error_code: Option<&'static str>,
     latency_ms: Option<f64>,
     /// What the last check found there.
     tools: Vec<Tool>,
@@ -118,11 +119,11 @@ fn shape(row: ServerRow) -> ServerResource {
             jump_server_id: row.jump_server_id,
         },
         status: ServerStatus {
-            connectivity: row.connectivity,
+            connectivity: row.connectivity.as_str(),
             last_connected_at: row.last_connected_at.map(|at| rfc3339(at.0)),
             last_checked_at: row.last_checked_at.map(|at| rfc3339(at.0)),
             last_error: row.last_error,
-            error_code: row.last_error_code,
+            error_code: row.last_error_code.map(FailureCode::as_str),
             latency_ms: row.latency_micros.map(|micros| micros as f64 / 1000.0),
             tools: row.tools.lines().filter_map(shape_tool).collect(),
         },

@@ -1,7 +1,7 @@
 //! `/api/notification-streams`.
 
 use axum::http::StatusCode;
-use holdfast_app::{AppError, Resource, streams};
+use holdfast_app::{Resource, streams};
 use holdfast_core::clock::rfc3339;
 use holdfast_core::ids::StreamId;
 use holdfast_core::stream::StreamInput;
@@ -20,7 +20,7 @@ pub(crate) struct StreamResource {
     user_id: i64,
     label: String,
     #[schema(pattern = "^(email|discord|slack|teams|pushover)$")]
-    r#type: String,
+    r#type: &'static str,
     type_human: &'static str,
     notifications: NotificationFlags,
     last_test: Option<TestResult>,
@@ -80,8 +80,7 @@ pub(crate) struct NotificationFlagsBody {
     on_failure: bool,
 }
 
-fn shape(row: StreamRow) -> Result<StreamResource, AppError> {
-    let kind = row.kind()?;
+fn shape(row: StreamRow) -> StreamResource {
     let last_test = match (row.last_test_succeeded, row.last_tested_at) {
         (Some(succeeded), Some(at)) => {
             Some(TestResult { succeeded, message: row.last_test_message.unwrap_or_default(), tested_at: rfc3339(at.0) })
@@ -96,18 +95,18 @@ fn shape(row: StreamRow) -> Result<StreamResource, AppError> {
         }),
         _ => None,
     };
-    Ok(StreamResource {
+    StreamResource {
         id: row.id,
         user_id: row.user_id,
         label: row.label,
-        r#type: row.kind,
-        type_human: kind.human(),
+        r#type: row.kind.as_str(),
+        type_human: row.kind.human(),
         notifications: NotificationFlags { on_success: row.on_success, on_failure: row.on_failure },
         last_test,
         last_delivery,
         created_at: rfc3339(row.created_at.0),
         updated_at: rfc3339(row.updated_at.0),
-    })
+    }
 }
 
 fn read(body: &Object) -> StreamInput {
@@ -125,24 +124,24 @@ fn read(body: &Object) -> StreamInput {
 
 pub(crate) async fn list_streams(call: Call) -> Answer {
     let page = streams::list(&call.app, &call.listing()?).await?;
-    list::try_page(&call, page, shape)
+    list::page(&call, page, shape)
 }
 
 pub(crate) async fn create_stream(call: Call, body: Body) -> Answer {
     let row = streams::create(&call.app, &call.caller, &read(&body.object()?)).await?;
-    data(StatusCode::CREATED, shape(row)?)
+    data(StatusCode::CREATED, shape(row))
 }
 
 pub(crate) async fn show_stream(call: Call) -> Answer {
     let row = streams::show(&call.app, &call.caller, call.id(Resource::NotificationStream)?).await?;
-    data(StatusCode::OK, shape(row)?)
+    data(StatusCode::OK, shape(row))
 }
 
 pub(crate) async fn update_stream(call: Call, body: Body) -> Answer {
     let id: StreamId = call.id(Resource::NotificationStream)?;
     streams::show(&call.app, &call.caller, id).await?;
     let row = streams::update(&call.app, &call.caller, id, &read(&body.object()?)).await?;
-    data(StatusCode::OK, shape(row)?)
+    data(StatusCode::OK, shape(row))
 }
 
 pub(crate) async fn delete_stream(call: Call) -> Answer {

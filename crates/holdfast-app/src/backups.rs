@@ -101,7 +101,7 @@ pub async fn check_restore(app: &App, caller: &Caller, id: BackupId, input: &Res
 
 async fn draft_restore(tx: &mut Tx, caller: &Caller, backup: BackupRow, input: &RestoreInput) -> Result<RestoreDraft> {
     let mut errors = Errors::default();
-    let draft = RestoreDraft::check(&mut errors, input, backup.content()?);
+    let draft = RestoreDraft::check(&mut errors, input, backup.content);
     if let Some(server) = input.remote_server_id.value().filter(|_| !errors.has("remote_server_id"))
         && tasks::count_owned(tx, Attachable::Server, caller.user, &[*server]).await? == 0
     {

@@ -29,7 +29,7 @@ pub async fn create(app: &App, caller: &Caller, input: &StreamInput) -> Result<S
 pub async fn update(app: &App, caller: &Caller, id: StreamId, input: &StreamInput) -> Result<StreamRow> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, streams::find_locked(&mut tx, id).await?)?;
-    let draft = StreamDraft::check(input, Some(&row.current()?)).map_err(AppError::Invalid)?;
+    let draft = StreamDraft::check(input, Some(&row.current())).map_err(AppError::Invalid)?;
     streams::update(&mut tx, &row, &draft, app.now()).await?;
     if draft.value.set().is_some() {
         notices::hurry(&mut tx, id, app.now()).await?;

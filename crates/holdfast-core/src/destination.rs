@@ -17,6 +17,11 @@ string_enum! {
     DestinationKind { S3 = "s3", CustomS3 = "custom_s3", Local = "local" }
 }
 
+string_enum! {
+    /// What the last check or run found.
+    Reachability { Unknown = "unknown", Reachable = "reachable", Unreachable = "unreachable" }
+}
+
 impl DestinationKind {
     pub fn human(self) -> &'static str {
         match self {

@@ -5,6 +5,11 @@ use crate::refusal::Rule;
 use crate::secret::SecretChange;
 use crate::{limits, network, rules};
 
+string_enum! {
+    /// What the last attempt to reach a server found.
+    Connectivity { Unknown = "unknown", Online = "online", Offline = "offline" }
+}
+
 pub const DEFAULT_PORT: i64 = 22;
 
 #[derive(Debug, Default)]

@@ -8,6 +8,7 @@ use holdfast_core::ids::{BackupId, DestinationId, RunId, TaskId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::retention::Stored;
 use holdfast_core::secret::SecretChange;
+use holdfast_core::storage::Format;
 use holdfast_core::{Secret, Timestamp};
 use sqlx::QueryBuilder;
 
@@ -26,8 +27,8 @@ packed_row! {
         source: String = "b.source",
         /// What looked wrong about it, as words; nothing once somebody has confirmed it.
         suspicion: Option<String> = "b.suspicion",
-        content: String = "b.content",
-        format: String = "b.format",
+        content: Content = "b.content",
+        format: Format = "b.format",
         object_key: String = "b.object_key",
         size_bytes: i64 = "b.size_bytes",
         sha256: String = "b.sha256",
@@ -35,19 +36,12 @@ packed_row! {
         plain_sha256: String = "b.plain_sha256",
         entries: i64 = "b.entries",
         is_encrypted: bool = "b.is_encrypted",
-        verification: String = "b.verification",
+        verification: Verification = "b.verification",
         verified_at: Option<DbTime> = "b.verified_at",
         created_at: DbTime = "b.created_at",
         deleted_at: Option<DbTime> = "b.deleted_at",
-        deleted_reason: Option<String> = "b.deleted_reason",
+        deleted_reason: Option<DeletedReason> = "b.deleted_reason",
         remove_attempts: i64 = "b.remove_attempts",
-    }
-}
-
-impl BackupRow {
-    pub fn content(&self) -> Result<Content> {
-        let broken = || StoreError::Broken(format!("backup {} holds unknown {}", self.id, self.content));
-        Content::parse(&self.content).ok_or_else(broken)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Backup destinations.
 
-use holdfast_core::destination::{CurrentDestination, DestinationDraft, DestinationSpec};
+use holdfast_core::destination::{CurrentDestination, DestinationDraft, DestinationSpec, Reachability};
 use holdfast_core::ids::{DestinationId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::rules::search_form;
@@ -15,10 +15,10 @@ packed_row! {
         user_id: i64 = "d.user_id",
         label: String = "d.label",
         spec: DestinationSpec = "d.spec",
-        status: String = "d.status",
+        status: Reachability = "d.status",
         last_checked_at: Option<DbTime> = "d.last_checked_at",
         last_error: Option<String> = "d.last_error",
-        last_error_code: Option<String> = "d.last_error_code",
+        last_error_code: Option<FailureCode> = "d.last_error_code",
         /// What marks the folder of a local destination, once it was used.
         marker: Option<String> = "d.marker",
         /// Whether what is deleted stays as an older version, as the last check found it.
@@ -120,7 +120,7 @@ pub async fn update_check(
         tx,
         "UPDATE backup_destinations SET status = $1, last_error = $2, last_error_code = $3, last_checked_at = $4
          WHERE id = $5",
-        if error.is_none() { "reachable" } else { "unreachable" },
+        if error.is_none() { Reachability::Reachable } else { Reachability::Unreachable }.as_str(),
         error.map(|(_, text)| run::stored_line(text)),
         error.map(|(code, _)| code.as_str()),
         DbTime(now),

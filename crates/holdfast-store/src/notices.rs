@@ -14,10 +14,10 @@ packed_row! {
         user_id: i64 = "n.user_id",
         stream_id: Option<i64> = "n.stream_id",
         task_id: Option<i64> = "n.task_id",
-        kind: String = "n.kind",
+        kind: NoticeKind = "n.kind",
         event: String = "n.event",
         title: String = "n.title",
-        status: String = "n.status",
+        status: NoticeStatus = "n.status",
         tries: i64 = "n.tries",
         next_try_at: Option<DbTime> = "n.next_try_at",
         answer: Option<String> = "n.answer",
@@ -137,7 +137,8 @@ pub async fn list_due_recipients(tx: &mut Tx, now: Timestamp, limit: i64) -> Res
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct ClaimedNotice {
     pub id: i64,
-    pub kind: String,
+    #[sqlx(try_from = "String")]
+    pub kind: NoticeKind,
     pub content: String,
     pub tries: i64,
     pub is_held: bool,

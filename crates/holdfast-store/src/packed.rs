@@ -7,10 +7,16 @@
 
 use std::str::Split;
 
+use holdfast_core::backup::{Content, DeletedReason, Verification};
 use holdfast_core::clock;
+use holdfast_core::destination::Reachability;
 use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
+use holdfast_core::notice::{NoticeKind, NoticeStatus};
 use holdfast_core::run::{FailureCode, RunKind, RunStatus, Trigger};
+use holdfast_core::server::Connectivity;
 use holdfast_core::source::TaskKind;
+use holdfast_core::storage::Format;
+use holdfast_core::stream::StreamKind;
 
 use crate::{DbTime, Result, StoreError};
 
@@ -106,7 +112,22 @@ macro_rules! string_enum_fields {
     )*};
 }
 
-string_enum_fields!(RunKind, RunStatus, Trigger, FailureCode, TaskKind);
+string_enum_fields!(
+    RunKind,
+    RunStatus,
+    Trigger,
+    FailureCode,
+    TaskKind,
+    Connectivity,
+    Reachability,
+    Content,
+    Format,
+    Verification,
+    DeletedReason,
+    StreamKind,
+    NoticeKind,
+    NoticeStatus,
+);
 
 macro_rules! id_fields {
     ($($name:ty),* $(,)?) => {$(

@@ -5,7 +5,7 @@ use holdfast_core::page::Page;
 use holdfast_core::queue::Host;
 use holdfast_core::rules::search_form;
 use holdfast_core::run::{self, FailureCode};
-use holdfast_core::server::{CurrentServer, ServerDraft};
+use holdfast_core::server::{Connectivity, CurrentServer, ServerDraft};
 use holdfast_core::{Secret, Timestamp};
 
 use crate::places::{HostRow, host_columns};
@@ -25,11 +25,11 @@ packed_row! {
         host_key: Option<String> = "s.host_key",
         /// Another one that the server showed since, waiting to be accepted.
         offered_host_key: Option<String> = "s.offered_host_key",
-        connectivity: String = "s.connectivity",
+        connectivity: Connectivity = "s.connectivity",
         last_connected_at: Option<DbTime> = "s.last_connected_at",
         last_checked_at: Option<DbTime> = "s.last_checked_at",
         last_error: Option<String> = "s.last_error",
-        last_error_code: Option<String> = "s.last_error_code",
+        last_error_code: Option<FailureCode> = "s.last_error_code",
         latency_micros: Option<i64> = "s.latency_micros",
         /// One tool a line: its name, a blank, its version.
         tools: String = "s.tools",

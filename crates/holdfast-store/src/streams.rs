@@ -8,14 +8,14 @@ use holdfast_core::rules::search_form;
 use holdfast_core::run;
 use holdfast_core::stream::{CurrentStream, StreamDraft, StreamKind};
 
-use crate::{DbTime, Listing, Result, StoreError, Tx};
+use crate::{DbTime, Listing, Result, Tx};
 
 packed_row! {
     pub struct StreamRow {
         id: i64 = "s.id",
         user_id: i64 = "s.user_id",
         label: String = "s.label",
-        kind: String = "s.kind",
+        kind: StreamKind = "s.kind",
         on_success: bool = "s.on_success",
         on_failure: bool = "s.on_failure",
         last_test_succeeded: Option<bool> = "s.last_test_succeeded",
@@ -30,18 +30,14 @@ packed_row! {
 }
 
 impl StreamRow {
-    pub fn kind(&self) -> Result<StreamKind> {
-        StreamKind::parse(&self.kind).ok_or_else(|| StoreError::Broken(format!("stream type {}", self.kind)))
-    }
-
     /// What an update starts from.
-    pub fn current(&self) -> Result<CurrentStream> {
-        Ok(CurrentStream {
+    pub fn current(&self) -> CurrentStream {
+        CurrentStream {
             label: self.label.clone(),
-            kind: self.kind()?,
+            kind: self.kind,
             on_success: self.on_success,
             on_failure: self.on_failure,
-        })
+        }
     }
 }
 

@@ -20,7 +20,7 @@ macro_rules! is_live {
 pub struct TaskHealthRow {
     pub id: i64,
     pub last_run_id: Option<i64>,
-    pub last_status: Option<String>,
+    last_status: Option<String>,
     last_error_code: Option<String>,
     pub last_warnings: i64,
     pub last_success_at: Option<DbTime>,
@@ -31,6 +31,10 @@ pub struct TaskHealthRow {
 }
 
 impl TaskHealthRow {
+    pub fn last_status(&self) -> Option<RunStatus> {
+        self.last_status.as_deref().and_then(RunStatus::parse)
+    }
+
     pub fn last_error_code(&self) -> Option<FailureCode> {
         self.last_error_code.as_deref().and_then(FailureCode::parse)
     }
@@ -40,7 +44,7 @@ impl TaskHealthRow {
             is_running: self.is_live,
             is_paused: self.paused_at.is_some(),
             is_overdue: self.overdue_since.is_some(),
-            has_failed: self.last_status.as_deref().map(|status| status == RunStatus::Failed.as_str()),
+            has_failed: self.last_status().map(|status| status == RunStatus::Failed),
             has_warnings: self.last_warnings > 0,
         })
     }

@@ -4,6 +4,7 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 use holdfast_app::Caller;
+use holdfast_core::backup::Verification;
 use holdfast_core::page::{Page, PageRequest};
 use holdfast_core::run::{FailureCode, RunKind, RunStatus};
 use holdfast_core::task_health::TaskHealth;
@@ -55,13 +56,13 @@ pub(crate) fn run_state(t: Translator, run: &RunRow) -> Markup {
     state(class, &word)
 }
 
-pub(crate) fn proof(t: Translator, verification: &str) -> Markup {
+pub(crate) fn proof(t: Translator, verification: Verification) -> Markup {
     let class = match verification {
-        "verified" => "good",
-        "corrupt" | "missing" => "failed",
-        _ => "",
+        Verification::Verified => "good",
+        Verification::Corrupt | Verification::Missing => "failed",
+        Verification::Unverified => "",
     };
-    state(class, &t.say(&format!("proof-{verification}")))
+    state(class, &t.say(&format!("proof-{}", verification.as_str())))
 }
 
 /// What a run does, in words.

@@ -97,7 +97,7 @@ impl Planner {
         Ok(StoredBackup {
             destination: self.destination(&mut tx, DestinationId(backup.destination_id)).await?,
             key: backup.object_key.clone(),
-            content: backup.content()?,
+            content: backup.content,
             size_bytes: u64::try_from(backup.size_bytes).unwrap_or(0),
             sha256: backup.sha256.clone(),
             plain_bytes: u64::try_from(backup.plain_bytes).unwrap_or(0),

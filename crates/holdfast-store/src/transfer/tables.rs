@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_core::backup::{Content, is_object_key};
-use holdfast_core::destination::DestinationKind;
+use holdfast_core::backup::{Content, DeletedReason, Verification, is_object_key};
+use holdfast_core::destination::{DestinationKind, Reachability};
+use holdfast_core::run::{FailureCode, RunStatus};
 use holdfast_core::schedule::Frequency;
+use holdfast_core::server::Connectivity;
 use holdfast_core::source::TaskKind;
+use holdfast_core::storage::Format;
 use holdfast_core::stream::StreamKind;
 use serde_json::{Map, Value};
 
@@ -145,11 +148,11 @@ pub(super) const TABLES: &[Table] = &[
             ("database_password_sealed", Kind::Sealed),
             ("host_key", Kind::Text),
             ("offered_host_key", Kind::Text),
-            ("connectivity", Kind::Text),
+            ("connectivity", Kind::Word(|text| Connectivity::parse(text).is_some())),
             ("last_connected_at", Kind::Time),
             ("last_checked_at", Kind::Time),
             ("last_error", Kind::Text),
-            ("last_error_code", Kind::Text),
+            ("last_error_code", Kind::Word(|text| FailureCode::parse(text).is_some())),
             ("latency_micros", Kind::Int),
             ("tools", Kind::Text),
             ("jump_server_id", Kind::Own),
@@ -172,10 +175,10 @@ pub(super) const TABLES: &[Table] = &[
             ("s3_access_key_sealed", Kind::Sealed),
             ("s3_secret_key_sealed", Kind::Sealed),
             ("marker", Kind::Text),
-            ("status", Kind::Text),
+            ("status", Kind::Word(|text| Reachability::parse(text).is_some())),
             ("last_checked_at", Kind::Time),
             ("last_error", Kind::Text),
-            ("last_error_code", Kind::Text),
+            ("last_error_code", Kind::Word(|text| FailureCode::parse(text).is_some())),
             ("created_at", Kind::Time),
             ("updated_at", Kind::Time),
         ],
@@ -258,8 +261,8 @@ pub(super) const TABLES: &[Table] = &[
             ("told_code", Kind::Text),
             ("told_at", Kind::Time),
             ("overdue_at", Kind::Time),
-            ("last_status", Kind::Text),
-            ("last_error_code", Kind::Text),
+            ("last_status", Kind::Word(|text| RunStatus::parse(text).is_some())),
+            ("last_error_code", Kind::Word(|text| FailureCode::parse(text).is_some())),
             ("last_warnings", Kind::Int),
             ("last_success_at", Kind::Time),
             ("overdue_since", Kind::Time),
@@ -306,7 +309,7 @@ pub(super) const TABLES: &[Table] = &[
             ("is_confirmed", Kind::Bool),
             ("databases", Kind::Text),
             ("content", Kind::Word(|text| Content::parse(text).is_some())),
-            ("format", Kind::Text),
+            ("format", Kind::Word(|text| Format::parse(text).is_some())),
             ("object_key", Kind::Word(is_object_key)),
             ("size_bytes", Kind::Int),
             ("sha256", Kind::Text),
@@ -315,11 +318,11 @@ pub(super) const TABLES: &[Table] = &[
             ("entries", Kind::Int),
             ("is_encrypted", Kind::Bool),
             ("password_sealed", Kind::Sealed),
-            ("verification", Kind::Text),
+            ("verification", Kind::Word(|text| Verification::parse(text).is_some())),
             ("verified_at", Kind::Time),
             ("created_at", Kind::Time),
             ("deleted_at", Kind::Time),
-            ("deleted_reason", Kind::Text),
+            ("deleted_reason", Kind::Word(|text| DeletedReason::parse(text).is_some())),
             ("remove_after", Kind::Time),
             ("remove_attempts", Kind::Int),
         ],

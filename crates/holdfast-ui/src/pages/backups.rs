@@ -197,7 +197,7 @@ async fn folder(ui: &Ui, person: &SignedIn, row: &BackupRow) -> Result<Folder, P
 pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
     let row = backups::show(&ui.app, &person.caller, parse(&id)?).await?;
     let (t, reader) = (person.t(), &person.reader);
-    let is_files = Content::parse(&row.content) == Some(Content::Files);
+    let is_files = row.content == Content::Files;
     // What is in it does not change; to read it again with every sign of life would keep others from reading.
     let has_folder = is_files && row.deleted_at.is_none() && !person.is_part;
     let folder = if has_folder { Some(folder(&ui, &person, &row).await?) } else { None };
@@ -208,7 +208,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
     let destination = destinations::show(&ui.app, &person.caller, DestinationId(row.destination_id)).await?;
     let live = holdfast_app::overview::live_runs(&ui.app, &person.caller).await?;
     let is_verifying = live.iter().any(|run| run.subject == RunSubject::Verify(BackupId(row.id)));
-    let deleted = row.deleted_reason.as_deref().map(|reason| t.say(&format!("deleted-{}", reason.replace('_', "-"))));
+    let deleted = row.deleted_reason.map(|reason| t.say(&format!("deleted-{}", reason.as_str().replace('_', "-"))));
     let page = BackupPage {
         frame: person.frame(&ui, Place::Backups).await?,
         id: row.id,
@@ -219,12 +219,12 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
         size: reader.bytes(row.size_bytes),
         plain: reader.bytes(row.plain_bytes),
         entries: reader.number(row.entries),
-        content: t.say(&format!("content-{}", row.content)),
+        content: t.say(&format!("content-{}", row.content.as_str())),
         key: row.object_key.clone(),
         sha256: row.sha256.clone(),
         destination: (destination.id, destination.label),
         is_encrypted: row.is_encrypted,
-        proof: if is_verifying { state("running", &t.say("backup-verifying")) } else { proof(t, &row.verification) },
+        proof: if is_verifying { state("running", &t.say("backup-verifying")) } else { proof(t, row.verification) },
         proven: row.verified_at.map(|at| reader.when(at.0)),
         is_verifying,
         deleted,

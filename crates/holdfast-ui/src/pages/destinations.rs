@@ -7,12 +7,12 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect};
 use holdfast_app::{App, Caller, Resource, destinations, overview};
-use holdfast_core::destination::{self, DestinationKind, DestinationSpec};
+use holdfast_core::destination::{self, DestinationKind, DestinationSpec, Reachability};
 use holdfast_core::fields::FieldSpec;
 use holdfast_core::ids::DestinationId;
 use holdfast_core::input::{Errors, Input};
 use holdfast_core::limits;
-use holdfast_core::run::{FailureCode, RunSubject};
+use holdfast_core::run::RunSubject;
 use holdfast_store::destinations::DestinationRow;
 
 use crate::fields::{Fields, Group, Values};
@@ -63,10 +63,10 @@ struct DestinationPage {
 }
 
 fn reach(t: Translator, row: &DestinationRow) -> Markup {
-    let (class, word) = match row.status.as_str() {
-        "reachable" => ("good", t.say("reach-reachable")),
-        "unreachable" => ("failed", t.say("reach-unreachable")),
-        _ => ("", t.say("reach-unknown")),
+    let (class, word) = match row.status {
+        Reachability::Reachable => ("good", t.say("reach-reachable")),
+        Reachability::Unreachable => ("failed", t.say("reach-unreachable")),
+        Reachability::Unknown => ("", t.say("reach-unknown")),
     };
     state(class, &word)
 }
@@ -115,7 +115,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
     let t = person.t();
     let live = overview::live_runs(&ui.app, &person.caller).await?;
     let is_checking = live.iter().any(|run| run.subject == RunSubject::CheckDestination(DestinationId(row.id)));
-    let code = row.last_error_code.as_deref().and_then(FailureCode::parse);
+    let code = row.last_error_code;
     let (written, catalogue_error) = destinations::catalogue(&ui.app, &person.caller, DestinationId(row.id)).await?;
     let page = DestinationPage {
         frame: person.frame(&ui, Place::Destinations).await?,

@@ -47,19 +47,18 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     let page = notices::list(&ui.app, &wanted, &filter).await?;
     let pager = Pager::of(&person.reader, &page, "/notices", &person.query);
     let line = |row: NoticeRow| {
-        let known = NoticeStatus::parse(&row.status);
-        let class = match known {
-            Some(NoticeStatus::Delivered) => "good",
-            Some(NoticeStatus::Undelivered) => "failed",
-            _ => "",
+        let class = match row.status {
+            NoticeStatus::Delivered => "good",
+            NoticeStatus::Undelivered => "failed",
+            NoticeStatus::Pending | NoticeStatus::Superseded => "",
         };
         Line {
             id: row.id,
             at: person.reader.when(row.created_at.0),
             title: row.title,
-            state: state(class, &t.say(&format!("notice-{}", row.status))),
+            state: state(class, &t.say(&format!("notice-{}", row.status.as_str()))),
             answer: row.answer.unwrap_or_default(),
-            can_retry: known == Some(NoticeStatus::Undelivered),
+            can_retry: row.status == NoticeStatus::Undelivered,
         }
     };
     let statuses = NoticeStatus::ALL

@@ -8,7 +8,9 @@ use axum::http::StatusCode;
 use holdfast_app::overview::{self, Card, DayResult, Overview};
 use holdfast_app::{destinations, servers};
 use holdfast_core::clock;
+use holdfast_core::destination::Reachability;
 use holdfast_core::page::PageRequest;
+use holdfast_core::server::Connectivity;
 use holdfast_core::task_health::TaskHealth;
 use holdfast_store::Listing;
 use holdfast_store::daily_stats::DayRow;
@@ -171,7 +173,7 @@ async fn steps(ui: &Ui, person: &SignedIn, overview: &Overview) -> Result<Vec<St
     let task = overview.cards.first();
     let has_backup = overview.stored_bytes > 0;
     let t = person.t();
-    let is_online = server.as_ref().is_some_and(|row| row.connectivity == "online");
+    let is_online = server.as_ref().is_some_and(|row| row.connectivity == Connectivity::Online);
     let to =
         |prefix: &str, id: Option<i64>| id.map_or_else(|| format!("/{prefix}/new"), |id| format!("/{prefix}/{id}"));
     let task_address = to("tasks", task.map(|card| card.task.id));
@@ -183,7 +185,7 @@ async fn steps(ui: &Ui, person: &SignedIn, overview: &Overview) -> Result<Vec<St
             action: t.say("step-server-do"),
         },
         Step {
-            is_done: destination.as_ref().is_some_and(|row| row.status == "reachable"),
+            is_done: destination.as_ref().is_some_and(|row| row.status == Reachability::Reachable),
             text: t.say("step-destination"),
             address: to("destinations", destination.map(|row| row.id)),
             action: t.say("step-destination-do"),

@@ -40,10 +40,6 @@ fn input(form: &Form, content: Content) -> RestoreInput {
     }
 }
 
-fn content(row: &BackupRow) -> Result<Content, PageError> {
-    Ok(row.content().map_err(AppError::from)?)
-}
-
 /// What was chosen travels with the form.
 fn chosen(form: &Form) -> String {
     let hidden = |path: &str| format!("<input type=\"hidden\" name=\"entry\" value=\"{}\">", escaped(path));
@@ -58,7 +54,7 @@ async fn form_page(
     values: &Values,
     errors: &Errors,
 ) -> Result<FormPage, PageError> {
-    let (t, content) = (person.t(), content(row)?);
+    let (t, content) = (person.t(), row.content);
     let fields = Fields { t, values, errors };
     let servers = servers::list(&ui.app, &everything(&person.caller)).await?.items;
     let servers = servers.into_iter().map(|row| (row.id.to_string(), row.label));
@@ -166,7 +162,7 @@ pub(crate) async fn submit(
         let values = origin(&ui, &person, &row).await?;
         return Ok(form_page(&ui, &person, &row, &form, &values, &Errors::default()).await?.show(StatusCode::OK));
     }
-    let input = input(&form, content(&row)?);
+    let input = input(&form, row.content);
     let is_sure = form.text("do") == "restore";
     let checked = if is_sure {
         backups::request_restore(&ui.app, &person.caller, id, &input).await.map(Some)
@@ -185,7 +181,7 @@ pub(crate) async fn submit(
 }
 
 async fn summary(ui: &Ui, person: &SignedIn, row: &BackupRow, form: &Form) -> Result<SummaryPage, PageError> {
-    let (t, reader, content) = (person.t(), &person.reader, content(row)?);
+    let (t, reader, content) = (person.t(), &person.reader, row.content);
     let server = form.text("remote_server_id").parse().map(ServerId).unwrap_or(ServerId(0));
     let server = servers::show(&ui.app, &person.caller, server).await?;
     let chosen: Vec<String> = form.texts("entry").map(str::to_owned).collect();

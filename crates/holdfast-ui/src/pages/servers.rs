@@ -11,6 +11,7 @@ use holdfast_core::ids::ServerId;
 use holdfast_core::input::{Errors, Field};
 use holdfast_core::limits;
 use holdfast_core::run::{FailureCode, RunSubject};
+use holdfast_core::server::Connectivity;
 use holdfast_core::server::{DEFAULT_PORT, ServerInput};
 use holdfast_store::servers::ServerRow;
 
@@ -70,12 +71,12 @@ pub(crate) fn address(row: &ServerRow) -> String {
 }
 
 fn connectivity(t: Translator, row: &ServerRow) -> Markup {
-    let class = match row.connectivity.as_str() {
-        "online" => "good",
-        "offline" => "failed",
-        _ => "",
+    let class = match row.connectivity {
+        Connectivity::Online => "good",
+        Connectivity::Offline => "failed",
+        Connectivity::Unknown => "",
     };
-    state(class, &t.say(&format!("connectivity-{}", row.connectivity)))
+    state(class, &t.say(&format!("connectivity-{}", row.connectivity.as_str())))
 }
 
 pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
@@ -106,7 +107,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
         Some(jump) => Some((jump, servers::show(&ui.app, &person.caller, ServerId(jump)).await?.label)),
         None => None,
     };
-    let code = row.last_error_code.as_deref().and_then(FailureCode::parse);
+    let code = row.last_error_code;
     let page = ServerPage {
         frame: person.frame(&ui, Place::Servers).await?,
         id: row.id,

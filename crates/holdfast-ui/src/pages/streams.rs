@@ -68,7 +68,7 @@ fn line(person: &SignedIn, row: StreamRow) -> Line {
         }
         None => (state("", &t.say("stream-untested")), String::new(), None),
     };
-    let kind = StreamKind::parse(&row.kind).map_or_else(|| row.kind.clone(), |kind| kind.human().to_owned());
+    let kind = row.kind.human().to_owned();
     Line { id: row.id, tells: tells(t, &row), label: row.label, kind, state, answer, at }
 }
 
@@ -116,7 +116,7 @@ impl FormResource for Stream {
     fn values(row: &StreamRow) -> Values {
         Values::default()
             .set("label", &row.label)
-            .set("type", &row.kind)
+            .set("type", row.kind.as_str())
             .switch("on_success", row.on_success)
             .switch("on_failure", row.on_failure)
     }

@@ -215,7 +215,7 @@ pub(crate) fn backup_line(reader: &Reader, row: &holdfast_store::backups::Backup
         at: reader.exactly(row.created_at.0),
         size: reader.bytes(row.size_bytes),
         entries: reader.number(row.entries),
-        proof: proof(reader.t, &row.verification),
+        proof: proof(reader.t, row.verification),
         is_encrypted: row.is_encrypted,
         is_suspicious: row.suspicion.is_some(),
     }

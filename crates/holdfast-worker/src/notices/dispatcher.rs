@@ -201,7 +201,7 @@ impl Dispatcher {
             // Of signs of life the newest counts; the start of a run that has just ended may still go before it.
             let oldest = later(now, -START_SECS);
             let is_start = |notice: &&ClaimedNotice| {
-                notice.kind == NoticeKind::HeartbeatStart.as_str() && notice.tries == 0 && notice.created_at.0 >= oldest
+                notice.kind == NoticeKind::HeartbeatStart && notice.tries == 0 && notice.created_at.0 >= oldest
             };
             let before = claimed.len().checked_sub(2).and_then(|at| claimed.get(at));
             let kept = before.filter(is_start).map(|notice| notice.id);
@@ -380,7 +380,7 @@ fn refused(text: &str) -> Refusal {
 
 /// A start that did not arrive at once is not worth anything later.
 fn next_try(notice: &ClaimedNotice, refusal: &Refusal, now: Timestamp) -> Option<Timestamp> {
-    let is_start = notice.kind == NoticeKind::HeartbeatStart.as_str();
+    let is_start = notice.kind == NoticeKind::HeartbeatStart;
     if !refusal.can_retry || is_start {
         return None;
     }
@@ -391,7 +391,7 @@ fn next_try(notice: &ClaimedNotice, refusal: &Refusal, now: Timestamp) -> Option
 pub(crate) async fn stream_channel(tx: &mut Tx, id: StreamId) -> Result<Option<(UserId, Channel)>> {
     let Some(row) = streams::find(tx, id).await? else { return Ok(None) };
     let Some(value) = streams::open_value(tx, &row).await? else { return Ok(None) };
-    let channel = match row.kind()? {
+    let channel = match row.kind {
         StreamKind::Email => Channel::Email(value.reveal().to_owned()),
         StreamKind::Discord => Channel::Discord(value),
         StreamKind::Slack => Channel::Slack(value),

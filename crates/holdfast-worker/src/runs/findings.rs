@@ -128,7 +128,7 @@ pub(super) async fn note_contact(
         }
         Some(error) if UNREACHABLE.contains(&error.code) => {
             let before = servers::find(tx, server.id).await?;
-            let was_known = before.is_some_and(|row| row.last_error_code.as_deref() == Some(error.code.as_str()));
+            let was_known = before.is_some_and(|row| row.last_error_code == Some(error.code));
             servers::update_offline(tx, server.id, error.code, &error.message, ending.now).await?;
             if was_known || is_told {
                 return Ok(());

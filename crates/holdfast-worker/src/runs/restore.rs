@@ -24,7 +24,7 @@ impl Restore {
     }
 
     async fn content(&self, tx: &mut Tx) -> Result<Option<Content>, StoreError> {
-        backups::find(tx, self.backup).await?.map(|backup| backup.content()).transpose()
+        Ok(backups::find(tx, self.backup).await?.map(|backup| backup.content))
     }
 }
 
