@@ -160,3 +160,24 @@ fn links_lead_somewhere() {
         }
     }
 }
+
+/// Prose fits on a screen beside something else; tables and examples take the room they need.
+#[test]
+fn prose_has_at_most_120_columns() {
+    let mut pages: Vec<PathBuf> =
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root().join(name)).into();
+    for folder in ["docs", "docs/decisions"] {
+        let files = std::fs::read_dir(root().join(folder)).unwrap().flatten().map(|entry| entry.path());
+        pages.extend(files.filter(|path| path.extension().is_some_and(|end| end == "md")));
+    }
+    for page in pages {
+        let text = std::fs::read_to_string(&page).unwrap();
+        let mut is_example = false;
+        for (number, line) in text.lines().enumerate() {
+            is_example ^= line.trim_start().starts_with("```");
+            let is_prose = !is_example && !line.starts_with('|') && !line.starts_with("    ");
+            let columns = line.chars().count();
+            assert!(!is_prose || columns <= 120, "{}:{}: {columns} columns", page.display(), number + 1);
+        }
+    }
+}
