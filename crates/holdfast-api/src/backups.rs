@@ -259,7 +259,7 @@ pub(crate) async fn verify_backup(call: Call) -> Answer {
 pub(crate) async fn restore_backup(call: Call, body: Body) -> Answer {
     let id: BackupId = call.id(Resource::Backup)?;
     backups::show(&call.app, &call.caller, id).await?;
-    let body = body.object()?;
+    let body = body.input()?;
     let input = RestoreInput {
         remote_server_id: body.integer("remote_server_id"),
         path: body.text("path"),

@@ -1,8 +1,8 @@
 //! Reading request bodies: JSON whatever the declared type, an object at the root, each field judged on its own.
 
 use axum::extract::{FromRequest, Request};
-use holdfast_core::input::{self, Field, Input};
-use serde_json::{Map, Value};
+use holdfast_core::input::{self, Input};
+use serde_json::Value;
 
 use crate::error::ApiError;
 
@@ -39,19 +39,14 @@ impl<S: Send + Sync> FromRequest<S> for Body {
 
 impl Body {
     /// For routes that need none: nothing at all is an empty object.
-    pub(crate) fn optional_object(&self) -> Result<Object, ApiError> {
-        if self.0.is_empty() { Ok(Object::default()) } else { self.object() }
+    pub(crate) fn optional_input(&self) -> Result<Input, ApiError> {
+        if self.0.is_empty() { Ok(Input::default()) } else { self.input() }
     }
 
-    /// All fields of an object, for the checks to look into.
+    /// The fields of an object, for the checks to look into. Those nobody asks for are ignored.
     pub(crate) fn input(&self) -> Result<Input, ApiError> {
-        let Object(fields) = self.object()?;
-        Ok(fields.into_iter().map(|(name, json)| (name, value(json))).collect())
-    }
-
-    pub(crate) fn object(&self) -> Result<Object, ApiError> {
-        match serde_json::from_slice(&self.0) {
-            Ok(Value::Object(fields)) => Ok(Object(fields)),
+        match serde_json::from_slice(&self.0).map(value) {
+            Ok(input::Value::Object(fields)) => Ok(fields),
             Ok(_) => Err(ApiError::BadRequest("The request body must be a JSON object.".to_owned())),
             Err(error) => Err(ApiError::BadRequest(format!(
                 "The request body is not valid JSON (line {}, column {}).",
@@ -62,7 +57,7 @@ impl Body {
     }
 }
 
-/// A JSON value as the checks take it. JSON has one kind of number: `5.0` is the integer 5.
+/// A JSON value as the checks take it.
 fn value(json: Value) -> input::Value {
     match json {
         Value::Null => input::Value::Null,
@@ -72,50 +67,6 @@ fn value(json: Value) -> input::Value {
         Value::Array(items) => input::Value::List(items.into_iter().map(value).collect()),
         Value::Object(fields) => {
             input::Value::Object(fields.into_iter().map(|(name, json)| (name, value(json))).collect())
-        }
-    }
-}
-
-/// A JSON object whose fields are taken out by name. Those nobody asks for are ignored.
-#[derive(Default)]
-pub(crate) struct Object(Map<String, Value>);
-
-impl Object {
-    pub(crate) fn text(&self, name: &str) -> Field<String> {
-        self.field(name, |value| value.as_str().map(str::to_owned))
-    }
-
-    pub(crate) fn integer(&self, name: &str) -> Field<i64> {
-        self.field(name, whole_number)
-    }
-
-    pub(crate) fn boolean(&self, name: &str) -> Field<bool> {
-        self.field(name, Value::as_bool)
-    }
-
-    pub(crate) fn texts(&self, name: &str) -> Field<Vec<String>> {
-        self.field(name, |value| value.as_array()?.iter().map(|item| item.as_str().map(str::to_owned)).collect())
-    }
-
-    /// A nested object; `None` when something else stands there.
-    pub(crate) fn object(&self, name: &str) -> Option<Object> {
-        match self.0.get(name) {
-            None => Some(Object::default()),
-            Some(Value::Object(fields)) => Some(Object(fields.clone())),
-            Some(_) => None,
-        }
-    }
-
-    /// A nested object that may be absent, null, or something else.
-    pub(crate) fn nested(&self, name: &str) -> Field<Object> {
-        self.field(name, |value| value.as_object().cloned().map(Object))
-    }
-
-    fn field<T>(&self, name: &str, read: impl FnOnce(&Value) -> Option<T>) -> Field<T> {
-        match self.0.get(name) {
-            None => Field::Absent,
-            Some(Value::Null) => Field::Null,
-            Some(value) => read(value).map_or(Field::WrongType, Field::Value),
         }
     }
 }
@@ -131,10 +82,12 @@ fn whole_number(value: &Value) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_core::input::Field;
+
     use super::*;
 
-    fn object(text: &'static str) -> Object {
-        Body(text.into()).object().unwrap()
+    fn object(text: &'static str) -> Input {
+        Body(text.into()).input().unwrap()
     }
 
     #[test]
@@ -152,7 +105,7 @@ mod tests {
     #[test]
     fn anything_but_an_object_is_a_bad_request() {
         for text in ["", "[]", "null", "\"x\"", "{", "{\"a\": \"\\ud800\"}"] {
-            assert!(matches!(Body(text.into()).object(), Err(ApiError::BadRequest(_))), "{text}");
+            assert!(matches!(Body(text.into()).input(), Err(ApiError::BadRequest(_))), "{text}");
         }
     }
 }

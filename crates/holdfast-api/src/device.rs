@@ -37,7 +37,7 @@ pub(crate) async fn create_device_token(
     axum::Extension(context): axum::Extension<Context>,
     body: Body,
 ) -> Answer {
-    let body = body.object()?;
+    let body = body.input()?;
     let input = DeviceInput {
         credentials: Credentials { email: body.text("email"), password: body.text("password"), otp: body.text("otp") },
         device_name: body.text("device_name"),

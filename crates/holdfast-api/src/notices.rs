@@ -5,13 +5,14 @@ use holdfast_app::Resource;
 use holdfast_app::notices::{self, Hearing, HearingInput, QuietInput};
 use holdfast_core::clock::rfc3339;
 use holdfast_core::input::Errors;
+use holdfast_core::input::Input;
 use holdfast_core::notice::NoticeStatus;
 use holdfast_store::notices::{NoticeFilter, NoticeRow};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::answer::{Answer, data, message};
-use crate::body::{Body, Object};
+use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::list;
@@ -109,11 +110,11 @@ fn shape_hearing(hearing: Hearing) -> HearingResource {
     }
 }
 
-fn read_hearing(body: &Object) -> HearingInput {
+fn read_hearing(body: &Input) -> HearingInput {
     HearingInput {
         weekly_summary: body.boolean("weekly_summary_enabled"),
         quiet_hours: body
-            .nested("quiet_hours")
+            .object("quiet_hours")
             .map(|quiet| QuietInput { from: quiet.text("from"), until: quiet.text("until") }),
     }
 }
@@ -123,6 +124,6 @@ pub(crate) async fn show_hearing(call: Call) -> Answer {
 }
 
 pub(crate) async fn update_hearing(call: Call, body: Body) -> Answer {
-    let hearing = notices::update_hearing(&call.app, &call.caller, &read_hearing(&body.object()?)).await?;
+    let hearing = notices::update_hearing(&call.app, &call.caller, &read_hearing(&body.input()?)).await?;
     data(StatusCode::OK, shape_hearing(hearing))
 }

@@ -298,7 +298,7 @@ fn backup_destinations() -> Vec<Route> {
 fn remote_servers() -> Vec<Route> {
     const LIST_PATH: &str = "/api/remote-servers";
     const PATH: &str = "/api/remote-servers/{id}";
-    use servers::{AcceptHostKeyBody, ServerBody, ServerResource};
+    use servers::{AcceptHostKeyBody, ServerResource, server_body};
     vec![
         get(LIST_PATH, Scope::ViewRemoteServers, servers::list_servers)
             .says("List remote servers")
@@ -306,7 +306,7 @@ fn remote_servers() -> Vec<Route> {
             .lists::<ServerResource>(),
         post(LIST_PATH, Scope::CreateRemoteServers, servers::create_server)
             .says("Create a remote server")
-            .takes::<ServerBody>()
+            .takes_fields(server_body())
             .creates::<ServerResource>(),
         get(PATH, Scope::ViewRemoteServers, servers::show_server)
             .says("Show a remote server")
@@ -315,12 +315,12 @@ fn remote_servers() -> Vec<Route> {
         put(PATH, Scope::UpdateRemoteServers, servers::update_server)
             .says("Update a remote server")
             .of(RemoteServer)
-            .takes_part_of::<ServerBody>()
+            .takes_some_fields(server_body())
             .shows::<ServerResource>(),
         patch(PATH, Scope::UpdateRemoteServers, servers::update_server)
             .says("Update a remote server (the same as PUT)")
             .of(RemoteServer)
-            .takes_part_of::<ServerBody>()
+            .takes_some_fields(server_body())
             .shows::<ServerResource>(),
         delete(PATH, Scope::DeleteRemoteServers, servers::delete_server)
             .says("Delete a remote server")
@@ -340,23 +340,23 @@ fn remote_servers() -> Vec<Route> {
 
 fn tag_routes() -> Vec<Route> {
     const PATH: &str = "/api/tags/{id}";
-    use tags::{TagBody, TagResource};
+    use tags::{TagResource, tag_body};
     vec![
         get("/api/tags", Scope::ManageTags, tags::list_tags).says("List tags").asks(LIST).lists::<TagResource>(),
         post("/api/tags", Scope::ManageTags, tags::create_tag)
             .says("Create a tag")
-            .takes::<TagBody>()
+            .takes_fields(tag_body())
             .creates::<TagResource>(),
         get(PATH, Scope::ManageTags, tags::show_tag).says("Show a tag").of(Tag).shows::<TagResource>(),
         put(PATH, Scope::ManageTags, tags::update_tag)
             .says("Update a tag")
             .of(Tag)
-            .takes_part_of::<TagBody>()
+            .takes_some_fields(tag_body())
             .shows::<TagResource>(),
         patch(PATH, Scope::ManageTags, tags::update_tag)
             .says("Update a tag (the same as PUT)")
             .of(Tag)
-            .takes_part_of::<TagBody>()
+            .takes_some_fields(tag_body())
             .shows::<TagResource>(),
         delete(PATH, Scope::ManageTags, tags::delete_tag).says("Delete a tag").of(Tag).confirms(200),
     ]

@@ -6,17 +6,18 @@ use holdfast_core::clock::rfc3339;
 use holdfast_core::ids::ServerId;
 use holdfast_core::input::{Errors, Field};
 use holdfast_core::run::FailureCode;
-use holdfast_core::server::ServerInput;
+use holdfast_core::server;
 use holdfast_core::{limits, rules};
 use holdfast_store::servers::ServerRow;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::answer::{Answer, data, message};
-use crate::body::{Body, Object};
+use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::list;
+use crate::openapi::doc::SchemaDoc;
 
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ServerResource {
@@ -66,30 +67,9 @@ pub(crate) struct Tool {
     version: String,
 }
 
-/// What a server is made of; see `ServerInput`.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes the body for the document")]
-pub(crate) struct ServerBody {
-    #[schema(min_length = 1, max_length = 255)]
-    label: String,
-    /// An IP address or a host name.
-    #[schema(min_length = 1, max_length = 255)]
-    ip_address: String,
-    /// The same as `ip_address`, which wins where both are sent.
-    #[schema(nullable = false, max_length = 255)]
-    host: Option<String>,
-    #[schema(pattern = "^[A-Za-z0-9_][A-Za-z0-9._@+-]{0,254}$")]
-    username: String,
-    #[schema(required = false, minimum = 1, maximum = 65535, default = 22)]
-    port: i64,
-    #[schema(max_length = 255)]
-    database_username: Option<String>,
-    /// Never returned; null removes it.
-    #[schema(max_length = 1024, write_only)]
-    database_password: Option<String>,
-    /// Another remote server that leads to this one; null for none.
-    #[schema(minimum = 1)]
-    jump_server_id: Option<i64>,
+/// The body of a server that is created or changed.
+pub(crate) fn server_body() -> SchemaDoc {
+    SchemaDoc::of_fields("ServerBody", "What a server is made of.", server::fields())
 }
 
 /// Which key to trust.
@@ -137,25 +117,13 @@ fn shape_tool(line: &str) -> Option<Tool> {
     Some(Tool { name: name.to_owned(), version: version.to_owned() })
 }
 
-fn read(body: &Object) -> ServerInput {
-    ServerInput {
-        label: body.text("label"),
-        host: body.text("ip_address").or(body.text("host")),
-        username: body.text("username"),
-        port: body.integer("port"),
-        database_username: body.text("database_username"),
-        database_password: body.text("database_password"),
-        jump_server_id: body.integer("jump_server_id"),
-    }
-}
-
 pub(crate) async fn list_servers(call: Call) -> Answer {
     let page = servers::list(&call.app, &call.listing()?).await?;
     list::page(&call, page, shape)
 }
 
 pub(crate) async fn create_server(call: Call, body: Body) -> Answer {
-    let row = servers::create(&call.app, &call.caller, &read(&body.object()?)).await?;
+    let row = servers::create(&call.app, &call.caller, &body.input()?).await?;
     data(StatusCode::CREATED, shape(row))
 }
 
@@ -167,7 +135,7 @@ pub(crate) async fn show_server(call: Call) -> Answer {
 pub(crate) async fn update_server(call: Call, body: Body) -> Answer {
     let id: ServerId = call.id(Resource::RemoteServer)?;
     servers::show(&call.app, &call.caller, id).await?;
-    let row = servers::update(&call.app, &call.caller, id, &read(&body.object()?)).await?;
+    let row = servers::update(&call.app, &call.caller, id, &body.input()?).await?;
     data(StatusCode::OK, shape(row))
 }
 
@@ -186,7 +154,7 @@ pub(crate) async fn accept_host_key(call: Call, body: Body) -> Answer {
     let id: ServerId = call.id(Resource::RemoteServer)?;
     servers::show(&call.app, &call.caller, id).await?;
     let mut errors = Errors::default();
-    let seen = match body.optional_object()?.text("fingerprint") {
+    let seen = match body.optional_input()?.text("fingerprint") {
         Field::Absent => None,
         given => rules::required_line(&mut errors, "fingerprint", &given, limits::TEXT_CHARS, None),
     };

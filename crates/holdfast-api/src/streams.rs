@@ -4,13 +4,12 @@ use axum::http::StatusCode;
 use holdfast_app::{Resource, streams};
 use holdfast_core::clock::rfc3339;
 use holdfast_core::ids::StreamId;
-use holdfast_core::stream::StreamInput;
 use holdfast_store::streams::StreamRow;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::answer::{Answer, data, message};
-use crate::body::{Body, Object};
+use crate::body::Body;
 use crate::call::Call;
 use crate::list;
 
@@ -51,7 +50,7 @@ pub(crate) struct DeliveryResult {
     at: String,
 }
 
-/// What a stream is made of; see `StreamInput`.
+/// What a stream is made of.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the body for the document")]
 pub(crate) struct StreamBody {
@@ -109,26 +108,13 @@ fn shape(row: StreamRow) -> StreamResource {
     }
 }
 
-fn read(body: &Object) -> StreamInput {
-    let notifications = body.object("notifications");
-    StreamInput {
-        label: body.text("label"),
-        kind: body.text("type"),
-        value: body.text("value"),
-        pushover_token: body.text("pushover_token"),
-        notifications_malformed: notifications.is_none(),
-        on_success: notifications.as_ref().map(|flags| flags.boolean("on_success")).unwrap_or_default(),
-        on_failure: notifications.as_ref().map(|flags| flags.boolean("on_failure")).unwrap_or_default(),
-    }
-}
-
 pub(crate) async fn list_streams(call: Call) -> Answer {
     let page = streams::list(&call.app, &call.listing()?).await?;
     list::page(&call, page, shape)
 }
 
 pub(crate) async fn create_stream(call: Call, body: Body) -> Answer {
-    let row = streams::create(&call.app, &call.caller, &read(&body.object()?)).await?;
+    let row = streams::create(&call.app, &call.caller, &body.input()?).await?;
     data(StatusCode::CREATED, shape(row))
 }
 
@@ -140,7 +126,7 @@ pub(crate) async fn show_stream(call: Call) -> Answer {
 pub(crate) async fn update_stream(call: Call, body: Body) -> Answer {
     let id: StreamId = call.id(Resource::NotificationStream)?;
     streams::show(&call.app, &call.caller, id).await?;
-    let row = streams::update(&call.app, &call.caller, id, &read(&body.object()?)).await?;
+    let row = streams::update(&call.app, &call.caller, id, &body.input()?).await?;
     data(StatusCode::OK, shape(row))
 }
 

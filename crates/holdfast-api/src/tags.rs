@@ -4,15 +4,16 @@ use axum::http::StatusCode;
 use holdfast_app::{Resource, tags};
 use holdfast_core::clock::rfc3339;
 use holdfast_core::ids::TagId;
-use holdfast_core::tag::TagInput;
+use holdfast_core::tag;
 use holdfast_store::tags::TagRow;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::answer::{Answer, data, message};
-use crate::body::{Body, Object};
+use crate::body::Body;
 use crate::call::Call;
 use crate::list;
+use crate::openapi::doc::SchemaDoc;
 
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TagResource {
@@ -25,16 +26,9 @@ pub(crate) struct TagResource {
     updated_at: String,
 }
 
-/// What a tag is made of; see `TagInput`.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes the body for the document")]
-pub(crate) struct TagBody {
-    #[schema(min_length = 1, max_length = 255)]
-    label: String,
-    #[schema(max_length = 1000)]
-    description: Option<String>,
-    #[schema(pattern = "^#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$")]
-    colour: Option<String>,
+/// The body of a tag that is created or changed.
+pub(crate) fn tag_body() -> SchemaDoc {
+    SchemaDoc::of_fields("TagBody", "What a tag is made of.", tag::fields())
 }
 
 fn shape(row: TagRow) -> TagResource {
@@ -49,17 +43,13 @@ fn shape(row: TagRow) -> TagResource {
     }
 }
 
-fn read(body: &Object) -> TagInput {
-    TagInput { label: body.text("label"), description: body.text("description"), colour: body.text("colour") }
-}
-
 pub(crate) async fn list_tags(call: Call) -> Answer {
     let page = tags::list(&call.app, &call.listing()?).await?;
     list::page(&call, page, shape)
 }
 
 pub(crate) async fn create_tag(call: Call, body: Body) -> Answer {
-    let row = tags::create(&call.app, &call.caller, &read(&body.object()?)).await?;
+    let row = tags::create(&call.app, &call.caller, &body.input()?).await?;
     data(StatusCode::CREATED, shape(row))
 }
 
@@ -71,7 +61,7 @@ pub(crate) async fn show_tag(call: Call) -> Answer {
 pub(crate) async fn update_tag(call: Call, body: Body) -> Answer {
     let id: TagId = call.id(Resource::Tag)?;
     tags::show(&call.app, &call.caller, id).await?;
-    let row = tags::update(&call.app, &call.caller, id, &read(&body.object()?)).await?;
+    let row = tags::update(&call.app, &call.caller, id, &body.input()?).await?;
     data(StatusCode::OK, shape(row))
 }
 

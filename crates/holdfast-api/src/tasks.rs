@@ -329,7 +329,7 @@ pub(crate) struct ReleaseRetentionBody {
 pub(crate) async fn release_retention(call: Call, body: Body) -> Answer {
     let id: TaskId = call.id(Resource::BackupTask)?;
     tasks::show(&call.app, &call.caller, id).await?;
-    let (mut errors, given) = (Errors::default(), body.optional_object()?.integer("backup_id"));
+    let (mut errors, given) = (Errors::default(), body.optional_input()?.integer("backup_id"));
     let seen = rules::integer(&mut errors, "backup_id", &given, 1..=i64::MAX, 0);
     if !errors.is_empty() {
         return Err(ApiError::from(errors));

@@ -1,12 +1,12 @@
 //! Remote servers.
 
 use holdfast_core::ids::ServerId;
-use holdfast_core::input::Errors;
+use holdfast_core::input::{Errors, Input};
 use holdfast_core::page::Page;
 use holdfast_core::refusal::Rule;
 use holdfast_core::run::{RunSubject, Trigger};
 use holdfast_core::secret::SecretChange;
-use holdfast_core::server::{ServerDraft, ServerInput};
+use holdfast_core::server::ServerDraft;
 use holdfast_store::runs::NewRun;
 use holdfast_store::servers::{self, ServerRow};
 use holdfast_store::{Listing, Tx};
@@ -23,7 +23,7 @@ pub async fn show(app: &App, caller: &Caller, id: ServerId) -> Result<ServerRow>
     owned(caller, servers::find(&mut app.store.read().await?, id).await?)
 }
 
-pub async fn create(app: &App, caller: &Caller, input: &ServerInput) -> Result<ServerRow> {
+pub async fn create(app: &App, caller: &Caller, input: &Input) -> Result<ServerRow> {
     let draft = ServerDraft::check(input, None).map_err(AppError::Invalid)?;
     let mut tx = app.store.begin().await?;
     check_jump(&mut tx, caller, None, &draft).await?;
@@ -31,7 +31,7 @@ pub async fn create(app: &App, caller: &Caller, input: &ServerInput) -> Result<S
     finish(app, caller, tx, id, &draft).await
 }
 
-pub async fn update(app: &App, caller: &Caller, id: ServerId, input: &ServerInput) -> Result<ServerRow> {
+pub async fn update(app: &App, caller: &Caller, id: ServerId, input: &Input) -> Result<ServerRow> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, servers::find_locked(&mut tx, id).await?)?;
     let draft = ServerDraft::check(input, Some(&row.current())).map_err(AppError::Invalid)?;

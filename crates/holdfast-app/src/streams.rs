@@ -1,9 +1,10 @@
 //! Notification streams.
 
 use holdfast_core::ids::StreamId;
+use holdfast_core::input::Input;
 use holdfast_core::page::Page;
 use holdfast_core::run::{RunSubject, Trigger};
-use holdfast_core::stream::{StreamDraft, StreamInput};
+use holdfast_core::stream::StreamDraft;
 use holdfast_store::runs::NewRun;
 use holdfast_store::streams::{self, StreamRow};
 use holdfast_store::{Listing, Tx, notices};
@@ -19,14 +20,14 @@ pub async fn show(app: &App, caller: &Caller, id: StreamId) -> Result<StreamRow>
     owned(caller, streams::find(&mut app.store.read().await?, id).await?)
 }
 
-pub async fn create(app: &App, caller: &Caller, input: &StreamInput) -> Result<StreamRow> {
+pub async fn create(app: &App, caller: &Caller, input: &Input) -> Result<StreamRow> {
     let draft = StreamDraft::check(input, None).map_err(AppError::Invalid)?;
     let mut tx = app.store.begin().await?;
     let id = streams::insert(&mut tx, caller.user, &draft, app.now()).await?;
     finish(app, caller, tx, id, &draft).await
 }
 
-pub async fn update(app: &App, caller: &Caller, id: StreamId, input: &StreamInput) -> Result<StreamRow> {
+pub async fn update(app: &App, caller: &Caller, id: StreamId, input: &Input) -> Result<StreamRow> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, streams::find_locked(&mut tx, id).await?)?;
     let draft = StreamDraft::check(input, Some(&row.current())).map_err(AppError::Invalid)?;

@@ -1,8 +1,9 @@
 //! Tags.
 
 use holdfast_core::ids::TagId;
+use holdfast_core::input::Input;
 use holdfast_core::page::Page;
-use holdfast_core::tag::{TagDraft, TagInput};
+use holdfast_core::tag::TagDraft;
 use holdfast_store::tags::{self, TagRow};
 use holdfast_store::{Listing, Tx};
 
@@ -17,14 +18,14 @@ pub async fn show(app: &App, caller: &Caller, id: TagId) -> Result<TagRow> {
     owned(caller, tags::find(&mut app.store.read().await?, id).await?)
 }
 
-pub async fn create(app: &App, caller: &Caller, input: &TagInput) -> Result<TagRow> {
+pub async fn create(app: &App, caller: &Caller, input: &Input) -> Result<TagRow> {
     let draft = TagDraft::check(input, None).map_err(AppError::Invalid)?;
     let mut tx = app.store.begin().await?;
     let id = tags::insert(&mut tx, caller.user, &draft, app.now()).await?;
     finish(tx, id).await
 }
 
-pub async fn update(app: &App, caller: &Caller, id: TagId, input: &TagInput) -> Result<TagRow> {
+pub async fn update(app: &App, caller: &Caller, id: TagId, input: &Input) -> Result<TagRow> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tags::find_locked(&mut tx, id).await?)?;
     let draft = TagDraft::check(input, Some(&row.current())).map_err(AppError::Invalid)?;

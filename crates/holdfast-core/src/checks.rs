@@ -113,6 +113,17 @@ impl FieldSpec {
         None
     }
 
+    /// An id that can be missing: left out it stays, null removes it.
+    pub fn optional_id(&self, errors: &mut Errors, input: &Input, current: Option<i64>) -> Option<i64> {
+        match self.find(|name| input.integer(name)) {
+            Field::Absent => return current,
+            Field::Value(id) => return Some(id),
+            Field::Null => {}
+            Field::WrongType => errors.add(self.name, Rule::Integer),
+        }
+        None
+    }
+
     /// Ids of what is attached. Left out keeps what is attached, null detaches everything.
     pub fn id_list(&self, errors: &mut Errors, input: &Input) -> Option<Vec<i64>> {
         rules::id_list(errors, self.name, &self.find(|name| input.integers(name)))

@@ -103,6 +103,16 @@ impl Input {
         }
     }
 
+    /// Sets what a form has: nothing when the field is absent.
+    pub fn set_field(&mut self, name: &str, field: Field<String>) {
+        match field {
+            Field::Absent => {}
+            Field::Null => self.set(name, Value::Null),
+            Field::WrongType => self.set(name, Value::Other),
+            Field::Value(text) => self.set(name, text),
+        }
+    }
+
     /// Leaves a field out, as if nobody had mentioned it.
     pub fn remove(&mut self, name: &str) {
         self.0.retain(|(known, _)| known != name);
@@ -134,6 +144,10 @@ impl Input {
 
     pub fn integers(&self, name: &str) -> Field<Vec<i64>> {
         self.field(name, |value| value.list()?.iter().map(Value::integer).collect())
+    }
+
+    pub fn object(&self, name: &str) -> Field<Input> {
+        self.field(name, |value| if let Value::Object(fields) = value { Some(fields.clone()) } else { None })
     }
 
     fn field<T>(&self, name: &str, read: impl FnOnce(&Value) -> Option<T>) -> Field<T> {

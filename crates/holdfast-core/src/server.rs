@@ -1,9 +1,10 @@
 //! Remote servers: where backups come from, reached over SSH.
 
-use crate::input::{Errors, Field};
+use crate::fields::{DefaultValue, FieldSpec};
+use crate::input::{Errors, Input};
 use crate::refusal::Rule;
 use crate::secret::SecretChange;
-use crate::{limits, network, rules};
+use crate::{limits, network};
 
 string_enum! {
     /// What the last attempt to reach a server found.
@@ -12,16 +13,33 @@ string_enum! {
 
 pub const DEFAULT_PORT: i64 = 22;
 
-#[derive(Debug, Default)]
-pub struct ServerInput {
-    pub label: Field<String>,
-    pub host: Field<String>,
-    pub username: Field<String>,
-    pub port: Field<i64>,
-    pub database_username: Field<String>,
-    pub database_password: Field<String>,
-    /// Another server of the user's that leads to this one.
-    pub jump_server_id: Field<i64>,
+const LABEL: FieldSpec = FieldSpec::line("label", limits::TEXT_CHARS).min_chars(1).required().shown_at("/label");
+pub const HOST: FieldSpec = FieldSpec::line("ip_address", limits::TEXT_CHARS)
+    .min_chars(1)
+    .about("An IP address or a host name.")
+    .also_called(&["host"])
+    .required()
+    .shown_at("/connection/host");
+const USERNAME: FieldSpec = FieldSpec::line("username", limits::TEXT_CHARS)
+    .pattern("^[A-Za-z0-9_][A-Za-z0-9._@+-]{0,254}$")
+    .required()
+    .shown_at("/connection/username");
+pub const PORT: FieldSpec = FieldSpec::integer("port", 1, 65535)
+    .not_null()
+    .default_to(DefaultValue::Integer(DEFAULT_PORT))
+    .shown_at("/connection/port");
+const DATABASE_USERNAME: FieldSpec =
+    FieldSpec::line("database_username", limits::TEXT_CHARS).shown_at("/connection/database_username");
+const DATABASE_PASSWORD: FieldSpec =
+    FieldSpec::secret("database_password", limits::SECRET_CHARS).about("Never returned; null removes it.");
+pub const JUMP_SERVER: FieldSpec = FieldSpec::id("jump_server_id")
+    .about("Another remote server that leads to this one; null for none.")
+    .shown_at("/connection/jump_server_id");
+
+/// Every field of a server.
+pub fn fields() -> impl Iterator<Item = &'static FieldSpec> {
+    const FIELDS: &[FieldSpec] = &[LABEL, HOST, USERNAME, PORT, DATABASE_USERNAME, DATABASE_PASSWORD, JUMP_SERVER];
+    FIELDS.iter()
 }
 
 #[derive(Debug, Clone)]
@@ -47,35 +65,23 @@ pub struct CurrentServer {
 }
 
 impl ServerDraft {
-    pub fn check(input: &ServerInput, current: Option<&CurrentServer>) -> Result<Self, Errors> {
+    pub fn check(input: &Input, current: Option<&CurrentServer>) -> Result<Self, Errors> {
         let mut errors = Errors::default();
         let e = &mut errors;
-        let label = rules::required_line(e, "label", &input.label, limits::TEXT_CHARS, current.map(|c| &*c.label));
-        let host = rules::required_line(e, "ip_address", &input.host, limits::TEXT_CHARS, current.map(|c| &*c.host));
+        let label = LABEL.required_line(e, input, current.map(|was| &*was.label));
+        let host = HOST.required_line(e, input, current.map(|was| &*was.host));
         if host.as_deref().is_some_and(|host| !network::is_host(host)) {
-            e.add("ip_address", Rule::Host);
+            e.add(HOST.name, Rule::Host);
         }
-        let was = current.map(|c| &*c.username);
-        let username = rules::required_line(e, "username", &input.username, limits::TEXT_CHARS, was);
+        let username = USERNAME.required_line(e, input, current.map(|was| &*was.username));
         if username.as_deref().is_some_and(|name| !is_username(name)) {
-            e.add("username", Rule::Format);
+            e.add(USERNAME.name, Rule::Format);
         }
-        let port = rules::integer(e, "port", &input.port, 1..=65535, current.map_or(DEFAULT_PORT, |c| c.port));
-        let was = current.and_then(|c| c.database_username.clone());
-        let database_username =
-            rules::optional_text(e, "database_username", &input.database_username, was, |e, text| {
-                rules::line(e, "database_username", text, limits::TEXT_CHARS)
-            });
-        let database_password = rules::secret_change(e, "database_password", &input.database_password);
-        let jump_server = match &input.jump_server_id {
-            Field::Absent => current.and_then(|c| c.jump_server),
-            Field::Null => None,
-            Field::Value(id) => Some(*id),
-            Field::WrongType => {
-                e.add("jump_server_id", Rule::Integer);
-                None
-            }
-        };
+        let port = PORT.checked_integer(e, input, current.map_or(DEFAULT_PORT, |was| was.port));
+        let was = current.and_then(|was| was.database_username.clone());
+        let database_username = DATABASE_USERNAME.optional_line(e, input, was, |_| true);
+        let database_password = DATABASE_PASSWORD.secret_change(e, input);
+        let jump_server = JUMP_SERVER.optional_id(e, input, current.and_then(|was| was.jump_server));
         match (label, host, username) {
             (Some(label), Some(host), Some(username)) if errors.is_empty() => {
                 let mut draft = Self { label, host, username, port, database_username, database_password, jump_server };
@@ -109,10 +115,12 @@ fn is_username(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use crate::input::Value;
+
     use super::*;
 
-    fn text(value: &str) -> Field<String> {
-        Field::Value(value.to_owned())
+    fn with(name: &str, value: impl Into<Value>) -> Input {
+        Input::default().with(name, value)
     }
 
     #[test]
@@ -125,24 +133,24 @@ mod tests {
             database_username: None,
             jump_server: Some(1),
         };
-        let change = |input: ServerInput| ServerDraft::check(&input, Some(&current)).unwrap().database_password;
+        let change = |input: Input| ServerDraft::check(&input, Some(&current)).unwrap().database_password;
         let moves = [
-            ServerInput { host: text("evil.example.org"), ..ServerInput::default() },
-            ServerInput { port: Field::Value(2222), ..ServerInput::default() },
-            ServerInput { jump_server_id: Field::Value(2), ..ServerInput::default() },
-            ServerInput { jump_server_id: Field::Null, ..ServerInput::default() },
-            ServerInput { username: text("eve"), ..ServerInput::default() },
+            with("ip_address", "evil.example.org"),
+            with("host", "evil.example.org"),
+            with("port", 2222),
+            with("jump_server_id", 2),
+            with("jump_server_id", Value::Null),
+            with("username", "eve"),
         ];
         for input in moves {
             assert!(matches!(change(input), SecretChange::Clear));
         }
-        let with_new =
-            ServerInput { host: text("new.example.org"), database_password: text("x"), ..ServerInput::default() };
+        let with_new = with("ip_address", "new.example.org").with("database_password", "x");
         assert!(matches!(change(with_new), SecretChange::Set(_)));
         let stays = [
-            ServerInput { label: text("renamed"), ..ServerInput::default() },
-            ServerInput { host: text("db.example.org"), port: Field::Value(22), ..ServerInput::default() },
-            ServerInput { database_username: text("dump"), ..ServerInput::default() },
+            with("label", "renamed"),
+            with("ip_address", "db.example.org").with("port", 22),
+            with("database_username", "dump"),
         ];
         for input in stays {
             assert!(matches!(change(input), SecretChange::Keep));
@@ -151,19 +159,14 @@ mod tests {
 
     #[test]
     fn port_defaults_and_hostile_names_are_refused() {
-        let good = || ServerInput {
-            label: text("web"),
-            host: text("web-1.example.org"),
-            username: text("backup"),
-            ..ServerInput::default()
-        };
+        let good = || with("label", "web").with("ip_address", "web-1.example.org").with("username", "backup");
         assert_eq!(ServerDraft::check(&good(), None).unwrap().port, 22);
         for host in ["-oProxyCommand=id", "a;id", "$(id)"] {
-            let input = ServerInput { host: text(host), ..good() };
+            let input = good().with("ip_address", host);
             assert!(ServerDraft::check(&input, None).unwrap_err().has("ip_address"), "{host}");
         }
         for name in ["-l", "a b", "$(id)", "a'b"] {
-            let input = ServerInput { username: text(name), ..good() };
+            let input = good().with("username", name);
             assert!(ServerDraft::check(&input, None).unwrap_err().has("username"), "{name}");
         }
     }

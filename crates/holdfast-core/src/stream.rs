@@ -1,6 +1,6 @@
 //! Notification streams: the channels over which people hear how backups went.
 
-use crate::input::{Errors, Field};
+use crate::input::{Errors, Field, Input};
 use crate::refusal::Rule;
 use crate::secret::SecretChange;
 use crate::{Secret, limits, network, rules};
@@ -56,18 +56,6 @@ fn is_pushover_key(text: &str) -> bool {
     text.len() == 30 && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-#[derive(Debug, Default)]
-pub struct StreamInput {
-    pub label: Field<String>,
-    pub kind: Field<String>,
-    pub value: Field<String>,
-    pub pushover_token: Field<String>,
-    /// Set when `notifications` itself is not an object.
-    pub notifications_malformed: bool,
-    pub on_success: Field<bool>,
-    pub on_failure: Field<bool>,
-}
-
 /// A checked stream, whole but for its secrets, which stay as they are unless they are set.
 #[derive(Debug, Clone)]
 pub struct StreamDraft {
@@ -89,20 +77,34 @@ pub struct CurrentStream {
 }
 
 impl StreamDraft {
-    pub fn check(input: &StreamInput, current: Option<&CurrentStream>) -> Result<Self, Errors> {
+    pub fn check(input: &Input, current: Option<&CurrentStream>) -> Result<Self, Errors> {
         let mut errors = Errors::default();
         let e = &mut errors;
-        let label = rules::required_line(e, "label", &input.label, limits::TEXT_CHARS, current.map(|c| &*c.label));
-        let kind = rules::choice(e, "type", &input.kind, current.map(|c| c.kind), StreamKind::parse_input);
-        if input.notifications_malformed {
-            e.add("notifications", Rule::Object);
-        }
-        let on_success =
-            rules::boolean(e, "notifications.on_success", &input.on_success, current.is_some_and(|c| c.on_success));
-        let on_failure =
-            rules::boolean(e, "notifications.on_failure", &input.on_failure, current.is_none_or(|c| c.on_failure));
+        let label =
+            rules::required_line(e, "label", &input.text("label"), limits::TEXT_CHARS, current.map(|c| &*c.label));
+        let kind = rules::choice(e, "type", &input.text("type"), current.map(|c| c.kind), StreamKind::parse_input);
+        let flags = match input.object("notifications") {
+            Field::Absent => Input::default(),
+            Field::Value(flags) => flags,
+            Field::Null | Field::WrongType => {
+                e.add("notifications", Rule::Object);
+                Input::default()
+            }
+        };
+        let on_success = rules::boolean(
+            e,
+            "notifications.on_success",
+            &flags.boolean("on_success"),
+            current.is_some_and(|c| c.on_success),
+        );
+        let on_failure = rules::boolean(
+            e,
+            "notifications.on_failure",
+            &flags.boolean("on_failure"),
+            current.is_none_or(|c| c.on_failure),
+        );
         let keeps_kind = current.is_some_and(|c| Some(c.kind) == kind);
-        let value = match (&input.value, kind) {
+        let value = match (&input.text("value"), kind) {
             (Field::Absent, _) if keeps_kind => SecretChange::Keep,
             (Field::Absent | Field::Null, _) => {
                 rules::required(e, "value");
@@ -118,7 +120,7 @@ impl StreamDraft {
                 kind.check_value(e, value).map_or(SecretChange::Keep, SecretChange::Set)
             }
         };
-        let pushover_token = match (rules::secret_change(e, "pushover_token", &input.pushover_token), kind) {
+        let pushover_token = match (rules::secret_change(e, "pushover_token", &input.text("pushover_token")), kind) {
             (SecretChange::Set(token), Some(StreamKind::Pushover)) if !is_pushover_key(token.reveal()) => {
                 e.add("pushover_token", Rule::Format);
                 SecretChange::Keep
@@ -139,13 +141,8 @@ impl StreamDraft {
 mod tests {
     use super::*;
 
-    fn input(kind: &str, value: &str) -> StreamInput {
-        StreamInput {
-            label: Field::Value("ops".into()),
-            kind: Field::Value(kind.into()),
-            value: Field::Value(value.into()),
-            ..StreamInput::default()
-        }
+    fn input(kind: &str, value: &str) -> Input {
+        Input::default().with("label", "ops").with("type", kind).with("value", value)
     }
 
     #[test]
@@ -173,12 +170,12 @@ mod tests {
     #[test]
     fn another_type_needs_a_matching_value() {
         let current = CurrentStream { label: "l".into(), kind: StreamKind::Email, on_success: true, on_failure: false };
-        let mut change = StreamInput { kind: Field::Value("slack".into()), ..StreamInput::default() };
+        let change = Input::default().with("type", "slack");
         assert!(StreamDraft::check(&change, Some(&current)).unwrap_err().has("value"));
-        change.value = Field::Value("https://hooks.example.org/x".into());
+        let change = change.with("value", "https://hooks.example.org/x");
         let draft = StreamDraft::check(&change, Some(&current)).unwrap();
         assert!(draft.on_success && !draft.on_failure);
-        let same = StreamInput { kind: Field::Value("email".into()), ..StreamInput::default() };
+        let same = Input::default().with("type", "email");
         assert!(matches!(StreamDraft::check(&same, Some(&current)).unwrap().value, SecretChange::Keep));
     }
 }

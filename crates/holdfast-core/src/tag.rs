@@ -1,14 +1,19 @@
 //! Tags: labels of the user's own to sort tasks by.
 
-use crate::input::{Errors, Field};
+use crate::fields::FieldSpec;
+use crate::input::{Errors, Input};
 use crate::refusal::Rule;
 use crate::{limits, rules};
 
-#[derive(Debug, Default)]
-pub struct TagInput {
-    pub label: Field<String>,
-    pub description: Field<String>,
-    pub colour: Field<String>,
+const LABEL: FieldSpec = FieldSpec::line("label", limits::TEXT_CHARS).min_chars(1).required().shown_at("/label");
+const DESCRIPTION: FieldSpec = FieldSpec::paragraph("description", limits::DESCRIPTION_CHARS).shown_at("/description");
+const COLOUR: FieldSpec =
+    FieldSpec::line("colour", 7).pattern("^#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$").shown_at("/colour");
+
+/// Every field of a tag.
+pub fn fields() -> impl Iterator<Item = &'static FieldSpec> {
+    const FIELDS: &[FieldSpec] = &[LABEL, DESCRIPTION, COLOUR];
+    FIELDS.iter()
 }
 
 /// A checked tag, whole: what an update does not mention comes from the tag as it is.
@@ -20,16 +25,13 @@ pub struct TagDraft {
 }
 
 impl TagDraft {
-    pub fn check(input: &TagInput, current: Option<&TagDraft>) -> Result<Self, Errors> {
+    pub fn check(input: &Input, current: Option<&TagDraft>) -> Result<Self, Errors> {
         let mut errors = Errors::default();
         let e = &mut errors;
-        let label = rules::required_line(e, "label", &input.label, limits::TEXT_CHARS, current.map(|c| &*c.label));
-        let was = current.and_then(|c| c.description.clone());
-        let description = rules::optional_text(e, "description", &input.description, was, |e, text| {
-            rules::paragraph(e, "description", text, limits::DESCRIPTION_CHARS)
-        });
-        let was = current.and_then(|c| c.colour.clone());
-        let colour = rules::optional_text(e, "colour", &input.colour, was, colour);
+        let label = LABEL.required_line(e, input, current.map(|was| &*was.label));
+        let description = DESCRIPTION.optional_paragraph(e, input, current.and_then(|was| was.description.clone()));
+        let was = current.and_then(|was| was.colour.clone());
+        let colour = rules::optional_text(e, COLOUR.name, &COLOUR.text(input), was, colour);
         match label {
             Some(label) if errors.is_empty() => Ok(Self { label, description, colour }),
             _ => Err(errors),
@@ -43,29 +45,27 @@ fn colour(errors: &mut Errors, text: &str) -> Option<String> {
     if matches!(digits.len(), 3 | 6) && digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Some(text.to_owned());
     }
-    errors.add("colour", Rule::Format);
+    errors.add(COLOUR.name, Rule::Format);
     None
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::input::Value;
+
     use super::*;
 
     #[test]
     fn an_update_keeps_what_it_does_not_mention_and_null_clears() {
         let tag = TagDraft { label: "old".into(), description: Some("text".into()), colour: Some("#fff".into()) };
-        let input = TagInput { label: Field::Value("new".into()), colour: Field::Null, ..TagInput::default() };
+        let input = Input::default().with("label", "new").with("colour", Value::Null);
         let updated = TagDraft::check(&input, Some(&tag)).unwrap();
         assert_eq!(updated, TagDraft { label: "new".into(), description: Some("text".into()), colour: None });
     }
 
     #[test]
     fn every_error_is_reported_at_once() {
-        let input = TagInput {
-            description: Field::Value("x".repeat(1001)),
-            colour: Field::Value("red".into()),
-            ..TagInput::default()
-        };
+        let input = Input::default().with("description", "x".repeat(1001)).with("colour", "red");
         let errors = TagDraft::check(&input, None).unwrap_err();
         assert!(errors.has("label") && errors.has("description") && errors.has("colour"));
     }

@@ -15,9 +15,7 @@ use holdfast_core::ids::TaskId;
 use holdfast_core::input::{Field, Input};
 use holdfast_core::page::PageRequest;
 use holdfast_core::run::stored_line;
-use holdfast_core::server::ServerInput;
-use holdfast_core::stream::{StreamInput, StreamKind};
-use holdfast_core::tag::TagInput;
+use holdfast_core::stream::StreamKind;
 use holdfast_core::task;
 use holdfast_core::user::UserDraft;
 use holdfast_store::tasks::TaskFilter;
@@ -240,11 +238,10 @@ impl Import<'_> {
         let mut known = known_by(known.into_iter().map(|row| (row.id, row.label)));
         let mut ids = Ids::new();
         for row in self.of("tags", user) {
-            let input = TagInput {
-                label: Field::Value(row.text("label")),
-                description: value(row.text("description")),
-                colour: value(row.text("colour")),
-            };
+            let mut input = Input::default().with("label", row.text("label"));
+            for name in ["description", "colour"] {
+                set(&mut input, name, row.text(name));
+            }
             let make = async |app: &App, caller: &Caller| tags::create(app, caller, &input).await.map(|row| row.id);
             self.keep(&mut ids, "tag", &row, (row.text("label").trim().to_owned(), &mut known), make).await?;
         }
@@ -264,19 +261,19 @@ impl Import<'_> {
                 self.leave_out("stream", &row.text("label"), &format!("{kind} is nothing that Holdfast can send to"));
                 continue;
             }
+            let flags = Input::default()
+                .with("on_success", row.has("receive_successful_backup_notifications"))
+                .with("on_failure", row.has("receive_failed_backup_notifications"));
+            let input = Input::default()
+                .with("label", row.text("label"))
+                .with("type", kind.as_str())
+                .with("notifications", flags);
             // There, the value is the application's token and the user is a field beside it.
-            let (to, token) = match kind.as_str() {
-                "pushover" => (row.text("additional_field_one"), Field::Value(row.text("value"))),
-                _ => (row.text("value"), Field::Absent),
-            };
-            let input = StreamInput {
-                label: Field::Value(row.text("label")),
-                kind: Field::Value(kind),
-                value: Field::Value(to),
-                pushover_token: token,
-                notifications_malformed: false,
-                on_success: Field::Value(row.has("receive_successful_backup_notifications")),
-                on_failure: Field::Value(row.has("receive_failed_backup_notifications")),
+            let input = match kind.as_str() {
+                "pushover" => {
+                    input.with("value", row.text("additional_field_one")).with("pushover_token", row.text("value"))
+                }
+                _ => input.with("value", row.text("value")),
             };
             let make = async |app: &App, caller: &Caller| streams::create(app, caller, &input).await.map(|row| row.id);
             self.keep(&mut ids, "stream", &row, (row.text("label").trim().to_owned(), &mut known), make).await?;
@@ -302,22 +299,21 @@ impl Import<'_> {
             }
             let label = row.text("label");
             let password = match self.keys.open(&row.text("database_password")) {
-                Ok(password) => value(password),
+                Ok(password) => password,
                 Err(why) => {
                     println!("  ! server {label:?}: without its database password: {}", stored_line(&why));
-                    Field::Null
+                    String::new()
                 }
             };
             let own = sign(&label, &row.text("username"), &row.text("ip_address"), &row.text("port"));
-            let input = ServerInput {
-                label: Field::Value(label),
-                host: Field::Value(row.text("ip_address")),
-                username: Field::Value(row.text("username")),
-                port: row.text("port").parse().map_or(Field::Absent, Field::Value),
-                database_username: Field::Absent,
-                database_password: password,
-                jump_server_id: Field::Absent,
-            };
+            let mut input = Input::default()
+                .with("label", label)
+                .with("ip_address", row.text("ip_address"))
+                .with("username", row.text("username"));
+            if let Ok(port) = row.text("port").parse::<i64>() {
+                input.set("port", port);
+            }
+            set(&mut input, "database_password", password);
             let make = async |app: &App, caller: &Caller| servers::create(app, caller, &input).await.map(|row| row.id);
             self.keep(&mut ids, "server", &row, (own, &mut known), make).await?;
         }

@@ -71,6 +71,7 @@ fn schema(field: &FieldSpec, about: &str) -> Value {
             "integer"
         }
         FieldKind::Id => {
+            set("minimum", json!(1));
             set("format", json!("int64"));
             "integer"
         }

@@ -1,7 +1,7 @@
 //! The kinds of things that a file can hold: their fields, how they name each other, and how the service shows them.
 
 use holdfast_core::fields::{FieldKind, FieldSpec};
-use holdfast_core::{destination, task};
+use holdfast_core::{destination, server, tag, task};
 use serde_json::{Map, Value, json};
 
 pub type Fields = Map<String, Value>;
@@ -44,11 +44,11 @@ pub(super) const KINDS: &[Kind] = &[
         name: "tags",
         one: "tag",
         path: "/api/tags",
-        fields: || vec!["label", "description", "colour"],
+        fields: || plain(tag::fields()).map(|field| field.name).collect(),
         links: &[],
         secrets: || vec![],
         forgets_secrets: &[],
-        read: |found| pick(found, &[("label", "/label"), ("description", "/description"), ("colour", "/colour")]),
+        read: |found| shown(found, tag::fields()),
         has_secret: |_, _| false,
     },
     Kind {
@@ -66,20 +66,13 @@ pub(super) const KINDS: &[Kind] = &[
         name: "remote_servers",
         one: "server",
         path: "/api/remote-servers",
-        fields: || vec!["label", "host", "port", "username", "database_username"],
+        fields: || plain(server::fields()).map(|field| server_field(field.name)).collect(),
         links: &[link("jump_server", "jump_server_id", "remote_servers", false)],
-        secrets: || vec!["database_password"],
+        secrets: || secrets(server::fields()),
         forgets_secrets: &["host", "port", "username", "jump_server"],
         read: |found| {
-            let places = [
-                ("label", "/label"),
-                ("host", "/connection/host"),
-                ("port", "/connection/port"),
-                ("username", "/connection/username"),
-                ("database_username", "/connection/database_username"),
-                ("jump_server_id", "/connection/jump_server_id"),
-            ];
-            pick(found, &places)
+            let fields = shown(found, server::fields());
+            fields.into_iter().map(|(name, value)| (server_field(&name).to_owned(), value)).collect()
         },
         has_secret: |found, _| found["connection"]["is_database_password_set"] == true,
     },
@@ -121,6 +114,11 @@ pub(super) const KINDS: &[Kind] = &[
 
 /// No field of the API: pausing is something that is done.
 pub(super) const PAUSED: &str = "paused";
+
+/// The file has the shorter of the two names that the API takes for a server's address.
+fn server_field(name: &str) -> &str {
+    if name == server::HOST.name { "host" } else { name }
+}
 
 /// Fields that the file holds as they are: neither secrets nor names of other things, and only what the service shows.
 fn plain(fields: impl Iterator<Item = &'static FieldSpec>) -> impl Iterator<Item = &'static FieldSpec> {

@@ -8,11 +8,10 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect};
 use holdfast_app::{App, Caller, Resource, overview, servers, ssh_key};
 use holdfast_core::ids::ServerId;
-use holdfast_core::input::{Errors, Field};
+use holdfast_core::input::{Errors, Input, Value};
 use holdfast_core::limits;
 use holdfast_core::run::{FailureCode, RunSubject};
-use holdfast_core::server::Connectivity;
-use holdfast_core::server::{DEFAULT_PORT, ServerInput};
+use holdfast_core::server::{self, Connectivity, DEFAULT_PORT};
 use holdfast_store::servers::ServerRow;
 
 use crate::fields::{Fields, Group, Values};
@@ -128,19 +127,13 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
     Ok(render(StatusCode::OK, &page))
 }
 
-fn input(form: &Form) -> ServerInput {
-    ServerInput {
-        label: form.required("label"),
-        host: form.required("ip_address"),
-        username: form.required("username"),
-        port: match form.number("port") {
-            Field::Null => Field::Value(DEFAULT_PORT),
-            port => port,
-        },
-        database_username: form.optional("database_username"),
-        database_password: form.secret("database_password"),
-        jump_server_id: form.number("jump_server_id"),
+fn input(form: &Form) -> Input {
+    let mut input = form.input(server::fields());
+    // An empty port is the usual one.
+    if input.get(server::PORT.name) == Some(&Value::Null) {
+        input.set(server::PORT.name, DEFAULT_PORT);
     }
+    input
 }
 
 /// What is special about servers among all that people keep.

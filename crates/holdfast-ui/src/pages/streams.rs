@@ -7,9 +7,9 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use holdfast_app::{App, Caller, Resource, streams};
 use holdfast_core::ids::StreamId;
-use holdfast_core::input::{Errors, Field};
+use holdfast_core::input::{Errors, Input};
 use holdfast_core::limits;
-use holdfast_core::stream::{StreamInput, StreamKind};
+use holdfast_core::stream::StreamKind;
 use holdfast_store::streams::StreamRow;
 
 use crate::fields::{Fields, Group, Values};
@@ -83,16 +83,14 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     Ok(render(StatusCode::OK, &page))
 }
 
-fn input(form: &Form, is_new: bool) -> StreamInput {
-    StreamInput {
-        label: form.required("label"),
-        kind: form.required("type"),
-        value: if is_new { form.required("value") } else { form.secret("value") },
-        pushover_token: form.secret("pushover_token"),
-        notifications_malformed: false,
-        on_success: Field::Value(form.is_on("on_success")),
-        on_failure: Field::Value(form.is_on("on_failure")),
-    }
+fn input(form: &Form, is_new: bool) -> Input {
+    let flags =
+        Input::default().with("on_success", form.is_on("on_success")).with("on_failure", form.is_on("on_failure"));
+    let mut input =
+        Input::default().with("label", form.text("label")).with("type", form.text("type")).with("notifications", flags);
+    input.set_field("value", if is_new { form.required("value") } else { form.secret("value") });
+    input.set_field("pushover_token", form.secret("pushover_token"));
+    input
 }
 
 /// What is special about streams among all that people keep.

@@ -7,9 +7,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use holdfast_app::{App, Caller, Resource, tags};
 use holdfast_core::ids::TagId;
-use holdfast_core::input::{Errors, Field};
+use holdfast_core::input::{Errors, Input, Value};
 use holdfast_core::limits;
-use holdfast_core::tag::TagInput;
+use holdfast_core::tag;
 use holdfast_store::tags::TagRow;
 
 use crate::fields::{Fields, Group, Values};
@@ -58,12 +58,12 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     Ok(render(StatusCode::OK, &page))
 }
 
-fn input(form: &Form) -> TagInput {
-    TagInput {
-        label: form.required("label"),
-        description: form.optional("description"),
-        colour: if form.is_on("has_colour") { form.optional("colour") } else { Field::Null },
+fn input(form: &Form) -> Input {
+    let mut input = form.input(tag::fields());
+    if !form.is_on("has_colour") {
+        input.set("colour", Value::Null);
     }
+    input
 }
 
 /// What is special about tags among all that people keep.
