@@ -141,3 +141,15 @@ fn everything_comes_from_the_registry_in_a_version_that_was_chosen() {
         }
     }
 }
+
+/// An advisory is recorded for as long as its crate is there, with the crate's name in the reason.
+#[test]
+fn recorded_advisories_are_about_crates_that_are_there() {
+    let rules = rules();
+    let lock = std::fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    for advisory in rules["advisories"]["ignore"].as_array().unwrap() {
+        let (id, reason) = (advisory["id"].as_str().unwrap(), advisory["reason"].as_str().unwrap());
+        let name = reason.split('`').nth(1).unwrap_or_else(|| panic!("{id}: the reason names no crate"));
+        assert!(lock.contains(&format!("name = \"{name}\"\n")), "{id}: {name} is gone");
+    }
+}

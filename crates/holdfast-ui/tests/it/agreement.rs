@@ -224,7 +224,7 @@ on_both_engines! {
             assert!(shown.contains(on_hold) && shown.contains(&format!("{page}/release")), "{shown}");
         }
         let asked = browser.get(&format!("{page}/release")).await;
-        assert!(asked.text.contains(on_hold) && asked.text.contains("Look at the newest backup first"), "{}", asked.text);
+        assert!(asked.text.contains(on_hold) && asked.text.contains("Check the newest backup and the source first"), "{}", asked.text);
         ada.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
         app.run_until_idle().await;
         let run = ada.client.get(&format!("/api/backup-tasks/{task}/latest-log")).await.data(200)["id"].as_i64().unwrap();

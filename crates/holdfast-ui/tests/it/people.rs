@@ -61,7 +61,7 @@ on_both_engines! {
         app.user("ada").await;
         let (mut here, mut there) = (signed_in(&app, "ada").await, signed_in(&app, "ada").await);
         let page = here.get("/account/security").await.text;
-        assert!(page.contains("this one"), "{page}");
+        assert!(page.contains("this session"), "{page}");
         let revoke = page.split("action=\"/account/sessions/").nth(1).unwrap().split('"').next().unwrap().to_owned();
         assert_eq!(here.submit(&format!("/account/sessions/{revoke}"), &[]).await.status, 303);
         assert_eq!(there.get("/account").await.status, 303, "signed out");
@@ -81,7 +81,7 @@ on_both_engines! {
         let made = admin.submit("/administration/invite", &[("name", "Eve"), ("email", "eve@example.org")]).await;
         assert_eq!(made.status, 201, "{}", made.text);
         let path = link(&made.text, "/set-up/");
-        assert!(admin.get("/administration").await.text.contains("has not come yet"));
+        assert!(admin.get("/administration").await.text.contains("not signed up yet"));
         let mut eve = Browser::new(app.client());
         assert!(eve.get(&path).await.text.contains("eve@example.org"));
         let fields = [("name", "Eve"), ("email", "eve@example.org"), ("password", PASSWORD), ("timezone", "UTC")];
@@ -181,7 +181,7 @@ async fn a_forgotten_password_is_set_anew_by_mail() {
     }
     assert_eq!(mails.len(), 1, "to whom there is an account for");
     let path = link(&mails[0].text, "/set-up/");
-    assert!(browser.get(&path).await.text.contains("A new password"));
+    assert!(browser.get(&path).await.text.contains("Set a new password"));
     assert_eq!(browser.submit(&path, &[("password", "short")]).await.status, 422);
     assert_eq!(browser.submit(&path, &[("password", "another long one")]).await.status, 303);
     assert_eq!(signed.get("/account").await.status, 303, "signed out everywhere");

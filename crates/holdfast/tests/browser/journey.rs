@@ -28,7 +28,7 @@ async fn from_nothing_to_a_restored_file() {
     assert!(browser.address().await.starts_with("/sign-in"), "nobody sees anything before they sign in");
     stage.claim().await;
     browser.wait_for_text("Nothing is backed up yet.").await;
-    browser.wait_for_text("From nothing to a first proven backup").await;
+    browser.wait_for_text("Steps to your first verified backup").await;
     stage.assert_accessible("the first steps").await;
 
     // A server that does not know the key yet: the page says so, shows the command, and sees when it was run.
@@ -67,7 +67,7 @@ async fn from_nothing_to_a_restored_file() {
     let site = stage.site();
     browser.wait_for(&format!("document.querySelector('[name=source_path]').value === {}", json!(site))).await;
     browser.wait_for_text("Every day at 03:00 UTC").await;
-    browser.choose("frequency", "by a cron expression").await;
+    browser.choose("frequency", "cron expression").await;
     browser.fill("custom_cron", "61 * * * *").await;
     browser.wait_for_text("Enter a cron expression with five fields.").await;
     browser.fill("custom_cron", "*/30 * * * *").await;
@@ -76,12 +76,12 @@ async fn from_nothing_to_a_restored_file() {
     browser.click("button[value=size]").await;
     browser.wait_for_text("Entries: 4").await;
     browser.press("Close").await;
-    browser.press("Create the task").await;
-    browser.wait_for_text("Has not run yet").await;
+    browser.press("Create task").await;
+    browser.wait_for_text("Not run yet").await;
 
     browser.click("#run").await;
     browser.wait_for_text("Backed up").await;
-    browser.wait_for_text("Not proven yet").await;
+    browser.wait_for_text("Not verified yet").await;
     assert!(browser.address().await.starts_with("/tasks/"), "without a reload");
 
     // Proven, looked into, searched, taken out, put back.
@@ -100,11 +100,11 @@ async fn from_nothing_to_a_restored_file() {
         browser.evaluate("fetch(document.querySelector('a[download]').href).then((answer) => answer.text())").await;
     assert_eq!(taken, json!("<h1>Hello</h1>"));
     browser.click("input[name=entry]").await;
-    browser.press("Restore what is chosen").await;
+    browser.press("Restore selected").await;
     let target = stage.files.path().join("back");
     browser.fill("path", target.to_str().unwrap()).await;
     browser.press("Review").await;
-    browser.wait_for_text("This will happen").await;
+    browser.wait_for_text("What will happen").await;
     browser.wait_for_text("Nothing is replaced").await;
     assert!(!target.exists(), "nothing moves before the summary");
     browser.press("Restore now").await;
@@ -114,7 +114,7 @@ async fn from_nothing_to_a_restored_file() {
 
     stage.open("/").await;
     browser.wait_for_text("Everything is backed up.").await;
-    assert!(!browser.text().await.contains("From nothing"), "the first steps are done");
+    assert!(!browser.text().await.contains("Steps to your first"), "the first steps are done");
     assert_eq!(browser.problems().await, Vec::<String>::new());
 }
 
@@ -169,7 +169,7 @@ async fn tokens_are_shown_once_and_revoked() {
     stage.open("/account").await;
     browser.fill("token_name", "ci").await;
     browser.click("input[value=manage-tags]").await;
-    browser.press("Create the token").await;
+    browser.press("Create token").await;
     browser.wait_for_text("Your new token").await;
     let token = browser.evaluate("document.getElementById('new-token').innerText").await;
     let client = stage.service.client().with_token(token.as_str().unwrap());
@@ -243,17 +243,17 @@ async fn without_a_script_everything_still_works() {
     browser.click("button[value=browse]").await;
     browser.press("site/").await;
     let site = stage.site();
-    browser.press(&format!("Choose {}", site.display())).await;
+    browser.press(&format!("Select {}", site.display())).await;
     browser.wait_for(&format!("document.querySelector('[name=source_path]').value === {}", json!(site))).await;
     assert_eq!(browser.evaluate("document.querySelectorAll('[name=tag_ids]:checked').length").await, json!(2));
-    browser.wait_for_text("Type it again").await;
+    browser.wait_for_text("Enter it again").await;
     browser.fill("encryption_password", "open sesame").await;
     browser.click("button[value=schedule]").await;
     browser.wait_for_text("Next runs:").await;
-    browser.wait_for_text("Type it again").await;
+    browser.wait_for_text("Enter it again").await;
     browser.fill("encryption_password", "open sesame").await;
-    browser.press("Create the task").await;
-    browser.wait_for_text("Has not run yet").await;
+    browser.press("Create task").await;
+    browser.wait_for_text("Not run yet").await;
     let task = client.get(&format!("/api/backup-tasks/{}", first + 1)).await.data(200);
     assert_eq!((&task["label"], &task["tag_ids"]), (&json!("no script"), &json!([1, 2])));
     assert_eq!((&task["source"]["path"], &task["has_encryption_password"]), (&json!(site), &json!(true)));

@@ -110,7 +110,7 @@ async fn every_page_is_sound() {
     stage.open("/backups/1/restore").await;
     browser.fill("path", "/srv/back").await;
     browser.press("Review").await;
-    browser.wait_for_text("This will happen").await;
+    browser.wait_for_text("What will happen").await;
     problems.extend(stage.look("the summary of a restore").await);
     stage.open("/nowhere").await;
     problems.extend(stage.look("a problem").await);
@@ -167,7 +167,7 @@ async fn the_keyboard_reaches_everything() {
     browser.chord('\u{e009}', 'k').await;
     browser.wait_for("document.activeElement.matches('[data-search]')").await;
     browser.click("details.person summary").await;
-    browser.press("Dark colours").await;
+    browser.press("Dark theme").await;
     browser.wait_for("document.documentElement.dataset.theme === 'dark'").await;
     stage.open("/account").await;
     browser.choose("language", "Deutsch").await;
@@ -187,7 +187,7 @@ async fn screenshots() {
     furnish_nicely(&stage, &client).await;
     client.act("/api/backups/1/verify").await.expect(202);
     stage.open("/backups/1").await;
-    stage.browser.wait_for_text("Proven").await;
+    stage.browser.wait_for_text("Verified").await;
     let shots = [
         ("overview", "/".to_owned(), 1280, 900, false),
         ("overview-dark", "/".to_owned(), 1280, 900, true),

@@ -67,7 +67,7 @@ impl Stage {
         self.browser.fill("name", "Ada Lovelace").await;
         self.browser.fill("email", EMAIL).await;
         self.browser.fill("password", PASSWORD).await;
-        self.browser.press("Create my account").await;
+        self.browser.press("Create account").await;
         self.browser.wait_for("location.pathname === '/'").await;
     }
 
