@@ -12,11 +12,27 @@ pub type Result<T, E = EngineError> = std::result::Result<T, E>;
 pub struct EngineError {
     pub code: FailureCode,
     pub message: String,
+    /// The number of the error that a MySQL client reported.
+    pub database_error: Option<u16>,
+    /// A server said more than anybody reads.
+    pub is_too_long: bool,
 }
 
 impl EngineError {
     pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), database_error: None, is_too_long: false }
+    }
+
+    /// The same in other words.
+    #[must_use]
+    pub fn reworded(&self, message: impl Into<String>) -> Self {
+        Self { message: message.into(), ..self.clone() }
+    }
+
+    /// Whether a MySQL client reported one of these errors. It is never found by looking for a number in the message:
+    /// that holds names, which anybody chooses.
+    pub(crate) fn is_database_error(&self, numbers: &[u16]) -> bool {
+        self.database_error.is_some_and(|number| numbers.contains(&number))
     }
 
     pub fn internal(message: impl std::fmt::Display) -> Self {

@@ -294,7 +294,8 @@ pub(crate) async fn ask_bytes(
         while let Some(chunk) = stdout.next().await {
             if answer.len() + chunk.len() > settings.answer_bytes {
                 let message = "The server's answer to a question is too long.";
-                return Err(EngineError::new(FailureCode::RemoteFailed, message));
+                let error = EngineError::new(FailureCode::RemoteFailed, message);
+                return Err(EngineError { is_too_long: true, ..error });
             }
             answer.extend_from_slice(&chunk);
         }

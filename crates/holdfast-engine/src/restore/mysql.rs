@@ -56,7 +56,7 @@ impl Engine {
         context.begin_writing().await?;
         session.load(None).await.map_err(|error| {
             let message = format!("{} What comes before it in the dump was restored already.", error.message);
-            EngineError::new(error.code, message)
+            error.reworded(message)
         })
     }
 
@@ -272,7 +272,7 @@ impl Session<'_> {
             return unchanged(name, stopped.held, &error);
         }
         let whole = if stopped.is_moved { format!(" All tables of {name} were restored.") } else { String::new() };
-        EngineError::new(error.code, format!("{}{whole}", error.message))
+        error.reworded(format!("{}{whole}", error.message))
     }
 
     /// Loads the dump where it belongs, with everything that follows its tables.
@@ -344,13 +344,13 @@ impl Session<'_> {
             return Ok(());
         }
         let mut error = database::explain("mysql", exit, &lines, self.context);
-        if lines.iter().any(|line| line.starts_with("ERROR 1227 ") || line.starts_with("ERROR 1449 ")) {
+        if error.is_database_error(&[1227, 1449]) {
             error.message.push_str(
                 " Something in the backup runs as a user that is not here, or that this one may not act for: restore \
                  without owners, or as a user with the privilege SET USER (SUPER, SET_USER_ID).",
             );
         }
-        if lines.iter().any(|line| LACKS_RIGHTS.iter().any(|code| line.starts_with(code))) {
+        if error.is_database_error(&LACKS_RIGHTS) {
             error.message.push_str(
                 " A view reads from another one, or calls a function, as a user who may not do so in the database that is \
                  loaded; a database that is replaced is loaded beside it first. Restore without owners, or give that user the rights to it.",
@@ -374,11 +374,11 @@ struct Stopped<'a> {
 
 fn unchanged(name: &str, held: Option<u64>, error: &EngineError) -> EngineError {
     let fate = if held.is_some() { "was not changed" } else { "was not made" };
-    EngineError::new(error.code, format!("{} The database {name} {fate}.", error.message))
+    error.reworded(format!("{} The database {name} {fate}.", error.message))
 }
 
 fn without_views(name: &str, error: &EngineError) -> EngineError {
-    EngineError::new(error.code, format!("{} Everything else of {name} was restored.", error.message))
+    error.reworded(format!("{} Everything else of {name} was restored.", error.message))
 }
 
 /// What gives tables what they were made without, in the database that they are in now.

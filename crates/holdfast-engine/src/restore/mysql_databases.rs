@@ -140,7 +140,7 @@ impl Session<'_> {
         match self.create(copy, facts).await {
             Ok(()) => Ok(true),
             // Whoever may make no database has no more rights than others have to this one.
-            Err(error) if held.unwrap_or(0) == 0 && error.message.contains("ERROR 1044 ") => {
+            Err(error) if held.unwrap_or(0) == 0 && error.is_database_error(&[1044]) => {
                 self.context.log.line("The database user may make no copy, so the dump is loaded where it belongs.");
                 Ok(false)
             }
@@ -193,14 +193,13 @@ impl Session<'_> {
             let own = &self.engine.settings.remote;
             let settings = RemoteSettings { answer: LOCKING, ..own.clone() };
             // Not everybody may lock tables; whoever may not finds out when the database is dropped.
-            let is_held =
-                |error: &EngineError| error.message.contains("ERROR 1205 ") || !error.message.contains("ERROR ");
+            let is_held = |error: &EngineError| error.is_database_error(&[1205]) || error.database_error.is_none();
             if let Err(error) = self.query_within(&sql, &settings).await
                 && is_held(&error)
             {
                 let name = name_text(name.as_bytes());
                 let message = format!("A table of {name} is in use by somebody else: {}", error.message);
-                return Err(EngineError::new(error.code, message));
+                return Err(error.reworded(message));
             }
         }
         Ok(())
@@ -209,5 +208,5 @@ impl Session<'_> {
 
 /// Whether the server does not have a character set or collation.
 fn is_unknown_set(error: &EngineError) -> bool {
-    error.message.contains("nknown co") || error.message.contains("nknown character set")
+    error.is_database_error(&[1115, 1273])
 }

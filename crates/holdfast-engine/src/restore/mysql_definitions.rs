@@ -82,8 +82,8 @@ impl Session<'_> {
     /// which are gone, and defaults that ask sequences which are: those were of no use before either.
     pub(super) async fn make(&self, name: &str, definitions: &[Definition]) -> Result<()> {
         let is_broken = |one: &Definition, error: &EngineError| match one.kind {
-            Kind::Trigger => error.message.contains(" ERROR 1054 "),
-            Kind::Table => [" ERROR 1146 ", " ERROR 4091 "].iter().any(|code| error.message.contains(code)),
+            Kind::Trigger => error.is_database_error(&[1054]),
+            Kind::Table => error.is_database_error(&[1146, 4091]),
             _ => false,
         };
         let mut rest = definitions;
@@ -123,7 +123,7 @@ impl Session<'_> {
                 let fitting = one.clone().for_version(&version);
                 fitting
                     .delimited(&delimiter)
-                    .map_err(|error| EngineError::new(error.code, format!("The {}: {}", shown(one), error.message)))
+                    .map_err(|error| error.reworded(format!("The {}: {}", shown(one), error.message)))
             };
             definitions.iter().map(delimited).collect::<Result<Vec<_>>>().map_err(plain)?.concat()
         };
@@ -136,7 +136,7 @@ impl Session<'_> {
             let Some(failed) = index.and_then(|index| definitions.get(index)) else { return (None, error) };
             let verb = if failed.kind == Kind::Table { "altered" } else { "made" };
             let message = format!("The {} could not be {verb}. {}", shown(failed), error.message);
-            (index, EngineError::new(error.code, message))
+            (index, error.reworded(message))
         })
     }
 

@@ -32,7 +32,7 @@ impl Session<'_> {
             Some(_) => self.make_anew(name, facts).await,
         };
         // A server that waits in vain for a table in use has dropped nothing yet.
-        *is_changed = made.as_ref().err().is_none_or(|error| held.is_some() && !error.message.contains("ERROR 1205 "));
+        *is_changed = made.as_ref().err().is_none_or(|error| held.is_some() && !error.is_database_error(&[1205]));
         made?;
         let moved = async {
             for some in tables.chunks(AT_ONCE) {
@@ -49,7 +49,7 @@ impl Session<'_> {
         moved.await.map_err(|error: EngineError| {
             let message =
                 format!("{} The tables that were not moved to {name} yet are in {copy}.", error.message.trim_end());
-            EngineError::new(error.code, message)
+            error.reworded(message)
         })
     }
 

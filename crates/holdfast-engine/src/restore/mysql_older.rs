@@ -4,7 +4,7 @@
 use super::mysql::name_beside;
 use super::mysql_session::{LACKS_RIGHTS, Session};
 use crate::archive::MysqlFacts;
-use crate::error::{EngineError, Result};
+use crate::error::Result;
 use crate::mysql::rewriting::Definers;
 use crate::plan::RestoreReport;
 use crate::source::database::mysql_text;
@@ -19,7 +19,7 @@ impl Session<'_> {
         if let Err(error) = self.load_beside(name, &beside, facts).await {
             self.drop_own(&beside).await;
             let message = format!("{} The database {name} was not changed.", error.message);
-            return Err(EngineError::new(error.code, message));
+            return Err(error.reworded(message));
         }
         let ready = async {
             self.tell_lost(name, &self.tables_of(&beside).await?, "will be").await?;
@@ -29,7 +29,7 @@ impl Session<'_> {
         if let Err(error) = ready.await {
             self.drop_own(&beside).await;
             let message = format!("{} The database {name} was not changed.", error.message);
-            return Err(EngineError::new(error.code, message));
+            return Err(error.reworded(message));
         }
         let replaced = async {
             self.make_anew(name, facts).await?;
@@ -42,7 +42,7 @@ impl Session<'_> {
             }
             Err(error) => {
                 let message = format!("{} The restored database is in {beside}, without its events.", error.message);
-                Err(EngineError::new(error.code, message))
+                Err(error.reworded(message))
             }
         }
     }
@@ -52,11 +52,7 @@ impl Session<'_> {
     /// copy has no views, when their definers are known to have rights where they will be in the end.
     async fn load_beside(&self, name: &str, beside: &str, facts: Option<&MysqlFacts>) -> Result<()> {
         let refused = match self.feed_into(Some(beside), true, None).await {
-            Err(error)
-                if LACKS_RIGHTS.iter().any(|code| error.message.contains(code)) && !self.plan.options.no_owner =>
-            {
-                error
-            }
+            Err(error) if error.is_database_error(&LACKS_RIGHTS) && !self.plan.options.no_owner => error,
             loaded => return loaded.map(drop),
         };
         self.context.log.line("A view runs as a user without rights to the copy. Loading it again without views.");
@@ -70,8 +66,8 @@ impl Session<'_> {
         let calls_function = self.query(&functions).await? != "0";
         for definer in definers.all() {
             self.try_views(name, &definer, calls_function).await.map_err(|error| {
-                let is_theirs = error.message.contains("ERROR ");
-                if is_theirs { EngineError::new(refused.code, refused.message.clone()) } else { error }
+                let is_theirs = error.database_error.is_some();
+                if is_theirs { refused.clone() } else { error }
             })?;
         }
         Ok(())

@@ -109,7 +109,7 @@ impl Engine {
                     context.note_undone().await;
                 }
                 let message = format!("{} No database that was there was changed.", error.message);
-                return Err(EngineError::new(error.code, message));
+                return Err(error.reworded(message));
             }
         };
         let replaced = session.replace_all(&facts, &copied, &mut found).await;
@@ -128,7 +128,7 @@ impl Engine {
         let views: Vec<&View> = views.filter(|view| !left.contains(&view.database)).collect();
         let views = session.make_views(views, has_accounts).await.map_err(|error| {
             let message = format!("{} All tables and routines were restored.", error.message);
-            EngineError::new(error.code, message)
+            error.reworded(message)
         });
         let mut made = Ok(());
         for (name, events) in found.events.iter().filter(|(name, _)| !left.contains(name)) {
@@ -346,7 +346,7 @@ impl Session<'_> {
                 }
                 let of_place = |error: EngineError| {
                     let name = name_text(place.facts.name.as_bytes());
-                    EngineError::new(error.code, format!("{name}: {}", error.message))
+                    error.reworded(format!("{name}: {}", error.message))
                 };
                 let loaded = self.load_next(place.facts, &place.first, &mut loading).await;
                 let (definitions, tables) = loaded.map_err(of_place)?;
@@ -402,7 +402,7 @@ impl Session<'_> {
                  with the privilege SET USER (SUPER, SET_USER_ID).",
                 error.message
             );
-            EngineError::new(error.code, message)
+            error.reworded(message)
         })
     }
 
@@ -436,7 +436,7 @@ impl Session<'_> {
                     left.push(name.to_owned());
                     let message = format!("{name}: {}", error.message);
                     self.context.log.warn(&message);
-                    first.get_or_insert_with(|| EngineError::new(error.code, message));
+                    first.get_or_insert_with(|| error.reworded(message));
                 }
             }
             if done.last() == Some(&name) || is_untouched {
@@ -446,7 +446,7 @@ impl Session<'_> {
         let Some(error) = first else { return Ok(()) };
         let names = |names: &[&str]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         let message = format!("{} Replaced: {}. Not changed: {}.", error.message, names(&done), names(&untouched));
-        Err(Stopped { error: EngineError::new(error.code, message), left })
+        Err(Stopped { error: error.reworded(message), left })
     }
 
     /// Everything is known to load by now. A database of MySQL cannot take another name: its tables are moved, or it is
@@ -489,7 +489,7 @@ impl Session<'_> {
             let message = format!("{}{whole} Replaced: {done}. Not changed: {untouched}.", error.message);
             let is_left = |place: &&&Place<'_>| !begun.contains(&place.index) || Some(place.index) == stopped_at;
             let left = replaced.iter().filter(is_left).map(|place| place.facts.name.clone()).collect();
-            Stopped { error: EngineError::new(error.code, message), left }
+            Stopped { error: error.reworded(message), left }
         })
     }
 
@@ -542,7 +542,7 @@ impl Session<'_> {
         };
         loaded.await.map_err(|error| {
             let message = format!("{} All databases were restored; users and privileges were not.", error.message);
-            EngineError::new(error.code, message)
+            error.reworded(message)
         })?;
         Ok(())
     }

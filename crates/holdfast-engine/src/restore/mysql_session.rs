@@ -12,11 +12,11 @@ pub(super) const CLIENT: &str = "--defaults-file=/dev/fd/3 --binary-mode --comme
     --max-allowed-packet=1G --init-command='SET SESSION foreign_key_checks=0, sql_quote_show_create=1 /*M!100200 , \
     check_constraint_checks=0, max_statement_time=0, innodb_strict_mode=0 */'";
 
-/// How the client begins to say that a view reads from another one that its definer may not read, or that is broken, and
-/// that it calls a function that its definer may not run.
-pub(super) const LACKS_RIGHTS: [&str; 2] = ["ERROR 1356 ", "ERROR 1370 "];
+/// A view reads from another one that its definer may not read, or that is broken, or it calls a function that its definer
+/// may not run.
+pub(super) const LACKS_RIGHTS: [u16; 2] = [1356, 1370];
 /// The same of a table, a column or a database.
-pub(super) const MAY_NOT_READ: [&str; 3] = ["ERROR 1142 ", "ERROR 1143 ", "ERROR 1044 "];
+pub(super) const MAY_NOT_READ: [u16; 3] = [1142, 1143, 1044];
 
 pub(super) struct Session<'a> {
     pub engine: &'a Engine,

@@ -21,28 +21,19 @@ use crate::mysql::grants::{Grant, Grants, closest_host};
 use crate::mysql::renaming::{calls_functions, names_in};
 use crate::mysql::{View, name_length, quoted, unquoted_name};
 use crate::remote;
-use crate::source::database::{Login, mysql_text, unhex};
+use crate::source::database::{Login, mysql_error, mysql_text, unhex};
 use crate::ssh::Exit;
 
-/// How the client begins to say that a view cannot be, wherever it is: there is no such table, column, routine or sequence,
-/// nobody has the name that a function runs as, it would read from itself, or compare what cannot be compared.
-const BROKEN: [&str; 8] = [
-    "ERROR 1146 ",
-    "ERROR 1054 ",
-    "ERROR 1305 ",
-    "ERROR 4091 ",
-    "ERROR 1449 ",
-    "ERROR 1462 ",
-    "ERROR 1267 ",
-    "ERROR 1271 ",
-];
+/// A view cannot be, wherever it is: there is no such table, column, routine or sequence, nobody has the name that a
+/// function runs as, it would read from itself, or compare what cannot be compared.
+const BROKEN: [u16; 8] = [1146, 1054, 1305, 4091, 1449, 1462, 1267, 1271];
 
 /// How long the views of an owner in a database may take beside the time that a server may be silent, for each of them. To
 /// make one takes milliseconds, unless somebody wrote a function for it that waits.
 const FOR_EACH_VIEW: Duration = Duration::from_millis(100);
 
-/// How the client begins to say that an account may not make others, or not give them the right to name owners.
-const MAY_NOT: [&str; 3] = ["ERROR 1227 ", "ERROR 1044 ", "ERROR 1045 "];
+/// An account may not make others, or not give them the right to name owners.
+const MAY_NOT: [u16; 3] = [1227, 1044, 1045];
 
 /// Somebody who makes views in place of their owner. Functions that run with the rights of whoever calls them find no more
 /// than what the owner may read and run, and nothing that they may change but sequences of their own database.
@@ -103,7 +94,7 @@ impl Session<'_> {
         }
         for (owner, is_calling) in owners {
             self.try_views(database, &owner, is_calling).await.map_err(|error| {
-                if !error.message.contains("ERROR ") {
+                if error.database_error.is_none() {
                     return error;
                 }
                 let message = format!(
@@ -111,7 +102,7 @@ impl Session<'_> {
                      rights to it.",
                     error.message
                 );
-                EngineError::new(error.code, message)
+                error.reworded(message)
             })?;
         }
         Ok(())
@@ -352,7 +343,7 @@ impl Session<'_> {
             errors.clear();
         }
         // What follows from a statement that could not be prepared says nothing.
-        let is_telling = |line: &str| line.starts_with("ERROR") && !line.starts_with("ERROR 1243 ");
+        let is_telling = |line: &str| line.starts_with("ERROR") && !says(line, &[1243]);
         errors.retain(|line| is_telling(line) || remote::is_about_dropped(line));
         Ok(Missing { views, errors })
     }
@@ -393,7 +384,7 @@ impl Session<'_> {
             } else {
                 ""
             };
-            EngineError::new(error.code, format!("{said} {}{hint}", error.message))
+            error.reworded(format!("{said} {}{hint}", error.message))
         })
     }
 
@@ -417,8 +408,8 @@ fn is_invokers(view: &View) -> bool {
     view.parts().is_some_and(|parts| parts.security == b"INVOKER")
 }
 
-fn says(line: &str, codes: &[&str]) -> bool {
-    codes.iter().any(|code| line.starts_with(code))
+fn says(line: &str, numbers: &[u16]) -> bool {
+    mysql_error(line).is_some_and(|number| numbers.contains(&number))
 }
 
 /// The part of a grant that is about reading and running, for another account.

@@ -528,6 +528,11 @@ pub(crate) fn set_up_sql(name: &str) -> String {
     )
 }
 
+/// The number with which a MySQL client begins to report an error.
+pub(crate) fn mysql_error(line: &str) -> Option<u16> {
+    line.strip_prefix("ERROR ")?.split_once(" (")?.0.parse().ok()
+}
+
 /// Why a database tool failed, from what it says.
 pub(crate) fn explain(tool: &str, exit: &Exit, lines: &[String], context: &Context) -> EngineError {
     const SIGNS: &[(FailureCode, &[&str])] = &[
@@ -582,12 +587,27 @@ pub(crate) fn explain(tool: &str, exit: &Exit, lines: &[String], context: &Conte
         }
         _ => "",
     };
-    EngineError::new(code, context.log.redacted(&format!("{tool} {}{said}{hint}", ended(exit))))
+    let error = EngineError::new(code, context.log.redacted(&format!("{tool} {}{said}{hint}", ended(exit))));
+    // The first that is reported: what follows may be the rest of a name with a line break in it.
+    EngineError { database_error: lines.iter().find_map(|line| mysql_error(line)), ..error }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_are_known_by_their_number_and_not_by_names() {
+        assert_eq!(mysql_error("ERROR 1146 (42S02) at line 3: Table 'a.b' doesn't exist"), Some(1146));
+        let denied = "ERROR 1142 (42000) at line 1: SHOW VIEW command denied to user for table 'ERROR 1146 (42S02)'";
+        assert_eq!(mysql_error(denied), Some(1142));
+        for other in ["", "mysql: ERROR 1146 (42S02)", "ERROR at line 1: Unknown command", "ERROR 99999 (HY000): x"] {
+            assert_eq!(mysql_error(other), None, "{other}");
+        }
+        let error = EngineError { database_error: mysql_error(denied), ..EngineError::internal(denied) };
+        let error = error.reworded("The view could not be read: ERROR 1146 (42S02)");
+        assert!(error.is_database_error(&[1142]) && !error.is_database_error(&[1146]));
+    }
 
     #[test]
     fn names_are_names_whatever_is_in_them() {

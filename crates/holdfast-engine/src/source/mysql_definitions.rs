@@ -275,9 +275,9 @@ impl Asking<'_> {
             let shown: String =
                 some.iter().map(|name| format!("SHOW EVENTS FROM {} WHERE LENGTH(name) = 0;", quoted(name))).collect();
             self.lines(&shown).await.map_err(|error| {
-                let is_denied = error.message.contains("ERROR 1044 ");
+                let is_denied = error.is_database_error(&[1044]);
                 let hint = if is_denied { " Grant the database user EVENT, so that it sees events." } else { "" };
-                EngineError::new(error.code, format!("{}{hint}", error.message))
+                error.reworded(format!("{}{hint}", error.message))
             })?;
         }
         Ok(())
@@ -328,7 +328,7 @@ impl Asking<'_> {
             let settings = if is_long { &long } else { self.settings };
             // Older servers may run functions of a view to show it; nothing that they do lasts.
             let answer = match (self.answer(&format!("{SET_UP}{questions}"), settings).await, some) {
-                (Err(error), [_, _, ..]) if error.message.contains("too long") => {
+                (Err(error), [_, _, ..]) if error.is_too_long => {
                     let (first, second) = some.split_at(some.len() / 2);
                     waiting.extend([second, first]);
                     continue;
@@ -360,20 +360,25 @@ impl Asking<'_> {
     /// What becomes of something that the server did not show.
     fn leave_out(&self, listed: &Listed, error: &EngineError) -> Result<()> {
         /// It is gone by now.
-        const GONE: [&str; 5] = ["ERROR 1146 ", "ERROR 1305 ", "ERROR 1347 ", "ERROR 1360 ", "ERROR 1539 "];
-        /// Rights, and errors of the client.
-        const OURS: [&str; 7] =
-            ["ERROR 1044 ", "ERROR 1045 ", "ERROR 1142 ", "ERROR 1143 ", "ERROR 1227 ", "ERROR 1370 ", "ERROR 2"];
-        let says = |codes: &[&str]| codes.iter().any(|code| error.message.contains(code));
+        const GONE: [u16; 5] = [1146, 1305, 1347, 1360, 1539];
+        /// Rights.
+        const OURS: [u16; 6] = [1044, 1045, 1142, 1143, 1227, 1370];
         let shown = listed.shown();
-        if says(&GONE) {
+        let unread = || error.reworded(format!("The {shown} could not be read. {}", error.message));
+        // A client repeats the statement before it reports the error: a name with a line break could report another one.
+        if [&listed.schema, &listed.name].iter().any(|name| name.contains(char::is_control)) {
+            return Err(unread());
+        }
+        if error.is_database_error(&GONE) {
             self.context.log.line(format!("The {shown} was dropped meanwhile and is not in this backup."));
             return Ok(());
         }
         // A table that joins others which are gone; any other that cannot be read is damaged.
-        let is_damaged = listed.kind.is_before_rows() && !says(&["ERROR 1168 "]);
-        if says(&OURS) || is_damaged || !error.message.contains("ERROR ") {
-            return Err(EngineError::new(error.code, format!("The {shown} could not be read. {}", error.message)));
+        let is_damaged = listed.kind.is_before_rows() && !error.is_database_error(&[1168]);
+        // Numbers from 2000 on are of the client.
+        let is_clients = error.database_error.is_none_or(|number| (2000..3000).contains(&number));
+        if error.is_database_error(&OURS) || is_damaged || is_clients {
+            return Err(unread());
         }
         self.context.log.warn(format!(
             "The {shown} is broken, so the server does not show it, and it is not in this backup: {}",

@@ -157,7 +157,7 @@ impl Asking<'_> {
             let selects: String = some.iter().map(select).collect();
             self.lines(&format!("{SET_UP}{selects}")).await.map_err(|error| {
                 let message = format!("A table of {} cannot be read: {}", name_text(name.as_bytes()), error.message);
-                EngineError::new(error.code, message)
+                error.reworded(message)
             })?;
         }
         Ok(())
@@ -276,7 +276,7 @@ impl Asking<'_> {
         match self.many_lines(&sql).await {
             Ok(lines) => lines.iter().map(|line| parse(line).ok_or_else(unclear)).collect::<Result<_>>().map(Some),
             // Rights to see it, or a server without InnoDB.
-            Err(error) if error.message.contains("ERROR 1227 ") || error.message.contains("ERROR 1109 ") => Ok(None),
+            Err(error) if error.is_database_error(&[1227, 1109]) => Ok(None),
             Err(error) => Err(error),
         }
     }
