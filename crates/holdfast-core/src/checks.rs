@@ -65,12 +65,12 @@ impl FieldSpec {
         rules::integer(errors, self.name, &self.find(|name| input.integer(name)), bounds, current)
     }
 
-    /// A stored number, if it is one that could be given.
-    pub fn stored_integer(&self, stored: &Input) -> Option<i64> {
-        let number = *stored.integer(self.name).value()?;
-        let is_within =
-            if let FieldKind::Integer { min, max } = self.kind { (min..=max).contains(&number) } else { true };
-        is_within.then_some(number)
+    /// Whether a stored number is one that could be given.
+    pub fn is_within(&self, stored: &Input) -> bool {
+        match (self.kind, stored.integer(self.name).value()) {
+            (FieldKind::Integer { min, max }, Some(number)) => (min..=max).contains(number),
+            _ => false,
+        }
     }
 
     pub fn checked_switch(&self, errors: &mut Errors, input: &Input, current: bool) -> bool {

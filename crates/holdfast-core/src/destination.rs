@@ -80,6 +80,11 @@ impl DestinationSpec {
         }
     }
 
+    /// Whether what is stored could have been given: an import takes nothing else.
+    pub fn is_sound(&self) -> bool {
+        self.s3().is_none_or(S3Settings::is_sound)
+    }
+
     /// Whether what is stored at one of them is at the other, too. A service may get another name with everything in it; a
     /// bucket does not.
     pub fn holds_the_same(&self, other: &Self) -> bool {
@@ -129,8 +134,8 @@ impl DestinationSpec {
     pub fn read(stored: &Input) -> Option<Self> {
         Some(match DestinationKind::parse(stored.text(KIND.name).value()?)? {
             DestinationKind::Local => Self::Local(LocalDestination),
-            DestinationKind::S3 => Self::S3(S3Settings::read(stored)?),
-            DestinationKind::CustomS3 => Self::CustomS3(S3Settings::read(stored)?),
+            DestinationKind::S3 => Self::S3(S3Settings::read(stored)),
+            DestinationKind::CustomS3 => Self::CustomS3(S3Settings::read(stored)),
         })
     }
 }
@@ -193,7 +198,9 @@ mod tests {
         for input in [s3(), custom, local] {
             assert_eq!(DestinationSpec::read(&spec(&input).write()), Some(spec(&input)));
         }
-        assert_eq!(DestinationSpec::read(&Input::default().with("type", "s3")), None);
+        let no_bucket = DestinationSpec::read(&Input::default().with("type", "s3")).unwrap();
+        assert!(!no_bucket.is_sound() && spec(&s3()).is_sound());
+        assert_eq!(DestinationSpec::read(&Input::default().with("type", "tape")), None);
     }
 
     #[test]

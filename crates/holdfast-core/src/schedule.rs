@@ -91,7 +91,22 @@ impl Cron {
         from.is_ok_and(|from| self.parsed.find_next_occurrence(&from, true).is_ok())
     }
 
-    /// Reads an expression that was checked when it was stored.
+    /// Reads an expression that was checked when it was stored. The first release took days or weekdays of commas alone,
+    /// which leave the choice to the other of the two; these are still read as that.
+    pub fn stored(text: &str) -> Option<Self> {
+        if let Some(cron) = Self::read(text) {
+            return Some(cron);
+        }
+        let fields: Vec<&str> = text.split_whitespace().collect();
+        let any = |(place, field): (usize, &&str)| match place {
+            2 | 4 if field.split(',').all(str::is_empty) => "*".to_owned(),
+            _ => (*field).to_owned(),
+        };
+        let open: Vec<String> = fields.iter().enumerate().map(any).collect();
+        Self::read(&open.join(" ")).map(|cron| Self { text: fields.join(" "), ..cron })
+    }
+
+    /// Reads an expression, whether it is ever due or not.
     pub fn read(text: &str) -> Option<Self> {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         if text.len() > CRON_CHARS || text.split(' ').count() != 5 {
@@ -212,6 +227,20 @@ mod tests {
     fn cron(text: &str) -> Schedule {
         let cron = Some(Cron::parse(text, at("2025-01-01T00:00:00Z")).unwrap());
         Schedule { cron, time: None, ..schedule(Frequency::Custom, "00:00") }
+    }
+
+    #[test]
+    fn expressions_that_the_first_release_took_are_still_read() {
+        let now: Timestamp = "2025-03-04T12:00:00Z".parse().unwrap();
+        let next = |cron: &Cron| cron.next_after(now).unwrap().to_string();
+        let cases = [("0 0 , * MON", "0 0 * * MON"), ("0 0  ,, * 1-5", "0 0 * * 1-5"), ("0 0 1 * ,", "0 0 1 * *")];
+        for (old, same) in cases {
+            assert!(Cron::read(old).is_none(), "{old}");
+            let cron = Cron::stored(old).unwrap();
+            assert_eq!(next(&cron), next(&Cron::read(same).unwrap()), "{old}");
+            assert_eq!(cron.as_str(), old.split_whitespace().collect::<Vec<_>>().join(" "));
+        }
+        assert!(Cron::stored(", 0 1 * *").is_none() && Cron::stored("x").is_none());
     }
 
     #[test]

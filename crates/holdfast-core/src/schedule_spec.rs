@@ -53,22 +53,25 @@ impl Schedule {
         values.set(CRON.name, self.cron.as_ref().map(Cron::as_str));
     }
 
+    /// Reads what is stored. What no check would let in, but an older import did, is read as it was before.
     pub fn read(stored: &Input) -> Option<Self> {
-        let time = match stored.text(TIME.name).value() {
-            None => None,
-            Some(text) => Some(TimeOfDay::parse(text)?),
-        };
         let cron = match stored.text(CRON.name).value() {
             None => None,
-            Some(text) => Some(Cron::read(text)?),
+            Some(text) => Some(Cron::stored(text)?),
         };
         Some(Self {
             frequency: Frequency::parse(stored.text(FREQUENCY.name).value()?)?,
-            time,
-            day_of_week: DAY_OF_WEEK.stored_integer(stored)?,
-            day_of_month: DAY_OF_MONTH.stored_integer(stored)?,
+            time: stored.text(TIME.name).value().and_then(|text| TimeOfDay::parse(text)),
+            day_of_week: *stored.integer(DAY_OF_WEEK.name).value()?,
+            day_of_month: *stored.integer(DAY_OF_MONTH.name).value()?,
             cron,
         })
+    }
+
+    /// Whether what is stored could have been given: an import takes nothing else.
+    pub fn is_sound(stored: &Input) -> bool {
+        let has_time = stored.text(TIME.name).value().is_none_or(|text| TimeOfDay::parse(text).is_some());
+        has_time && DAY_OF_WEEK.is_within(stored) && DAY_OF_MONTH.is_within(stored)
     }
 }
 

@@ -97,7 +97,7 @@ impl SourceSpec {
 
     fn path(&self) -> Option<&str> {
         match self {
-            Self::Files(source) => Some(&source.path),
+            Self::Files(source) => Some(source.path.as_str()).filter(|path| !path.is_empty()),
             Self::Postgresql(source) | Self::Mysql(source) | Self::AnyDatabase(source) => source.path.as_deref(),
         }
     }
@@ -133,17 +133,19 @@ impl SourceSpec {
         }
     }
 
-    /// What `write` wrote.
+    /// Whether what is stored could have been given: an import takes nothing else.
+    pub fn is_sound(stored: &Input) -> bool {
+        stored.text(ENGINE.name).value().is_none_or(|word| DatabaseEngine::parse(word).is_some())
+    }
+
+    /// What `write` wrote. An engine that nobody knows is found on the server, as it was before.
     pub fn read(stored: &Input) -> Option<Self> {
         let path = stored.text(PATH.name).value().cloned();
         match TaskKind::parse(stored.text(KIND.name).value()?)? {
             // A task without a path fails when it runs; it must not hide the others.
             TaskKind::Files => FilesSource::read(stored, path.unwrap_or_default()).map(Self::Files),
             TaskKind::Database => {
-                let engine = match stored.text(ENGINE.name).value() {
-                    None => None,
-                    Some(word) => Some(DatabaseEngine::parse(word)?),
-                };
+                let engine = stored.text(ENGINE.name).value().and_then(|word| DatabaseEngine::parse(word));
                 Some(Self::of_database(engine, DatabaseSource::read(stored, path)))
             }
         }

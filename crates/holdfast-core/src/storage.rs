@@ -75,11 +75,18 @@ impl Storage {
             Some(word) => Format::parse(word)?,
         };
         Some(Self {
-            retention: RetentionPolicy::of_number(KEEP.stored_integer(stored)?),
+            retention: RetentionPolicy::of_number(*stored.integer(KEEP.name).value()?),
             appended_filename: stored.text(APPENDED_FILENAME.name).value().cloned(),
             path: stored.text(PATH.name).value()?.clone(),
             format,
         })
+    }
+}
+
+impl Storage {
+    /// Whether what is stored could have been given: an import takes nothing else.
+    pub fn is_sound(stored: &Input) -> bool {
+        KEEP.is_within(stored)
     }
 }
 

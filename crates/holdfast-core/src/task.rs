@@ -61,6 +61,14 @@ impl TaskSpec {
     }
 }
 
+impl TaskSpec {
+    /// What `write` wrote, if it could have been given: an import takes nothing else.
+    pub fn read_sound(stored: &Input) -> Option<Self> {
+        let is_sound = SourceSpec::is_sound(stored) && Schedule::is_sound(stored) && Storage::is_sound(stored);
+        Self::read(stored).filter(|_| is_sound)
+    }
+}
+
 /// A task's settings, whole. An update starts from these and so does a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskSettings {

@@ -179,12 +179,23 @@ a \\n "b"
             (3, 1, 1, 1, 'c', 'c', 'database', '/left', 'my shop', 'mysql', 'logs,sess\\ions', '', FALSE, 'daily', '23:59',
                 0, 1, '*/5 * * * *', 1000, NULL, '/', 0, 0, 0, 0),
             (4, 1, 1, 1, 'd', 'd', 'database', NULL, NULL, NULL, NULL, '', FALSE, 'custom', NULL, 3, 9, '0 4 * * *', 5, NULL,
-                '/', 0, 0, 0, 0);"#;
+                '/', 0, 0, 0, 0),
+            (5, 1, 1, 1, 'e', 'e', 'database', NULL, NULL, 'oracle', NULL, '', FALSE, 'daily', 'xx', 7, 31,
+                '0 0 , * MON', 5000, NULL, '/', 0, 0, 0, 0);"#;
 
     fn assert_tasks_came_over(rows: &[(String, String, String)]) {
         let specs: Vec<TaskSpec> = rows.iter().map(|(_, _, spec)| spec::task(spec).expect(spec)).collect();
         let columns: Vec<(&str, &str)> = rows.iter().map(|(kind, frequency, _)| (&**kind, &**frequency)).collect();
-        assert_eq!(columns, [("files", "weekly"), ("files", "hourly"), ("database", "custom"), ("database", "custom")]);
+        assert_eq!(
+            columns,
+            [
+                ("files", "weekly"),
+                ("files", "hourly"),
+                ("database", "custom"),
+                ("database", "custom"),
+                ("database", "custom")
+            ]
+        );
         let files = specs[0].source.files().unwrap();
         assert_eq!(files.path, "/srv/ü \"x\" \\\\n");
         assert_eq!(files.excluded, ["*.log", "a \\\\n \"b\"", "ü/c"]);
@@ -203,6 +214,12 @@ a \\n "b"
         assert_eq!(specs[2].schedule.frequency, Frequency::Daily, "what the expression stands in front of");
         assert_eq!(specs[2].schedule.cron.as_ref().unwrap().as_str(), "*/5 * * * *");
         assert_eq!((specs[3].source.engine(), specs[3].schedule.frequency), (None, Frequency::Custom));
+        // What nobody would let in today is read as before, and is not taken over from elsewhere.
+        assert_eq!((specs[4].source.engine(), specs[4].schedule.time), (None, None));
+        assert_eq!((specs[4].schedule.day_of_month, specs[4].storage.retention.number()), (31, 5000));
+        assert_eq!(specs[4].schedule.cron.as_ref().unwrap().as_str(), "0 0 , * MON");
+        let sound: Vec<bool> = rows.iter().map(|(_, _, spec)| spec::is_sound_task(spec)).collect();
+        assert_eq!(sound, [true, true, true, true, false]);
     }
 
     fn assert_destinations_came_over(rows: &[(String,)]) {

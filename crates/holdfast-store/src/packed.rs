@@ -26,7 +26,11 @@ pub(crate) const ROW: char = '\u{1e}';
 pub(crate) const NULL: &str = "\u{1d}";
 
 /// The fields of one row, in order.
-pub(crate) struct Fields<'a>(Split<'a, char>);
+pub(crate) struct Fields<'a> {
+    rest: Split<'a, char>,
+    /// By what the row can be found.
+    id: &'a str,
+}
 
 pub(crate) trait Unpack: Sized {
     fn unpack(fields: &mut Fields<'_>) -> Result<Self>;
@@ -40,17 +44,18 @@ pub(crate) trait FromField: Sized {
 }
 
 impl Fields<'_> {
-    pub(crate) fn next<T: FromField>(&mut self) -> Result<T> {
-        let value = self.0.next().and_then(T::from_field);
-        value.ok_or_else(|| StoreError::Broken("a packed row does not have the expected fields".to_owned()))
+    pub(crate) fn next<T: FromField>(&mut self, row: &str, field: &str) -> Result<T> {
+        let value = self.rest.next().and_then(T::from_field);
+        value.ok_or_else(|| StoreError::Broken(format!("{field} of {row} {} cannot be read", self.id)))
     }
 }
 
 pub(crate) fn unpack<T: Unpack>(line: &str) -> Result<T> {
-    let mut fields = Fields(line.split(FIELD));
+    let id = line.split(FIELD).next().unwrap_or_default();
+    let mut fields = Fields { rest: line.split(FIELD), id };
     let row = T::unpack(&mut fields)?;
     // One field too many means that two columns, or a column and a text with a separator in it, were mixed up.
-    match fields.0.next() {
+    match fields.rest.next() {
         None => Ok(row),
         Some(_) => Err(StoreError::Broken("a packed row has more fields than expected".to_owned())),
     }
@@ -173,7 +178,7 @@ macro_rules! packed_row {
 
         impl $crate::packed::Unpack for $name {
             fn unpack(fields: &mut $crate::packed::Fields<'_>) -> $crate::Result<Self> {
-                Ok(Self { $($field: fields.next()?),* })
+                Ok(Self { $($field: fields.next(stringify!($name), stringify!($field))?),* })
             }
 
             fn id(&self) -> i64 {

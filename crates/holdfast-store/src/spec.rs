@@ -27,6 +27,15 @@ pub(crate) fn task(text: &str) -> Option<TaskSpec> {
     TaskSpec::read(&decode(text)?)
 }
 
+/// Whether a document's specification of a task may come in.
+pub(crate) fn is_sound_task(text: &str) -> bool {
+    decode(text).and_then(|stored| TaskSpec::read_sound(&stored)).is_some()
+}
+
+pub(crate) fn is_sound_destination(text: &str) -> bool {
+    destination(text).is_some_and(|spec| spec.is_sound())
+}
+
 pub(crate) fn destination(text: &str) -> Option<DestinationSpec> {
     DestinationSpec::read(&decode(text)?)
 }

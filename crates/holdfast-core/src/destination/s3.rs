@@ -70,6 +70,7 @@ impl S3Settings {
         let secret_key = SECRET_KEY.required_secret(errors, input, current.is_some());
         if let (Some(was), Some(settings)) = (current, &settings)
             && !was.has_same_reader(settings)
+            && ![BUCKET, REGION, ENDPOINT].iter().any(|field| errors.has(field.name))
         {
             for (field, key) in [(&ACCESS_KEY, &access_key), (&SECRET_KEY, &secret_key)] {
                 needs_new(errors, field, key);
@@ -104,13 +105,20 @@ impl S3Settings {
         values.set(PATH_STYLE.name, self.path_style);
     }
 
-    pub fn read(stored: &Input) -> Option<Self> {
-        Some(Self {
-            bucket: stored.text(BUCKET.name).value()?.clone(),
-            region: stored.text(REGION.name).value()?.clone(),
+    pub fn read(stored: &Input) -> Self {
+        let region = stored.text(REGION.name).value().cloned();
+        Self {
+            // Without one nothing can be stored; it must not hide other destinations.
+            bucket: stored.text(BUCKET.name).value().cloned().unwrap_or_default(),
+            region: region.unwrap_or_else(|| DEFAULT_REGION.to_owned()),
             endpoint: stored.text(ENDPOINT.name).value().cloned(),
-            path_style: *stored.boolean(PATH_STYLE.name).value()?,
-        })
+            path_style: stored.boolean(PATH_STYLE.name).value().copied().unwrap_or(false),
+        }
+    }
+
+    /// Whether what is stored could have been given: an import takes nothing else.
+    pub fn is_sound(&self) -> bool {
+        !self.bucket.is_empty()
     }
 
     /// Whether both are one bucket of one service.

@@ -39,7 +39,11 @@ impl FilesSource {
 
     pub fn read(stored: &Input, path: String) -> Option<Self> {
         let excluded = match stored.texts(EXCLUDED.name) {
-            Field::Value(lines) => lines,
+            // An older import took what files of other systems end their lines with.
+            Field::Value(lines) => {
+                let line = |line: String| Some(line.trim_end_matches('\r').to_owned()).filter(|line| !line.is_empty());
+                lines.into_iter().filter_map(line).collect()
+            }
             Field::Absent | Field::Null => Vec::new(),
             Field::WrongType => return None,
         };
