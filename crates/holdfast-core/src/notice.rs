@@ -44,7 +44,16 @@ impl NoticeKind {
         match self {
             Self::Success => on_success,
             Self::HeartbeatStart | Self::HeartbeatSuccess | Self::HeartbeatFail | Self::WeeklySummary => false,
-            _ => on_failure,
+            Self::Failure
+            | Self::Recovered
+            | Self::Missed
+            | Self::Overdue
+            | Self::BackupDamaged
+            | Self::BackupSuspicious
+            | Self::HostKeyChanged
+            | Self::ServerUnreachable
+            | Self::DestinationUnreachable
+            | Self::TokenExpiring => on_failure,
         }
     }
 
