@@ -258,3 +258,22 @@ pub async fn find_waiting(tx: &mut Tx, now: Timestamp) -> Result<Waiting> {
     )?;
     row.ok_or_else(|| StoreError::Broken("a query without a row".to_owned()))
 }
+
+#[cfg(test)]
+mod tests {
+    use holdfast_core::run::RunKind;
+
+    use super::*;
+
+    /// A kind that no statement names would wait for ever.
+    #[test]
+    fn every_kind_of_run_is_chosen_from_one_queue() {
+        let names = |sql: &str, word: &str| sql.split_once("WHERE").unwrap().1.contains(word);
+        for kind in RunKind::ALL {
+            let word = format!("'{}'", kind.as_str());
+            assert_eq!(names(LONG_QUEUED, &word), kind.is_long(), "{word}");
+            assert_eq!(names(LONG_RUNNING, &word), kind.is_long(), "{word}");
+            assert_eq!(names(SHORT_QUEUED, &word), !kind.is_long(), "{word}");
+        }
+    }
+}
