@@ -124,7 +124,7 @@ impl FieldSpec {
         None
     }
 
-    /// Ids of what is attached. Left out keeps what is attached, null detaches everything.
+    /// Ids to attach. An absent field keeps what is attached, null detaches everything.
     pub fn id_list(&self, errors: &mut Errors, input: &Input) -> Option<Vec<i64>> {
         rules::id_list(errors, self.name, &self.find(|name| input.integers(name)))
     }

@@ -157,7 +157,7 @@ pub fn choice<T: Copy>(
     }
 }
 
-/// A list of ids to attach. Left out keeps what is attached, null detaches everything.
+/// Ids to attach. An absent field keeps what is attached, null detaches everything.
 pub fn id_list(errors: &mut Errors, field: &str, input: &Field<Vec<i64>>) -> Option<Vec<i64>> {
     match input {
         Field::Absent => None,

@@ -15,7 +15,7 @@ pub struct DatabaseSource {
 }
 
 const NAME: FieldSpec = FieldSpec::line("database_name", limits::TEXT_CHARS)
-    .about("Left out on a `database` task: every database of the server.")
+    .about("Leave it out on a `database` task to back up every database of the server.")
     .only_if("type", &["database"])
     .shown_at("/source/database_name");
 const EXCLUDED_TABLES: FieldSpec = FieldSpec::line("excluded_tables", limits::EXCLUDED_TABLES_CHARS)
