@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::database::DatabaseEngine;
+use crate::content::{Content, Scope};
 use crate::ids::ServerId;
 use crate::input::{Errors, Field};
 use crate::refusal::Rule;
@@ -24,105 +24,14 @@ string_enum! {
     DeletedReason { Retention = "retention", User = "user", TaskDeleted = "task_deleted" }
 }
 
-/// What is inside a backup, and so how it is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Content {
-    /// A tar archive.
-    Files,
-    /// One PostgreSQL database in `pg_dump`'s custom format.
-    PostgresDatabase,
-    /// All PostgreSQL databases and roles, as SQL of `pg_dumpall`: the form of the first release.
-    PostgresCluster,
-    /// All PostgreSQL databases, each in `pg_dump`'s custom format, and the roles as data, in a tar archive.
-    PostgresServer,
-    /// One MySQL or MariaDB database, as SQL.
-    MysqlDatabase,
-    /// All MySQL or MariaDB databases, as one dump in SQL: the form of the first release.
-    MysqlServerDump,
-    /// All MySQL or MariaDB databases, each as a dump in SQL, in a tar archive.
-    MysqlServer,
-}
-
-impl Content {
-    pub fn of_database(engine: DatabaseEngine, has_name: bool) -> Self {
-        match (engine, has_name) {
-            (DatabaseEngine::Postgresql, true) => Self::PostgresDatabase,
-            (DatabaseEngine::Postgresql, false) => Self::PostgresServer,
-            (DatabaseEngine::Mysql, true) => Self::MysqlDatabase,
-            (DatabaseEngine::Mysql, false) => Self::MysqlServer,
-        }
-    }
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Files => "files",
-            Self::PostgresDatabase => "postgresql",
-            Self::PostgresCluster => "postgresql-all",
-            Self::PostgresServer => "postgresql-server",
-            Self::MysqlDatabase => "mysql",
-            Self::MysqlServerDump => "mysql-all",
-            Self::MysqlServer => "mysql-server",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        let all = [
-            Self::Files,
-            Self::PostgresDatabase,
-            Self::PostgresCluster,
-            Self::PostgresServer,
-            Self::MysqlDatabase,
-            Self::MysqlServerDump,
-            Self::MysqlServer,
-        ];
-        all.into_iter().find(|content| content.as_str() == text)
-    }
-
-    pub fn kind(self) -> TaskKind {
-        if self == Self::Files { TaskKind::Files } else { TaskKind::Database }
-    }
-
-    pub fn database_engine(self) -> Option<DatabaseEngine> {
-        match self {
-            Self::Files => None,
-            Self::PostgresDatabase | Self::PostgresCluster | Self::PostgresServer => Some(DatabaseEngine::Postgresql),
-            Self::MysqlDatabase | Self::MysqlServerDump | Self::MysqlServer => Some(DatabaseEngine::Mysql),
-        }
-    }
-
-    /// Holds every database of a server rather than one.
-    pub fn is_whole_server(self) -> bool {
-        matches!(self, Self::PostgresCluster | Self::PostgresServer | Self::MysqlServerDump | Self::MysqlServer)
-    }
-
-    /// What the plain stream is called by tools that open it.
-    pub fn extension(self) -> &'static str {
-        match self {
-            Self::Files | Self::PostgresServer | Self::MysqlServer => "tar",
-            Self::PostgresDatabase => "dump",
-            Self::PostgresCluster | Self::MysqlDatabase | Self::MysqlServerDump => "sql",
-        }
-    }
-}
-
 /// What tells the source of one backup from that of another: the server's address, the kind of content, and the path or
 /// database. Two backups with the same key replace each other in retention; what a task leaves out is no part of it.
 /// `source` is the text that is recorded with the backup.
 pub fn source_key(server: &str, content: Content, source: &str) -> String {
-    let source = match content {
-        // A slash at the end names the same folder.
-        Content::Files if source.len() > 1 => source.trim_end_matches('/'),
-        _ => source,
-    };
-    // Not the word of the content itself: another format of the same databases would be no other source.
-    let kind = match content {
-        Content::Files => "files",
-        Content::PostgresDatabase => "postgresql",
-        Content::PostgresCluster | Content::PostgresServer => "postgresql-all",
-        Content::MysqlDatabase => "mysql",
-        Content::MysqlServerDump | Content::MysqlServer => "mysql-all",
-    };
-    format!("{server}\n{kind}\n{source}")
+    // A slash at the end names the same folder.
+    let is_folder = content.kind() == TaskKind::Files && source.len() > 1;
+    let source = if is_folder { source.trim_end_matches('/') } else { source };
+    format!("{server}\n{}\n{source}", content.source_word())
 }
 
 /// How a server is named in a source's key. The user counts: paths may be relative to a home, and an SFTP account may be
@@ -336,7 +245,7 @@ fn check_database(e: &mut Errors, input: &RestoreInput, content: Content, overwr
     }
     let is_named = input.database_name.value().is_some_and(|name| !name.is_empty());
     // One of a server's databases goes back by itself, under its name, where each has a dump of its own.
-    let has_parts = matches!(content, Content::PostgresServer | Content::MysqlServer);
+    let has_parts = matches!(content.scope(), Scope::Server(_));
     if content.is_whole_server() && !(is_named && has_parts) {
         if is_named {
             e.add("database_name", Rule::WholeServer);

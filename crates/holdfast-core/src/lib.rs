@@ -7,6 +7,7 @@ pub mod anomaly;
 pub mod backup;
 mod checks;
 pub mod clock;
+pub mod content;
 pub mod database;
 pub mod destination;
 pub mod fields;

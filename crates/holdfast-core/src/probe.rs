@@ -178,7 +178,8 @@ mod tests {
             FilesSource { path: "/srv".into(), excluded: vec!["*.log".into(), "a b".into()], one_file_system: true };
         let database = DatabaseSource { name: Some("shop".into()), excluded_tables: vec!["a".into()], path: None };
         let sizes =
-            [SourceSpec::Files(files), SourceSpec::Mysql(database)].map(|source| Question::Size(Box::new(source)));
+            [SourceSpec::Files(files), SourceSpec::Database { engine: Some(DatabaseEngine::Mysql), source: database }]
+                .map(|source| Question::Size(Box::new(source)));
         for question in [Question::Folder("/a b".into()), Question::Databases].into_iter().chain(sizes) {
             assert_eq!(Question::parse(&question.to_text()), Some(question));
         }

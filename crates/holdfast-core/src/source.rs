@@ -30,10 +30,11 @@ impl TaskKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceSpec {
     Files(FilesSource),
-    Postgresql(DatabaseSource),
-    Mysql(DatabaseSource),
-    /// Databases of whatever engine the server turns out to run.
-    AnyDatabase(DatabaseSource),
+    Database {
+        /// Without one, whatever engine the server turns out to run.
+        engine: Option<DatabaseEngine>,
+        source: DatabaseSource,
+    },
 }
 
 const KIND: FieldSpec = FieldSpec::choice("type", TaskKind::WORDS).required().shown_at("/source/type");
@@ -47,41 +48,32 @@ const PATH: FieldSpec =
 pub const FIELDS: &[&[FieldSpec]] = &[&[KIND, PATH], files::FIELDS, &[ENGINE], database::FIELDS];
 
 impl SourceSpec {
-    fn of_database(engine: Option<DatabaseEngine>, source: DatabaseSource) -> Self {
-        match engine {
-            None => Self::AnyDatabase(source),
-            Some(DatabaseEngine::Postgresql) => Self::Postgresql(source),
-            Some(DatabaseEngine::Mysql) => Self::Mysql(source),
-        }
-    }
-
     pub fn kind(&self) -> TaskKind {
         match self {
             Self::Files(_) => TaskKind::Files,
-            Self::Postgresql(_) | Self::Mysql(_) | Self::AnyDatabase(_) => TaskKind::Database,
+            Self::Database { .. } => TaskKind::Database,
         }
     }
 
     /// Of a database, once it is known.
     pub fn engine(&self) -> Option<DatabaseEngine> {
         match self {
-            Self::Postgresql(_) => Some(DatabaseEngine::Postgresql),
-            Self::Mysql(_) => Some(DatabaseEngine::Mysql),
-            Self::Files(_) | Self::AnyDatabase(_) => None,
+            Self::Files(_) => None,
+            Self::Database { engine, .. } => *engine,
         }
     }
 
     pub fn files(&self) -> Option<&FilesSource> {
         match self {
             Self::Files(source) => Some(source),
-            Self::Postgresql(_) | Self::Mysql(_) | Self::AnyDatabase(_) => None,
+            Self::Database { .. } => None,
         }
     }
 
     pub fn database(&self) -> Option<&DatabaseSource> {
         match self {
             Self::Files(_) => None,
-            Self::Postgresql(source) | Self::Mysql(source) | Self::AnyDatabase(source) => Some(source),
+            Self::Database { source, .. } => Some(source),
         }
     }
 
@@ -89,16 +81,14 @@ impl SourceSpec {
     pub fn extent(&self) -> Extent {
         match self {
             Self::Files(source) => Extent::Files(source.path.clone()),
-            Self::Postgresql(source) | Self::Mysql(source) | Self::AnyDatabase(source) => {
-                Extent::Database(self.engine(), source.name.clone())
-            }
+            Self::Database { engine, source } => Extent::Database(*engine, source.name.clone()),
         }
     }
 
     fn path(&self) -> Option<&str> {
         match self {
             Self::Files(source) => Some(source.path.as_str()).filter(|path| !path.is_empty()),
-            Self::Postgresql(source) | Self::Mysql(source) | Self::AnyDatabase(source) => source.path.as_deref(),
+            Self::Database { source, .. } => source.path.as_deref(),
         }
     }
 
@@ -116,7 +106,7 @@ impl SourceSpec {
         let database = DatabaseSource::check(errors, input, path, current.and_then(Self::database));
         Some(match kind? {
             TaskKind::Files => Self::Files(files),
-            TaskKind::Database => Self::of_database(engine, database),
+            TaskKind::Database => Self::Database { engine, source: database },
         })
     }
 
@@ -126,8 +116,8 @@ impl SourceSpec {
         values.set(PATH.name, self.path());
         match self {
             Self::Files(source) => source.write(values),
-            Self::Postgresql(source) | Self::Mysql(source) | Self::AnyDatabase(source) => {
-                values.set(ENGINE.name, self.engine().map(DatabaseEngine::as_str));
+            Self::Database { engine, source } => {
+                values.set(ENGINE.name, engine.map(DatabaseEngine::as_str));
                 source.write(values);
             }
         }
@@ -146,7 +136,7 @@ impl SourceSpec {
             TaskKind::Files => FilesSource::read(stored, path.unwrap_or_default()).map(Self::Files),
             TaskKind::Database => {
                 let engine = stored.text(ENGINE.name).value().and_then(|word| DatabaseEngine::parse(word));
-                Some(Self::of_database(engine, DatabaseSource::read(stored, path)))
+                Some(Self::Database { engine, source: DatabaseSource::read(stored, path) })
             }
         }
     }

@@ -3,21 +3,38 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_core::backup::{Content, object_key};
+use holdfast_core::backup::object_key;
 use holdfast_core::clock::rfc3339;
-use holdfast_core::database::DatabaseEngine;
+use holdfast_core::content::Content;
 use holdfast_core::run::FailureCode;
 
 use crate::Engine;
 use crate::archive::{FRAME_BYTES, Manifest, Out, Packed, Packing, Received, pack};
 use crate::context::Context;
 use crate::destination::{BlobStore, Journal, Metered, Sink, Upload, Uploaded, Written};
+use crate::dialect::{self, Dialect};
 use crate::error::{EngineError, Result};
-use crate::plan::{BackupPlan, BackupReport, Source};
-use crate::remote::{connect, leave};
-use crate::source::{Outlet, database, database_dump, files, mysql_server, postgres_server};
+use crate::plan::{BackupPlan, BackupReport, DatabaseSource, FilesSource, Source};
+use crate::remote::{Remote, connect, leave};
+use crate::source::{Outlet, files};
 use crate::ssh::Connection;
 use crate::stored::read_back;
+
+/// What a backup copies, once it is known of which engine a database is.
+#[derive(Clone, Copy)]
+enum Work<'a> {
+    Files(&'a FilesSource),
+    Database(&'static dyn Dialect, &'a DatabaseSource),
+}
+
+impl Work<'_> {
+    fn content(self) -> Content {
+        match self {
+            Self::Files(_) => Content::Files,
+            Self::Database(dialect, source) => Content::of_database(dialect.engine(), source.name.is_some()),
+        }
+    }
+}
 
 impl Engine {
     /// Runs a backup to its end. What it reports is stored and confirmed; on any error nothing is left behind that the
@@ -34,7 +51,8 @@ impl Engine {
         let sealing = self.seal(sink, plan);
         let connection = connect(&plan.server, &self.settings.remote, context).await?;
         let out = sealing.await?;
-        let content = self.content_of(&connection, plan, context).await?;
+        let work = self.work_of(&connection, plan, context).await?;
+        let content = work.content();
         let key = object_key(
             &plan.store_path,
             plan.appended.as_deref(),
@@ -48,39 +66,19 @@ impl Engine {
         if let Some((bytes, files)) = expected {
             context.progress.set_total(bytes, files);
         }
-        let postgres = match (&plan.source, content) {
-            (Source::Database(source), Content::PostgresDatabase) => {
-                let (name, settings) = (source.name.as_deref().unwrap_or_default(), &self.settings.remote);
-                match postgres_server::ask_database(&connection, name, &source.login, settings, context).await {
-                    Err(error) if error.code == FailureCode::Cancelled => return Err(error),
-                    Err(error) => {
-                        context.log.warn(format!(
-                            "Encoding, owner, privileges and settings of the database are not in this backup: {}",
-                            error.message
-                        ));
-                        None
-                    }
-                    Ok(facts) => facts,
-                }
-            }
-            _ => None,
-        };
-        let mysql = match (&plan.source, content) {
-            (Source::Database(source), Content::MysqlDatabase | Content::MysqlServer) => {
-                database_dump::mysql_facts(&connection, source, &self.settings.remote, context).await?
-            }
-            _ => None,
-        };
-        let manifest = Manifest {
+        let mut manifest = Manifest {
             holdfast: 1,
             content: content.as_str().to_owned(),
             created_at: rfc3339(plan.started_at),
             label: plan.label.clone(),
             source: plan.source.text(),
             frame_bytes: FRAME_BYTES as u64,
-            mysql,
-            postgres: postgres.map(Box::new),
+            mysql: None,
+            postgres: None,
         };
+        if let Work::Database(dialect, source) = work {
+            dialect.describe(self.at(&connection, context), source, &mut manifest).await?;
+        }
         let upload = Upload {
             store: store.clone(),
             key: key.clone(),
@@ -90,7 +88,7 @@ impl Engine {
             journal,
             cancel: context.cancel.clone(),
         };
-        let packed = self.stream(&connection, plan, (content, manifest), out, (upload, written), context).await?;
+        let packed = self.stream(&connection, plan, (work, manifest), out, (upload, written), context).await?;
         leave(connection, context).await;
         for note in &packed.notes {
             context.log.line(note);
@@ -130,14 +128,17 @@ impl Engine {
         }
     }
 
-    async fn content_of(&self, connection: &Connection, plan: &BackupPlan, context: &Context) -> Result<Content> {
-        match &plan.source {
-            Source::Files(_) => Ok(Content::Files),
+    fn at<'a>(&'a self, connection: &'a Connection, context: &'a Context) -> Remote<'a> {
+        Remote { connection, settings: &self.settings.remote, context }
+    }
+
+    async fn work_of<'a>(&self, connection: &Connection, plan: &'a BackupPlan, context: &Context) -> Result<Work<'a>> {
+        Ok(match &plan.source {
+            Source::Files(source) => Work::Files(source),
             Source::Database(source) => {
-                let engine = database::find_engine(connection, source, &self.settings.remote, context).await?;
-                Ok(Content::of_database(engine, source.name.is_some()))
+                Work::Database(dialect::find(self.at(connection, context), source).await?, source)
             }
-        }
+        })
     }
 
     /// Three stages at once: this task reads the server, a thread packs, another task uploads. Whichever fails first
@@ -146,7 +147,7 @@ impl Engine {
         &self,
         connection: &Connection,
         plan: &BackupPlan,
-        (content, manifest): (Content, Manifest),
+        (work, manifest): (Work<'_>, Manifest),
         out: Out<Sink>,
         (upload, written): (Upload, Written),
         context: &Context,
@@ -154,8 +155,14 @@ impl Engine {
         let (mut outlet, inlet) = Outlet::new();
         let (store, key) = (upload.store.clone(), upload.key.clone());
         let uploading = upload.start(written);
-        let packing = self.start_packing(content, manifest, Received::new(inlet), out, context);
-        let pumped = self.pump(connection, plan, content, context, &mut outlet).await;
+        let packing = self.start_packing(work.content(), manifest, Received::new(inlet), out, context);
+        let at = self.at(connection, context);
+        let pumped = match work {
+            Work::Files(source) => {
+                files::pump(connection, source, at.settings, context, (&mut outlet, plan.started_at)).await
+            }
+            Work::Database(dialect, source) => dialect.dump(at, source, &mut outlet).await,
+        };
         outlet.close(pumped).await;
         let packed = packing.await.map_err(EngineError::internal)?;
         let uploaded = uploading.await.map_err(EngineError::internal)?;
@@ -209,37 +216,5 @@ impl Engine {
             sink.finish().map_err(|_| EngineError::cancelled())?;
             Ok(packed)
         })
-    }
-
-    async fn pump(
-        &self,
-        connection: &Connection,
-        plan: &BackupPlan,
-        content: Content,
-        context: &Context,
-        outlet: &mut Outlet,
-    ) -> Result<()> {
-        let settings = &self.settings.remote;
-        match &plan.source {
-            Source::Files(source) => {
-                files::pump(connection, source, settings, context, (outlet, plan.started_at)).await
-            }
-            Source::Database(source) => {
-                let engine = match content {
-                    Content::PostgresServer => {
-                        return postgres_server::pump(connection, source, settings, context, outlet).await;
-                    }
-                    Content::MysqlServer => {
-                        return mysql_server::pump(connection, source, settings, context, outlet).await;
-                    }
-                    Content::PostgresDatabase => DatabaseEngine::Postgresql,
-                    Content::MysqlDatabase => DatabaseEngine::Mysql,
-                    Content::Files | Content::PostgresCluster | Content::MysqlServerDump => {
-                        return Err(EngineError::internal("no backup of this form is made any more"));
-                    }
-                };
-                database_dump::pump(connection, source, engine, settings, context, outlet).await
-            }
-        }
     }
 }

@@ -5,6 +5,7 @@ mod archive;
 mod backup;
 mod context;
 pub mod destination;
+mod dialect;
 pub mod egress;
 mod error;
 mod extract;

@@ -4,7 +4,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use holdfast_core::backup::{Content, RestoreOptions};
+use holdfast_core::backup::RestoreOptions;
+use holdfast_core::content::Content;
 use holdfast_core::{Secret, Timestamp};
 
 use crate::archive::Counted;

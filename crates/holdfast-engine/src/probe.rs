@@ -2,18 +2,17 @@
 
 use std::time::Duration;
 
-use holdfast_core::database::DatabaseEngine;
 use holdfast_core::probe::{Answer, DatabaseItem, FOLDER_ITEMS};
 use holdfast_core::run::FailureCode;
 
 use crate::Engine;
 use crate::context::Context;
+use crate::dialect::{self, DIALECTS, Size};
 use crate::error::{EngineError, Result};
 use crate::plan::Source;
-use crate::remote::{self, RemoteSettings, Server, connect};
-use crate::source::database::{self, DatabaseSource, Login, mysql_text};
+use crate::remote::{self, Remote, Server, connect};
+use crate::source::database::Login;
 use crate::source::{files, sftp};
-use crate::ssh::Connection;
 
 /// Counting the files of a very large tree takes longer than anybody waits for it.
 const COUNT_LIMIT: Duration = Duration::from_secs(60);
@@ -25,19 +24,11 @@ pub enum Probe {
     Size(Source),
 }
 
-const PG_DATABASES: &str = "SELECT datname || chr(9) || CASE WHEN has_database_privilege(datname, 'CONNECT') \
-    THEN pg_database_size(datname) ELSE 0 END FROM pg_database WHERE datallowconn AND NOT datistemplate ORDER BY datname";
-const MYSQL_DATABASES: &str = "SELECT s.schema_name, COALESCE(SUM(t.data_length + t.index_length), 0) \
-    FROM information_schema.schemata s LEFT JOIN information_schema.tables t ON t.table_schema = s.schema_name \
-    WHERE s.schema_name NOT IN ('information_schema', 'performance_schema', 'mysql', 'sys') \
-    GROUP BY s.schema_name ORDER BY s.schema_name";
-const PG_SIZE: &str = "SELECT COUNT(*) || chr(9) || pg_database_size(current_database()) FROM pg_tables \
-    WHERE schemaname NOT IN ('pg_catalog', 'information_schema')";
-
 impl Engine {
     pub async fn probe(&self, server: &Server, probe: &Probe, context: &Context) -> Result<Answer> {
         let settings = &self.settings.remote;
         let connection = connect(server, settings, context).await?;
+        let at = Remote { connection: &connection, settings, context };
         let looking = async {
             match probe {
                 Probe::Folder(path) => {
@@ -45,7 +36,7 @@ impl Engine {
                     let (items, is_cut) = sftp::list(&mut client, path, FOLDER_ITEMS).await?;
                     Ok(Answer::Folder { items, is_cut })
                 }
-                Probe::Databases(login) => list_databases(&connection, login, settings, context).await,
+                Probe::Databases(login) => list_databases(at, login).await,
                 Probe::Size(Source::Files(source)) => {
                     let counted = files::estimate(&connection, source, settings, context).await?;
                     let uncounted = || {
@@ -55,7 +46,10 @@ impl Engine {
                     let (bytes, entries) = counted.ok_or_else(uncounted)?;
                     Ok(Answer::Size { entries, bytes })
                 }
-                Probe::Size(Source::Database(source)) => measure(&connection, source, settings, context).await,
+                Probe::Size(Source::Database(source)) => {
+                    let Size { entries, bytes } = dialect::find(at, source).await?.size(at, source).await?;
+                    Ok(Answer::Size { entries, bytes })
+                }
             }
         };
         let found = tokio::select! {
@@ -71,69 +65,28 @@ impl Engine {
 }
 
 /// Those of every engine that lets us in. Where none does, the first refusal says why.
-async fn list_databases(
-    connection: &Connection,
-    login: &Login,
-    settings: &RemoteSettings,
-    context: &Context,
-) -> Result<Answer> {
+async fn list_databases(at: Remote<'_>, login: &Login) -> Result<Answer> {
     if let Some(password) = &login.password {
-        context.log.hide(password);
+        at.context.log.hide(password);
     }
     let (mut items, mut refusal, mut has_answer) = (Vec::new(), None, false);
-    for (engine, sql) in [(DatabaseEngine::Postgresql, PG_DATABASES), (DatabaseEngine::Mysql, MYSQL_DATABASES)] {
-        let answer = database::query(connection, engine, "postgres", sql, login, settings, context).await?;
-        if !answer.exit.success() {
-            let error = database::explain("database client", &answer.exit, &answer.stderr, context);
-            // A tool that is not there says less than a door that is closed.
-            if refusal.as_ref().is_none_or(|known: &EngineError| known.code == FailureCode::ToolMissing) {
-                refusal = Some(error);
+    for dialect in DIALECTS {
+        match dialect.list(at, login).await? {
+            Ok(found) => {
+                has_answer = true;
+                let engine = dialect.engine();
+                items.extend(found.into_iter().map(|(name, size)| DatabaseItem { engine, name, size }));
             }
-            continue;
-        }
-        has_answer = true;
-        for line in String::from_utf8_lossy(&answer.stdout).lines() {
-            let (name, size) = line.rsplit_once('\t').unwrap_or((line, "0"));
-            items.push(DatabaseItem { engine, name: name.to_owned(), size: size.trim().parse().unwrap_or(0) });
+            // A tool that is missing says less than a server that refuses.
+            Err(error) => {
+                if refusal.as_ref().is_none_or(|known: &EngineError| known.code == FailureCode::ToolMissing) {
+                    refusal = Some(error);
+                }
+            }
         }
     }
     match refusal {
         Some(error) if !has_answer => Err(error),
         _ => Ok(Answer::Databases(items)),
     }
-}
-
-/// Tables and bytes of one database, or databases and bytes of all.
-async fn measure(
-    connection: &Connection,
-    source: &DatabaseSource,
-    settings: &RemoteSettings,
-    context: &Context,
-) -> Result<Answer> {
-    let engine = database::find_engine(connection, source, settings, context).await?;
-    let (place, sql) = match (engine, &source.name) {
-        (DatabaseEngine::Postgresql, Some(name)) => (name.as_str(), PG_SIZE.to_owned()),
-        (DatabaseEngine::Postgresql, None) => ("postgres", PG_DATABASES.to_owned()),
-        (DatabaseEngine::Mysql, Some(name)) => {
-            let select = "SELECT COUNT(*), COALESCE(SUM(data_length + index_length), 0) FROM information_schema.tables";
-            ("", format!("{select} WHERE table_schema = {}", mysql_text(name)))
-        }
-        (DatabaseEngine::Mysql, None) => ("", MYSQL_DATABASES.to_owned()),
-    };
-    let answer = database::query(connection, engine, place, &sql, &source.login, settings, context).await?;
-    if !answer.exit.success() {
-        return Err(database::explain("database client", &answer.exit, &answer.stderr, context));
-    }
-    let text = String::from_utf8_lossy(&answer.stdout).into_owned();
-    let rows: Vec<(&str, u64)> = text
-        .lines()
-        .filter_map(|line| line.rsplit_once('\t'))
-        .map(|(first, bytes)| (first, bytes.trim().parse().unwrap_or(0)))
-        .collect();
-    let bytes = rows.iter().map(|(_, bytes)| bytes).sum();
-    let entries = match (&source.name, rows.first()) {
-        (Some(_), Some((count, _))) => count.trim().parse().unwrap_or(0),
-        _ => rows.len() as u64,
-    };
-    Ok(Answer::Size { entries, bytes })
 }

@@ -254,6 +254,21 @@ pub(crate) async fn while_feeding<T>(feeding: impl Future<Output = ()>, reading:
     }
 }
 
+/// A server that we are connected to, for as long as a piece of work takes.
+#[derive(Clone, Copy)]
+pub(crate) struct Remote<'a> {
+    pub connection: &'a Connection,
+    pub settings: &'a RemoteSettings,
+    pub context: &'a Context,
+}
+
+impl Remote<'_> {
+    /// Asks a short question, as [`ask`] does.
+    pub(crate) async fn ask(&self, script: &Script, input: &str) -> Result<Answer> {
+        ask(self.connection, self.settings, self.context, script, input).await
+    }
+}
+
 /// What a short script answered.
 pub(crate) struct Answer {
     pub exit: Exit,

@@ -2,7 +2,6 @@
 //! database, is read through before anything on the server changes; everything that is read is hashed, and what turns
 //! out damaged ends the remote process before it can take a half for a whole.
 
-mod database;
 mod dumps;
 mod feed;
 mod files;
@@ -25,33 +24,40 @@ mod room;
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use holdfast_core::backup::{Content, name_text};
+use holdfast_core::backup::name_text;
 use holdfast_core::run::FailureCode;
 
 use crate::Engine;
 use crate::context::Context;
+use crate::dialect::{self, DatabaseRestore};
 use crate::error::{EngineError, Result, classify};
 use crate::plan::{RestorePlan, RestoreReport, RestoreTarget, StoredBackup};
-use crate::remote::{self, connect};
+use crate::remote::{self, Remote, connect};
 use crate::stored::on_thread;
 
 impl Engine {
     pub async fn restore(&self, plan: &RestorePlan, context: &Context) -> Result<RestoreReport> {
-        match (&plan.target, plan.backup.content) {
-            (RestoreTarget::Files { path, entries }, Content::Files) => {
-                let connection = connect(&plan.server, &self.settings.remote, context).await?;
-                let report = self.restore_files(&connection, plan, path, entries, context).await?;
-                remote::leave(connection, context).await;
-                Ok(report)
-            }
-            (RestoreTarget::Database { name, login }, content) if content != Content::Files => {
-                let connection = connect(&plan.server, &self.settings.remote, context).await?;
-                let report = self.restore_database(&connection, plan, name.as_deref(), login, context).await?;
-                remote::leave(connection, context).await;
-                Ok(report)
-            }
-            _ => Err(EngineError::internal("the target does not fit what is in the backup")),
+        let misfit = || EngineError::internal("the target does not fit what is in the backup");
+        let engine = plan.backup.content.database_engine();
+        if matches!(plan.target, RestoreTarget::Database { .. }) != engine.is_some() {
+            return Err(misfit());
         }
+        let connection = connect(&plan.server, &self.settings.remote, context).await?;
+        let at = Remote { connection: &connection, settings: &self.settings.remote, context };
+        let report = match (&plan.target, engine.map(dialect::of)) {
+            (RestoreTarget::Files { path, entries }, None) => {
+                self.restore_files(&connection, plan, path, entries, context).await
+            }
+            (RestoreTarget::Database { name, login }, Some(dialect)) => {
+                if let Some(password) = &login.password {
+                    context.log.hide(password);
+                }
+                dialect.restore(self, at, &DatabaseRestore { plan, name: name.as_deref(), login }).await
+            }
+            (RestoreTarget::Files { .. }, Some(_)) | (RestoreTarget::Database { .. }, None) => Err(misfit()),
+        }?;
+        remote::leave(connection, context).await;
+        Ok(report)
     }
 
     /// Reads the whole backup before anything is changed: what cannot be restored must not destroy what is there.

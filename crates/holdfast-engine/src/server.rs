@@ -1,7 +1,10 @@
 //! Looking at a server: can we get in, and what does it offer?
 
+use holdfast_core::source::SourceSpec;
+
 use crate::Engine;
 use crate::context::Context;
+use crate::dialect::{self, DIALECTS};
 use crate::error::Result;
 use crate::plan::ServerReport;
 use crate::remote::{self, Script, Server, connect};
@@ -10,7 +13,7 @@ use crate::source::sftp;
 /// Each tool's name and the first line of what it says about its version.
 const SCRIPT: &str = r#"
 echo "system $(uname -sr 2>/dev/null)"
-for t in tar find pg_dump pg_dumpall pg_restore psql mariadb-dump mysqldump mariadb mysql; do
+for t in "$@"; do
   command -v "$t" >/dev/null 2>&1 || continue
   v=$("$t" --version 2>&1 </dev/null)
   printf '%s %s\n' "$t" "${v%%
@@ -25,7 +28,9 @@ impl Engine {
         let connection = connect(server, settings, context).await?;
         let mut report = ServerReport::default();
         // An account that may run no commands can still be read over SFTP.
-        if let Ok(answer) = remote::ask(&connection, settings, context, &Script::new(SCRIPT, &[]), "").await {
+        let engines = DIALECTS.iter().flat_map(|dialect| dialect.tools().all.iter().copied());
+        let tools: Vec<&str> = ["tar", "find"].into_iter().chain(engines).collect();
+        if let Ok(answer) = remote::ask(&connection, settings, context, &Script::new(SCRIPT, &tools), "").await {
             let text = String::from_utf8_lossy(&answer.stdout).into_owned();
             let lines = text.lines().filter_map(|line| line.split_once(' '));
             report.tools = lines.map(|(tool, version)| (tool.to_owned(), version.trim().to_owned())).collect();
@@ -33,5 +38,17 @@ impl Engine {
         report.has_sftp = sftp::open(&connection, settings, context).await.is_ok();
         remote::leave(connection, context).await;
         Ok(report)
+    }
+}
+
+impl ServerReport {
+    /// What a backup of this source needs and the server does not have, for people. Of a database whose engine nobody
+    /// named, nobody knows what it needs.
+    pub fn missing_tool(&self, source: &SourceSpec) -> Option<String> {
+        let has = |name: &str| self.tools.iter().any(|(tool, _)| tool == name);
+        match source {
+            SourceSpec::Files(_) => (!has("tar") && !self.has_sftp).then(|| "tar, or SFTP".to_owned()),
+            SourceSpec::Database { engine, .. } => engine.and_then(|engine| dialect::missing_tool(engine, has)),
+        }
     }
 }

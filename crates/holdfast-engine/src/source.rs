@@ -3,13 +3,16 @@
 mod after_rows;
 pub(crate) mod changes;
 pub(crate) mod database;
-pub(crate) mod database_dump;
+mod database_dump;
 pub(crate) mod files;
+pub(crate) mod mysql;
+pub(crate) mod mysql_database;
 mod mysql_definitions;
 pub(crate) mod mysql_server;
 mod mysql_tables;
 mod parts;
 pub(crate) mod patterns;
+pub(crate) mod postgres;
 pub(crate) mod postgres_server;
 pub(crate) mod sftp;
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use holdfast_core::anomaly::{self, Measure, Sign};
-use holdfast_core::backup::{Content, DeletedReason, Verification, source_key};
+use holdfast_core::backup::{DeletedReason, Verification, source_key};
+use holdfast_core::content::Content;
 use holdfast_core::ids::{BackupId, DestinationId, RunId, TaskId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::retention::Stored;

@@ -7,8 +7,9 @@
 
 use std::str::Split;
 
-use holdfast_core::backup::{Content, DeletedReason, Verification};
+use holdfast_core::backup::{DeletedReason, Verification};
 use holdfast_core::clock;
+use holdfast_core::content::Content;
 use holdfast_core::destination::Reachability;
 use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
 use holdfast_core::notice::{NoticeKind, NoticeStatus};

@@ -1,6 +1,6 @@
 //! Where runs read and write: the server and what of it, from the columns that say so.
 
-use holdfast_core::backup::Content;
+use holdfast_core::content::Content;
 use holdfast_core::queue::{Extent, Host};
 
 /// Where a server is, and the key that it showed; all of it is missing for runs that need none.

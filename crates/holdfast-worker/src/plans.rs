@@ -136,14 +136,12 @@ impl Planner {
         Ok(match source {
             SourceSpec::Files(files) if files.path.is_empty() => return Err(gone("source path")),
             SourceSpec::Files(files) => Source::Files(files.clone()),
-            SourceSpec::Postgresql(database) | SourceSpec::Mysql(database) | SourceSpec::AnyDatabase(database) => {
-                Source::Database(DatabaseSource {
-                    engine: source.engine(),
-                    name: database.name.clone(),
-                    excluded_tables: database.excluded_tables.clone(),
-                    login: self.login(app, server).await?,
-                })
-            }
+            SourceSpec::Database { engine, source } => Source::Database(DatabaseSource {
+                engine: *engine,
+                name: source.name.clone(),
+                excluded_tables: source.excluded_tables.clone(),
+                login: self.login(app, server).await?,
+            }),
         })
     }
 

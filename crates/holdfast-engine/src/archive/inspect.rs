@@ -3,7 +3,7 @@
 
 use std::io::{self, Read};
 
-use holdfast_core::backup::Content;
+use holdfast_core::content::Content;
 use holdfast_core::run::FailureCode;
 
 use super::index::Entry;

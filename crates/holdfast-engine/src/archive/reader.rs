@@ -4,7 +4,7 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 
 use age::stream::StreamReader;
 use holdfast_core::Secret;
-use holdfast_core::backup::Content;
+use holdfast_core::content::Content;
 use holdfast_core::run::FailureCode;
 use tokio_util::sync::CancellationToken;
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::Receiver;
 
 use age::stream::StreamWriter;
 use bytes::{Buf as _, Bytes};
-use holdfast_core::backup::Content;
+use holdfast_core::content::Content;
 use holdfast_core::run::FailureCode;
 use holdfast_core::{Secret, random};
 use sha2::{Digest as _, Sha256};

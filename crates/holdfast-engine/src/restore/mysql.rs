@@ -4,7 +4,6 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use holdfast_core::database::DatabaseEngine;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 
@@ -21,8 +20,9 @@ use crate::mysql::definitions::takes_prepared;
 use crate::mysql::rewriting::{Definers, FoundTables, Rewriting};
 use crate::mysql::{COPY, NAME_CHARS};
 use crate::plan::{RestorePlan, RestoreReport};
-use crate::remote::RemoteSettings;
-use crate::source::database::{self, Login, MYSQL_CLIENT, mysql, unhex};
+use crate::remote::{Remote, RemoteSettings};
+use crate::source::database::{self, Login, unhex};
+use crate::source::mysql::{self, MYSQL_CLIENT, mysql};
 use crate::ssh::{Connection, Exit};
 
 /// A dump whose tables were loaded.
@@ -40,7 +40,7 @@ pub(super) struct Loaded {
 
 impl Engine {
     /// One dump of all databases: it names them itself and brings its own statements to make them.
-    pub(super) async fn restore_mysql_server_dump(
+    pub(crate) async fn restore_mysql_server_dump(
         &self,
         connection: &Connection,
         plan: &RestorePlan,
@@ -60,7 +60,7 @@ impl Engine {
         })
     }
 
-    pub(super) async fn restore_mysql(
+    pub(crate) async fn restore_mysql(
         &self,
         connection: &Connection,
         plan: &RestorePlan,
@@ -134,12 +134,8 @@ impl Session<'_> {
     }
 
     pub(super) async fn query_within(&self, sql: &str, settings: &RemoteSettings) -> Result<String> {
-        let asking =
-            database::query(self.connection, DatabaseEngine::Mysql, "", sql, self.login, settings, self.context);
-        let answer = asking.await?;
-        if !answer.exit.success() {
-            return Err(database::explain("mysql", &answer.exit, &answer.stderr, self.context));
-        }
+        let at = Remote { connection: self.connection, settings, context: self.context };
+        let answer = database::answered(mysql::query(at, self.login, sql).await?, "mysql", self.context)?;
         Ok(String::from_utf8_lossy(&answer.stdout).trim().to_owned())
     }
 
@@ -318,8 +314,7 @@ impl Session<'_> {
         };
         let whole = engine.open_whole(&plan.backup, context).await?;
         let process = script.start(connection).await?;
-        let feeding =
-            Feeding { process, login: login.lines(DatabaseEngine::Mysql), finish: engine.settings.remote.finish };
+        let feeding = Feeding { process, login: mysql::login_lines(login), finish: engine.settings.remote.finish };
         let rewriting = Rewriting { view_definers, ..self.rewriting(name, is_copy).await? };
         let (events, found, tables) = (rewriting.events.clone(), rewriting.found.clone(), rewriting.tables.clone());
         let old_name = rewriting.old_name.clone();

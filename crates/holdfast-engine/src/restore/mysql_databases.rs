@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::mysql::quoted;
 use crate::remote::RemoteSettings;
-use crate::source::database::{self, mysql_text};
+use crate::source::mysql::{mysql_text, set_up_sql};
 
 /// How long it may take to find out that somebody holds on to a table, which the server itself waits half a minute for.
 const LOCKING: Duration = Duration::from_secs(90);
@@ -79,7 +79,7 @@ impl Session<'_> {
 
     /// How a database is set up; `None` when the server does not say.
     pub(super) async fn set_up_of(&self, name: &str) -> Result<Option<MysqlFacts>> {
-        let sql = database::set_up_sql(name);
+        let sql = set_up_sql(name);
         Ok(MysqlFacts::parse(&self.query(&sql).await?).filter(MysqlFacts::is_plausible))
     }
 

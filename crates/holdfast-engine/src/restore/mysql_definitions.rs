@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use holdfast_core::backup::name_text;
-use holdfast_core::database::DatabaseEngine;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 
@@ -16,7 +15,7 @@ use crate::mysql::definitions::{Definition, Kind, takes_prepared};
 use crate::mysql::rewriting::{Found, Tables};
 use crate::mysql::{View, is_copy};
 use crate::remote;
-use crate::source::database::{MYSQL_CLIENT, mysql, mysql_text};
+use crate::source::mysql::{self, MYSQL_CLIENT, mysql, mysql_text};
 
 /// A database that gets definitions.
 pub(super) struct DefinitionPlace<'a> {
@@ -195,7 +194,7 @@ impl Session<'_> {
             Some(name) => mysql(MYSQL_CLIENT, &format!("{CLIENT}{force} --database=\"$1\""), "3", &[name]),
             None => mysql(MYSQL_CLIENT, &format!("{CLIENT}{force}"), "3", &[]),
         };
-        let input = [self.login.lines(DatabaseEngine::Mysql).as_bytes(), sql].concat();
+        let input = [mysql::login_lines(self.login).as_bytes(), sql].concat();
         let settings = remote::RemoteSettings { answer: limit, ..self.engine.settings.remote.clone() };
         remote::ask_bytes(self.connection, &settings, self.context, &script, &input).await
     }

@@ -7,7 +7,7 @@ use super::mysql_session::Session;
 use crate::archive::MysqlFacts;
 use crate::error::{EngineError, Result};
 use crate::mysql::quoted;
-use crate::source::database::mysql_text;
+use crate::source::mysql::mysql_text;
 
 /// Tables that one statement moves: no server takes it for too long.
 const AT_ONCE: usize = 1000;

@@ -7,7 +7,7 @@ use crate::archive::MysqlFacts;
 use crate::error::Result;
 use crate::mysql::rewriting::Definers;
 use crate::plan::RestoreReport;
-use crate::source::database::mysql_text;
+use crate::source::mysql::mysql_text;
 
 impl Session<'_> {
     /// Loads the dump beside the database first. Only when that went well is the old one dropped, made anew and loaded;

@@ -6,7 +6,6 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use holdfast_core::backup::name_text;
-use holdfast_core::database::DatabaseEngine;
 use holdfast_core::run::FailureCode;
 
 use super::dumps::{Dump, Reading};
@@ -23,7 +22,8 @@ use crate::mysql::definitions::{Definition, Kind, LONGEST, takes_prepared};
 use crate::mysql::rewriting::{FoundTables, Rewriting};
 use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, quoted};
 use crate::plan::{RestorePlan, RestoreReport};
-use crate::source::database::{Login, MYSQL_CLIENT, mysql};
+use crate::source::database::Login;
+use crate::source::mysql::{self, MYSQL_CLIENT, mysql};
 use crate::ssh::Connection;
 
 /// A database of the archive and what is there under its name.
@@ -50,7 +50,7 @@ impl Place<'_> {
 }
 
 impl Engine {
-    pub(super) async fn restore_mysql_server(
+    pub(crate) async fn restore_mysql_server(
         &self,
         connection: &Connection,
         plan: &RestorePlan,
@@ -312,7 +312,7 @@ impl Session<'_> {
     /// Runs the dump that `reading` has just begun through the client.
     async fn load_into(&self, name: &str, reading: &mut Reading) -> Result<()> {
         let script = mysql(MYSQL_CLIENT, &format!("{CLIENT} --database=\"$1\""), "3", &[name]);
-        let login = self.login.lines(DatabaseEngine::Mysql);
+        let login = mysql::login_lines(self.login);
         let fed = self.engine.feed_dump(self.connection, &script, login, reading, self.context).await?;
         self.judge(&fed.exit, &fed.lines)
     }

@@ -21,7 +21,8 @@ use crate::mysql::grants::{Grant, Grants, closest_host};
 use crate::mysql::renaming::{calls_functions, names_in};
 use crate::mysql::{View, name_length, quoted, unquoted_name};
 use crate::remote;
-use crate::source::database::{Login, mysql_error, mysql_text, unhex};
+use crate::source::database::{Login, mysql_error, unhex};
+use crate::source::mysql::mysql_text;
 use crate::ssh::Exit;
 
 /// A view cannot be, wherever it is: there is no such table, column, routine or sequence, nobody has the name that a

@@ -9,7 +9,8 @@ use super::mysql_session::Session;
 use crate::error::Result;
 use crate::mysql::quoted;
 use crate::mysql::renaming::names_database;
-use crate::source::database::{mysql_text, unhex};
+use crate::source::database::unhex;
+use crate::source::mysql::mysql_text;
 
 /// How many things are named one by one.
 pub(super) const NAMED: usize = 20;

@@ -6,7 +6,6 @@ use std::io;
 use std::time::Duration;
 
 use holdfast_core::backup::name_text;
-use holdfast_core::database::DatabaseEngine;
 use holdfast_core::run::FailureCode;
 use tokio_util::sync::CancellationToken;
 
@@ -21,8 +20,9 @@ use crate::postgres::globals::sql::{create_database_sql, finish_database_sql, fi
 use crate::postgres::globals::{DatabaseFacts, Guarded, Name};
 use crate::postgres::quoting::{identifier, text};
 use crate::postgres::{DumpFacts, Own, describe_dump};
-use crate::remote::{self, Script, ended};
-use crate::source::database::{self, Login, PSQL, pg_name, postgres};
+use crate::remote::{self, Remote, Script, ended};
+use crate::source::database::{self, Login};
+use crate::source::postgres::{self, PSQL, pg_name, postgres};
 use crate::source::postgres_server::ask_database;
 use crate::ssh::Connection;
 
@@ -68,7 +68,7 @@ pub(super) struct Fresh {
 pub(super) const CLOSED: &str = " CONNECTION LIMIT 0";
 
 impl Engine {
-    pub(super) async fn restore_postgres(
+    pub(crate) async fn restore_postgres(
         &self,
         connection: &Connection,
         plan: &RestorePlan,
@@ -77,7 +77,7 @@ impl Engine {
         context: &Context,
     ) -> Result<RestoreReport> {
         let session = Session { engine: self, connection, plan, login, context };
-        let there = ask_database(connection, name, login, &self.settings.remote, context).await?;
+        let there = ask_database(session.at(), login, name).await?;
         let contents = match &there {
             Some(there) if !there.allows_connections => return Err(is_closed(&there.name)),
             Some(_) => session.contents(name).await?,
@@ -268,15 +268,14 @@ fn spared_settings(role: &Name) -> String {
 }
 
 impl Session<'_> {
+    pub(super) fn at(&self) -> Remote<'_> {
+        Remote { connection: self.connection, settings: &self.engine.settings.remote, context: self.context }
+    }
+
     /// One question, its answer as text. No secret may be in it: it is an argument of a process.
     pub(super) async fn query(&self, database: &str, sql: &str) -> Result<String> {
-        let settings = &self.engine.settings.remote;
-        let engine = DatabaseEngine::Postgresql;
-        let answer =
-            database::query(self.connection, engine, database, sql, self.login, settings, self.context).await?;
-        if !answer.exit.success() {
-            return Err(database::explain("psql", &answer.exit, &answer.stderr, self.context));
-        }
+        let answer = postgres::query(self.at(), self.login, database, sql).await?;
+        let answer = database::answered(answer, "psql", self.context)?;
         Ok(String::from_utf8_lossy(&answer.stdout).trim().to_owned())
     }
 
@@ -289,7 +288,7 @@ impl Session<'_> {
         let script = "PGCLIENTENCODING=UTF8; export PGCLIENTENCODING; trap '' HUP PIPE";
         let script = format!("{script}\n{PSQL} --set=ON_ERROR_STOP=1 --file=-");
         let script = postgres(&script, &[&pg_name(database)]);
-        let input = format!("{}{}\n", self.login.lines(DatabaseEngine::Postgresql), statements.join("\n"));
+        let input = format!("{}{}\n", postgres::login_lines(self.login), statements.join("\n"));
         let settings = remote::RemoteSettings {
             answer: self.engine.settings.remote.finish,
             ..self.engine.settings.remote.clone()
@@ -451,8 +450,7 @@ impl Session<'_> {
         let Self { engine, connection, plan, login, context } = *self;
         let whole = engine.open_whole(&plan.backup, context).await?;
         let process = script.start(connection).await?;
-        let feeding =
-            Feeding { process, login: login.lines(DatabaseEngine::Postgresql), finish: engine.settings.remote.finish };
+        let feeding = Feeding { process, login: postgres::login_lines(login), finish: engine.settings.remote.finish };
         engine
             .feed(connection, feeding, whole, &plan.backup, context, |plain, out| {
                 let passed = transform(plain, out);
@@ -474,7 +472,7 @@ impl Session<'_> {
         self.make_again(made).await
     }
 
-    pub(super) async fn restore_script(
+    pub(crate) async fn restore_script(
         &self,
         database: &Name,
         has_event_triggers: bool,

@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 
 use holdfast_core::backup::name_text;
-use holdfast_core::database::DatabaseEngine;
 use holdfast_core::random;
 
 use super::postgres::{Fresh, STRICTLY, Session};
@@ -16,7 +15,7 @@ use crate::postgres::DumpFacts;
 use crate::postgres::globals::Name;
 use crate::postgres::quoting::text;
 use crate::remote::{self, Answer, RemoteSettings};
-use crate::source::database;
+use crate::source::{database, postgres};
 
 /// How many of them may be missing: each is tried by itself.
 const MISSING: usize = 100;
@@ -103,7 +102,7 @@ impl Session<'_> {
     /// Runs `pg_restore` on a dump without data.
     async fn restore_parts(&self, name: &Name, words: &[&str], dump: Vec<u8>) -> Result<Answer> {
         let script = self.restore_script(name, false, words).await?;
-        let input = [self.login.lines(DatabaseEngine::Postgresql).into_bytes(), dump].concat();
+        let input = [postgres::login_lines(self.login).into_bytes(), dump].concat();
         let remote = &self.engine.settings.remote;
         let settings = RemoteSettings { answer: remote.finish, ..remote.clone() };
         remote::ask_bytes(self.connection, &settings, self.context, &script, &input).await

@@ -2,7 +2,6 @@
 //! at once. Dumps in SQL, as the first release stored them, go through `psql` after they were checked whole.
 
 use holdfast_core::backup::name_text;
-use holdfast_core::database::DatabaseEngine;
 use holdfast_core::run::FailureCode;
 use std::collections::BTreeSet;
 use std::io;
@@ -25,13 +24,14 @@ use crate::postgres::globals::{
     gained_by_membership, new_memberships, new_password, roles_query, sql,
 };
 use crate::postgres::quoting::identifier;
-use crate::source::database::{self, Login, PSQL, pg_name, postgres};
+use crate::source::database::{self, Login};
+use crate::source::postgres::{self, PSQL, pg_name, postgres};
 use crate::source::postgres_server::ask_database;
 use crate::ssh::Connection;
 use crate::stored::on_thread;
 
 impl Engine {
-    pub(super) async fn restore_postgres_server(
+    pub(crate) async fn restore_postgres_server(
         &self,
         connection: &Connection,
         plan: &RestorePlan,
@@ -139,7 +139,7 @@ impl Engine {
 
     /// A dump of all databases in SQL. Nothing runs before the whole of it was read and every statement is one that
     /// `pg_dumpall` writes.
-    pub(super) async fn restore_cluster_dump(
+    pub(crate) async fn restore_cluster_dump(
         &self,
         connection: &Connection,
         plan: &RestorePlan,
@@ -178,8 +178,7 @@ impl Engine {
         let script = format!("unset PGCLIENTENCODING\n{PSQL} --set=ON_ERROR_STOP=1 --file=-");
         let whole = self.open_whole(&plan.backup, context).await?;
         let process = postgres(&script, &[&pg_name("postgres")]).start(connection).await?;
-        let feeding =
-            Feeding { process, login: login.lines(DatabaseEngine::Postgresql), finish: self.settings.remote.finish };
+        let feeding = Feeding { process, login: postgres::login_lines(login), finish: self.settings.remote.finish };
         let options = FilterOptions {
             existing_roles: roles,
             own_roles: own,
@@ -284,9 +283,9 @@ impl Session<'_> {
 
     /// Whether one database can be put back by itself: roles stay as they are then.
     async fn check_one(&self, facts: &DatabaseFacts, dump: &DumpFacts) -> Result<()> {
-        let Self { connection, login, engine, context, .. } = *self;
+        let login = self.login;
         let name = facts.name.as_str();
-        let there = ask_database(connection, name, login, &engine.settings.remote, context).await?;
+        let there = ask_database(self.at(), login, name).await?;
         if there.is_some() && !self.plan.overwrite && self.contents(name).await?.count() > 0 {
             return Err(super::not_empty(&name_text(name.as_bytes())));
         }
@@ -363,7 +362,7 @@ impl Session<'_> {
             if wanted.contains(&index) || !there.contains(name) || !model.allows_connections {
                 continue;
             }
-            let asking = ask_database(self.connection, name, self.login, &self.engine.settings.remote, self.context);
+            let asking = ask_database(self.at(), self.login, name);
             kept.extend(asking.await?.map(|there| (model, there)));
         }
         Ok(kept)
@@ -423,7 +422,7 @@ impl Session<'_> {
             let place = fresh.len();
             fresh.push(made);
             let script = self.restore_script(&fresh[place].fresh, dump.has_event_triggers(), &[]).await?;
-            let login = self.login.lines(DatabaseEngine::Postgresql);
+            let login = postgres::login_lines(self.login);
             let fed = engine.feed_dump(connection, &script, login, &mut reading, context).await?;
             if fed.exit.success() || dump.derived == 0 {
                 self.judge(&fed.exit, &fed.lines)?;
@@ -461,7 +460,7 @@ impl Session<'_> {
             return reading.finish().await.and(Err(EngineError::internal("a dump that is not there any more")));
         }
         let script = self.restore_script(&made.fresh, false, &[STRICTLY]).await?;
-        let login = self.login.lines(DatabaseEngine::Postgresql);
+        let login = postgres::login_lines(self.login);
         let fed = engine.feed_dump(connection, &script, login, &mut reading, context).await?;
         self.judge(&fed.exit, &fed.lines)?;
         reading.finish().await?;

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_core::backup::name_text;
-use holdfast_core::database::DatabaseEngine;
 use holdfast_core::run::FailureCode;
 
 use super::postgres::Session;
@@ -11,7 +10,7 @@ use crate::error::{EngineError, Result};
 use crate::postgres::DumpFacts;
 use crate::postgres::contents::{Contents, LOGICAL_REPLICATION, contents_query};
 use crate::postgres::globals::DatabaseFacts;
-use crate::source::database;
+use crate::source::postgres;
 
 impl Session<'_> {
     /// What a database has that a new one has not.
@@ -23,10 +22,7 @@ impl Session<'_> {
             return Ok(contents);
         }
         // Without an answer, nothing of it came from there.
-        const ENGINE: DatabaseEngine = DatabaseEngine::Postgresql;
-        let settings = &self.engine.settings.remote;
-        let asking = database::query(self.connection, ENGINE, "template1", &sql, self.login, settings, self.context);
-        let answer = asking.await?;
+        let answer = postgres::query(self.at(), self.login, "template1", &sql).await?;
         let template = serde_json::from_slice(&answer.stdout).ok().filter(|_| answer.exit.success());
         Ok(contents.without(&template.unwrap_or_default()))
     }

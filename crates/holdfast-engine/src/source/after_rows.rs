@@ -20,7 +20,7 @@ impl AfterRows<'_> {
         let definitions = self.asking.after_rows(self.name, self.found).await?;
         section(definitions).or_else(|error| {
             let name = name_text(self.name.as_bytes());
-            self.asking.context.log.warn(format!("{name}: {} They are left out.", error.message));
+            self.asking.at.context.log.warn(format!("{name}: {} They are left out.", error.message));
             section(Vec::new())
         })
     }

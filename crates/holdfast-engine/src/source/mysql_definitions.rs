@@ -6,20 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use holdfast_core::backup::name_text;
-use holdfast_core::database::DatabaseEngine;
 use holdfast_core::random::{from_hex, hex};
 use holdfast_core::run::FailureCode;
 
-use super::database::{self, DatabaseSource, Table, mysql_text, unhex};
-use crate::context::Context;
+use super::database::{self, DatabaseSource, Table, unhex};
+use super::mysql::{self, mysql_text};
 use crate::error::{EngineError, Result};
 use crate::mysql::definitions::{Definition, Kind, LONGEST, Reading, takes_prepared};
 use crate::mysql::quotes::outside_quotes;
 use crate::mysql::renaming::{calls_functions, names_in, without_database};
 use crate::mysql::tables;
 use crate::mysql::{is_word, quoted, unescaped};
-use crate::remote::{Answer, RemoteSettings};
-use crate::ssh::Connection;
+use crate::remote::{Answer, Remote, RemoteSettings};
 
 /// Statements that one command line holds, with names of any length.
 pub(super) const AT_ONCE: usize = 100;
@@ -39,10 +37,8 @@ pub(super) const SET_UP: &str =
 /// Somebody who asks a server.
 #[derive(Clone, Copy)]
 pub(super) struct Asking<'a> {
-    pub connection: &'a Connection,
+    pub at: Remote<'a>,
     pub source: &'a DatabaseSource,
-    pub settings: &'a RemoteSettings,
-    pub context: &'a Context,
 }
 
 /// Something that a server has.
@@ -173,25 +169,24 @@ impl Asking<'_> {
 
     /// The same for an answer about all tables of a server.
     pub(super) async fn many_lines(&self, sql: &str) -> Result<Vec<String>> {
-        let settings = RemoteSettings { answer_bytes: LONGEST_ANSWER, ..self.settings.clone() };
-        let asking = Asking { settings: &settings, ..*self };
+        let settings = RemoteSettings { answer_bytes: LONGEST_ANSWER, ..self.at.settings.clone() };
+        let asking = Asking { at: Remote { settings: &settings, ..self.at }, ..*self };
         asking.lines(sql).await
     }
 
     /// The same in whichever character set they are.
     async fn raw_lines(&self, sql: &str) -> Result<Vec<Vec<u8>>> {
-        let answer = self.answer(sql, self.settings).await?;
+        let answer = self.answer(sql, self.at.settings).await?;
         self.judged(&answer)
     }
 
     async fn answer(&self, sql: &str, settings: &RemoteSettings) -> Result<Answer> {
-        let Self { connection, source, context, .. } = *self;
-        database::query(connection, DatabaseEngine::Mysql, "", sql, &source.login, settings, context).await
+        mysql::query(Remote { settings, ..self.at }, &self.source.login, sql).await
     }
 
     fn judged(&self, answer: &Answer) -> Result<Vec<Vec<u8>>> {
         if !answer.exit.success() {
-            return Err(database::explain("The database client", &answer.exit, &answer.stderr, self.context));
+            return Err(database::explain("The database client", &answer.exit, &answer.stderr, self.at.context));
         }
         let text = answer.stdout.strip_suffix(b"\n").unwrap_or(&answer.stdout);
         let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -320,12 +315,12 @@ impl Asking<'_> {
     /// The lines that answer each of some questions. What the server cannot show is told and left out: nobody else can
     /// use it either.
     async fn shown<'l, L: Borrow<Listed>>(&self, some: &'l [L]) -> Result<Vec<(&'l Listed, Vec<Vec<u8>>)>> {
-        let long = RemoteSettings { answer_bytes: LONGEST_ANSWER, ..self.settings.clone() };
+        let long = RemoteSettings { answer_bytes: LONGEST_ANSWER, ..self.at.settings.clone() };
         let (mut waiting, mut shown) = (vec![some], Vec::new());
         while let Some(some) = waiting.pop() {
             let questions = some.iter().map(|listed| listed.borrow().question()).collect::<Result<String>>()?;
             let is_long = some.len() == 1 || some.iter().any(|listed| listed.borrow().kind == Kind::Table);
-            let settings = if is_long { &long } else { self.settings };
+            let settings = if is_long { &long } else { self.at.settings };
             // Older servers may run functions of a view to show it; nothing that they do lasts.
             let answer = match (self.answer(&format!("{SET_UP}{questions}"), settings).await, some) {
                 (Err(error), [_, _, ..]) if error.is_too_long => {
@@ -370,7 +365,7 @@ impl Asking<'_> {
             return Err(unread());
         }
         if error.is_database_error(&GONE) {
-            self.context.log.line(format!("The {shown} was dropped meanwhile and is not in this backup."));
+            self.at.context.log.line(format!("The {shown} was dropped meanwhile and is not in this backup."));
             return Ok(());
         }
         // A table that joins others which are gone; any other that cannot be read is damaged.
@@ -380,7 +375,7 @@ impl Asking<'_> {
         if error.is_database_error(&OURS) || is_damaged || is_clients {
             return Err(unread());
         }
-        self.context.log.warn(format!(
+        self.at.context.log.warn(format!(
             "The {shown} is broken, so the server does not show it, and it is not in this backup: {}",
             error.message
         ));
@@ -432,7 +427,7 @@ impl Asking<'_> {
                     Some(converted) => drop(definition.statement.splice(part.clone(), converted)),
                     // It is read in the character set that the lists have.
                     None if listed.is_from_lists => definition.reading.character_set = "utf8mb4".to_owned(),
-                    None => self.context.log.warn(format!(
+                    None => self.at.context.log.warn(format!(
                         "The {} has a name, a comment or a definer that cannot be written in {}, which its text is in. It \
                          comes back with other characters there.",
                         listed.shown(),
@@ -480,7 +475,7 @@ impl Asking<'_> {
         let names: Vec<String> = with_texts.map(|listed| format!("{}.{}", listed.schema, listed.name)).collect();
         if !names.is_empty() {
             let shown: Vec<String> = names.iter().take(NAMED_VIEWS).map(|name| name_text(name.as_bytes())).collect();
-            self.context.log.warn(format!(
+            self.at.context.log.warn(format!(
                 "{} views call functions or read from other databases, and hold texts. The server does not say the character \
                  set of those without running the functions: a text with one of its own (_latin1'…', _binary'…') comes back \
                  without it: {}.",

@@ -2,25 +2,23 @@
 
 use bytes::Bytes;
 use holdfast_core::backup::name_text;
-use holdfast_core::database::DatabaseEngine;
 use holdfast_core::run::FailureCode;
 
 use super::Outlet;
 use super::after_rows::AfterRows;
-use super::database::{
-    self, DatabaseSource, Table, ignored_lines, mysql_dump, mysql_dump_with, mysql_tables_dump, table_words, unhex,
+use super::database::{DatabaseSource, Table, unhex};
+use super::mysql::{
+    ignored_lines, list_tables, login_lines, mysql_dump, mysql_dump_with, mysql_tables_dump, table_words,
 };
 use super::mysql_definitions::{Asking, Listed, unclear};
 use super::parts::{Dump, Parts};
 use crate::archive::MysqlFacts;
 use crate::archive::server::{DOCUMENT, VIEWS, folder, is_bounded};
-use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::mysql::definitions::Kind;
 use crate::mysql::tables;
 use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, is_copy, is_public};
-use crate::remote::RemoteSettings;
-use crate::ssh::Connection;
+use crate::remote::Remote;
 
 /// Databases that belong to the server itself. Names differ by case, and somebody may call one `sys` where the server
 /// has none.
@@ -51,18 +49,13 @@ const NAMED_STRAYS: usize = 20;
 const ACCOUNT_OPTIONS: &str =
     "--no-create-info --complete-insert --replace --skip-triggers --skip-add-locks --skip-disable-keys";
 /// Sends the archive of the server to `outlet`.
-pub(crate) async fn pump(
-    connection: &Connection,
-    source: &DatabaseSource,
-    settings: &RemoteSettings,
-    context: &Context,
-    outlet: &mut Outlet,
-) -> Result<()> {
-    let asking = Asking { connection, source, settings, context };
+pub(crate) async fn pump(at: Remote<'_>, source: &DatabaseSource, outlet: &mut Outlet) -> Result<()> {
+    let context = at.context;
+    let asking = Asking { at, source };
     let mut databases = asking.databases().await?;
     let has_definitions = asking.gives_definitions().await?;
     databases.iter_mut().for_each(|database| database.set_up.has_definitions = has_definitions);
-    let tables = database::list_tables(connection, source, DatabaseEngine::Mysql, settings, context).await?;
+    let tables = list_tables(at, source).await?;
     for text in source.excluded_tables.iter().filter(|text| !tables.iter().any(|table| table.is(text))) {
         context.log.warn(format!("The excluded table {text} does not exist."));
     }
@@ -99,7 +92,7 @@ pub(crate) async fn pump(
     let views = views.collect();
     let facts = ServerFacts { databases, views, roles, has_accounts };
 
-    let mut parts = Parts { connection, settings, context, outlet };
+    let mut parts = Parts { at, outlet };
     let document = serde_json::to_vec(&facts).map_err(EngineError::internal)?;
     if !is_bounded(&document) {
         return Err(EngineError::new(
@@ -109,7 +102,7 @@ pub(crate) async fn pump(
     }
     parts.send(DOCUMENT, &document).await?;
     parts.send(VIEWS, facts.views.iter().map(View::sql_with_database).collect::<String>().as_bytes()).await?;
-    let login = source.login.lines(DatabaseEngine::Mysql);
+    let login = login_lines(&source.login);
     for (index, name) in facts.dumps() {
         context.log.line(format!("Dumping {name}."));
         let (mut before, mut asked) = (String::new(), None);
@@ -146,7 +139,8 @@ impl Asking<'_> {
         for folder in self.lines(FOLDERS).await? {
             let name = unhex(&folder).ok_or_else(unclear)?;
             let name = name_text(name.trim_start_matches("#mysql50#").as_bytes());
-            self.context
+            self.at
+                .context
                 .log
                 .line(format!("{name} is a folder among the server's files and no database; it is left out."));
         }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use holdfast_core::backup::name_text;
 use holdfast_core::run::FailureCode;
 
-use super::database::{self, Table, mysql_text, unhex};
+use super::database::{Table, unhex};
+use super::mysql::{mysql_grants, mysql_text, warn_of_floats};
 use super::mysql_definitions::{AT_ONCE, Asking, Listed, SET_UP, unclear};
 use crate::error::{EngineError, Result};
 use crate::mysql::definitions::{Definition, Kind};
@@ -39,7 +40,7 @@ impl Asking<'_> {
         let excluded = &self.source.excluded_tables;
         let ids = self.table_ids().await?;
         if ids.is_none() {
-            self.context.log.line(
+            self.at.context.log.line(
                 "The database user may not see the numbers of tables (PROCESS): tables that change places during the backup \
                  are not noticed.",
             );
@@ -96,7 +97,7 @@ impl Asking<'_> {
         let is_unclear = |found: &Definition| found.statement.split(|byte| *byte == b'\n').any(has_command);
         for found in before.iter().filter(|found| is_unclear(found)) {
             let name = name_text(format!("{schema}.{}", found.name).as_bytes());
-            self.context.log.warn(format!(
+            self.at.context.log.warn(format!(
                 "The table {name} has a name, or one in it, that clients take for a command. It is not in this backup; \
                  rename it."
             ));
@@ -135,7 +136,7 @@ impl Asking<'_> {
             if self.source.name.is_some() {
                 return Err(EngineError::new(FailureCode::RemoteFailed, message));
             }
-            self.context.log.warn(format!("{message} It is not in this backup."));
+            self.at.context.log.warn(format!("{message} It is not in this backup."));
         }
         Ok(())
     }
@@ -143,11 +144,10 @@ impl Asking<'_> {
     /// The dump tool writes no rows of a table whose columns its user may not read, and says nothing. Who may read the
     /// whole database need not be asked about each table.
     async fn may_read(&self, name: &str, tables: &[Table]) -> Result<()> {
-        let Self { connection, source, settings, context } = *self;
-        if database::mysql_grants(connection, source, settings, context).await?.are_within(name, &["SELECT"]) {
+        if mysql_grants(self.at, &self.source.login).await?.are_within(name, &["SELECT"]) {
             return Ok(());
         }
-        self.context.log.warn(format!(
+        self.at.context.log.warn(format!(
             "The database user may not read the whole database {}; tables that it does not see are not in this backup. \
              Grant it SELECT on the database.",
             name_text(name.as_bytes())
@@ -179,7 +179,7 @@ impl Asking<'_> {
         }
         let names: Vec<String> =
             odd.iter().take(NAMED).map(|found| name_text(format!("{schema}.{}", found.name).as_bytes())).collect();
-        self.context.log.warn(format!(
+        self.at.context.log.warn(format!(
             "Texts of these tables are converted to UTF-8, since the database has columns of the types UUID or INET: bytes that \
              are no characters of their character set come back as question marks: {}",
             names.join(", ")
@@ -190,7 +190,7 @@ impl Asking<'_> {
     fn warn_of_floats(&self, schema: &str, before: &[Definition]) {
         let tables = before.iter().filter(|found| found.kind == Kind::Table && has_type(&found.statement, "float"));
         let names: Vec<String> = tables.map(|found| format!("{schema}.{}", found.name)).take(NAMED).collect();
-        database::warn_of_floats(&names, self.context);
+        warn_of_floats(&names, self.at.context);
     }
 
     /// What follows the rows. Sequences are asked where they are now: rows that were read may have taken values until then.

@@ -7,15 +7,12 @@ use super::after_rows::AfterRows;
 use super::database;
 use crate::archive::server::PART_BYTES;
 use crate::archive::tar::{Kind, Member, Writer};
-use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::remote::{self, Pace, RemoteSettings, Script, end_of};
-use crate::ssh::{Connection, Process};
+use crate::remote::{self, Pace, Remote, Script, end_of};
+use crate::ssh::Process;
 
 pub(super) struct Parts<'a> {
-    pub connection: &'a Connection,
-    pub settings: &'a RemoteSettings,
-    pub context: &'a Context,
+    pub at: Remote<'a>,
     pub outlet: &'a mut Outlet,
 }
 
@@ -43,7 +40,7 @@ impl Parts<'_> {
 
     /// Sends what a tool writes, in members of a bounded size. Its exit status proves its end.
     pub(super) async fn dump(&mut self, dump: Dump<'_>) -> Result<()> {
-        let Self { connection, settings, context, .. } = *self;
+        let Remote { connection, settings, context } = self.at;
         let Process { mut stdin, mut stdout, control } = dump.script.start(connection).await?;
         let _unwanted = stdin.write_all(dump.input.into_bytes()).await;
         let _unwanted = stdin.close().await;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_core::backup::{Content, DeletedReason, Verification, is_object_key};
+use holdfast_core::backup::{DeletedReason, Verification, is_object_key};
+use holdfast_core::content::Content;
 use holdfast_core::destination::{DestinationKind, Reachability};
 use holdfast_core::run::{FailureCode, RunStatus};
 use holdfast_core::schedule::Frequency;

@@ -7,7 +7,8 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect};
 use holdfast_app::{AppError, backups, servers, tasks};
-use holdfast_core::backup::{Content, RestoreInput};
+use holdfast_core::backup::RestoreInput;
+use holdfast_core::content::{Content, Scope};
 use holdfast_core::ids::{ServerId, TaskId};
 use holdfast_core::input::{Errors, Field};
 use holdfast_core::limits;
@@ -67,7 +68,7 @@ async fn form_page(
                 .required()
                 .limit(limits::PATH_CHARS),
         );
-    } else if matches!(content, Content::PostgresServer | Content::MysqlServer) {
+    } else if matches!(content.scope(), Scope::Server(_)) {
         let one = fields.line("database_name", t.say("restore-one-database")).limit(limits::TEXT_CHARS);
         asked.push(one.hint(t.say("restore-one-database-hint")));
     } else if !content.is_whole_server() {

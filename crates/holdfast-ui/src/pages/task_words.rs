@@ -18,12 +18,10 @@ pub(crate) fn source_words(t: Translator, row: &TaskRow) -> String {
     match &row.spec.source {
         SourceSpec::Files(source) if source.path.is_empty() => kind_words(t, TaskKind::Files),
         SourceSpec::Files(source) => source.path.clone(),
-        SourceSpec::Postgresql(source) | SourceSpec::Mysql(source) | SourceSpec::AnyDatabase(source) => {
-            match &source.name {
-                Some(name) => t.with("task-one-database", "name", name),
-                None => t.say("task-all-databases"),
-            }
-        }
+        SourceSpec::Database { source, .. } => match &source.name {
+            Some(name) => t.with("task-one-database", "name", name),
+            None => t.say("task-all-databases"),
+        },
     }
 }
 

@@ -296,9 +296,7 @@ pub(crate) fn held_words(t: crate::translator::Translator, row: &TaskRow) -> Str
 fn excluded(row: &TaskRow) -> Vec<String> {
     match &row.spec.source {
         SourceSpec::Files(source) => source.excluded.clone(),
-        SourceSpec::Postgresql(source) | SourceSpec::Mysql(source) | SourceSpec::AnyDatabase(source) => {
-            source.excluded_tables.clone()
-        }
+        SourceSpec::Database { source, .. } => source.excluded_tables.clone(),
     }
 }
 

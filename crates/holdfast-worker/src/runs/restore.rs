@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use holdfast_core::backup::{Content, RestoreTarget};
+use holdfast_core::backup::RestoreTarget;
+use holdfast_core::content::Content;
 use holdfast_core::ids::BackupId;
-use holdfast_engine::{Context, Counted, EngineError, OnWrite, RestoreReport, WriteNote};
+use holdfast_engine::{Context, Counted, Engine, EngineError, OnWrite, RestoreReport, WriteNote};
 use holdfast_store::runs::RunRow;
 use holdfast_store::{StoreError, Tx, backups, restores};
 
@@ -60,15 +61,16 @@ impl Job for Restore {
 
     async fn left_behind(&self, tx: &mut Tx, run: &RunRow) -> Result<String, StoreError> {
         let content = self.content(tx).await?;
+        let left = |has_written| content.map_or("", |content| Engine::left_behind(content, has_written));
         if !restores::has_written(tx, run.id).await? {
-            return Ok(format!("What was there was not changed.{}", left_beside(content)));
+            return Ok(format!("What was there was not changed. {}", left(false)).trim_end().to_owned());
         }
         Ok(match restores::find(tx, run.id).await?.map(|draft| draft.target) {
             Some(RestoreTarget::Files { path, .. }) => format!(
                 "Files may have been written to {path} on the server, and the last ones may be incomplete. Restore \
                  again to complete them."
             ),
-            Some(RestoreTarget::Database { .. }) => left_in_database(content).to_owned(),
+            Some(RestoreTarget::Database { .. }) => left(true).to_owned(),
             None => String::new(),
         })
     }
@@ -107,38 +109,5 @@ fn summary(report: &RestoreReport) -> String {
         Counted { restored: 0, kept: 0, skipped: 0 } => format!("Restored {read}."),
         Counted { kept: 0, skipped: 0, .. } => format!("Restored {restored} entries {read}."),
         _ => format!("Restored {restored} entries {read}; {kept} existed and were kept, {skipped} were skipped."),
-    }
-}
-
-/// What a restore that changed nothing may have left beside what was there.
-fn left_beside(content: Option<Content>) -> &'static str {
-    match content {
-        Some(Content::PostgresDatabase | Content::PostgresServer) => {
-            " Databases named holdfast_restore_… on the server are incomplete and can be dropped."
-        }
-        Some(Content::MysqlDatabase | Content::MysqlServer) => {
-            " The database named holdfast_… that this run made on the server is incomplete and can be dropped."
-        }
-        Some(Content::PostgresCluster | Content::MysqlServerDump | Content::Files) | None => "",
-    }
-}
-
-/// PostgreSQL swaps names at the end; MySQL cannot, so there the copies may be all that is whole.
-fn left_in_database(content: Option<Content>) -> &'static str {
-    const POSTGRESQL: &str = "The databases may have been replaced already: look whether they are what was restored. \
-        Databases named holdfast_restore_… on the server can be dropped. If one has the name holdfast_old_…, it is what \
-        was there before: look whether the restored one is in its place before you drop it. If nobody can connect to \
-        a database any more, run ALTER DATABASE … ALLOW_CONNECTIONS true for it.";
-    const MYSQL: &str = "What was there may be gone or half replaced. Databases named holdfast_… on the server are \
-        copies of what was being restored, whole ones if the log says that they were being replaced: look at them \
-        before you drop them, or restore again.";
-    match content {
-        Some(Content::MysqlDatabase | Content::MysqlServer) => MYSQL,
-        Some(Content::PostgresDatabase | Content::PostgresServer) => POSTGRESQL,
-        // Restored statement by statement, in place.
-        Some(Content::PostgresCluster | Content::MysqlServerDump) => {
-            "What was there may be gone or half replaced. Restore again."
-        }
-        Some(Content::Files) | None => "",
     }
 }

@@ -9,7 +9,6 @@ use holdfast_core::ids::{DestinationId, ServerId, UserId};
 use holdfast_core::page::PageRequest;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
-use holdfast_core::source::SourceSpec;
 use holdfast_engine::destination::Checked;
 use holdfast_engine::{Context, EngineError, ServerReport};
 use holdfast_store::destinations::DestinationRow;
@@ -119,20 +118,9 @@ async fn at_server(parts: &Parts, planner: &Planner, user: &UserRow, row: &Serve
 
 /// What tasks need and the server does not have.
 fn missing_tools<'a>(report: &ServerReport, wanted: impl Iterator<Item = &'a TaskRow>) -> Vec<String> {
-    let has = |names: &[&str]| report.tools.iter().any(|(tool, _)| names.contains(&tool.as_str()));
-    let mut missing = Vec::new();
-    for task in wanted {
-        let lack = match &task.spec.source {
-            SourceSpec::Files(_) if !has(&["tar"]) && !report.has_sftp => Some("tar, or SFTP"),
-            SourceSpec::Postgresql(_) if !has(&["pg_dump"]) => Some("pg_dump (install postgresql-client)"),
-            SourceSpec::Mysql(_) if !has(&["mysqldump", "mariadb-dump"]) => {
-                Some("mysqldump or mariadb-dump (install mariadb-client)")
-            }
-            SourceSpec::Files(_) | SourceSpec::Postgresql(_) | SourceSpec::Mysql(_) | SourceSpec::AnyDatabase(_) => {
-                None
-            }
-        };
-        missing.extend(lack.map(|tool| format!("task {:?} needs {tool} there", task.label)));
-    }
-    missing
+    let lacks = |task: &TaskRow| {
+        let tool = report.missing_tool(&task.spec.source)?;
+        Some(format!("task {:?} needs {tool} there", task.label))
+    };
+    wanted.filter_map(lacks).collect()
 }

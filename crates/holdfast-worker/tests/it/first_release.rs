@@ -1,6 +1,6 @@
 use std::process::Command;
 
-use holdfast_core::backup::Content;
+use holdfast_core::content::Content;
 use holdfast_core::ids::{DestinationId, RunId, TaskId};
 use holdfast_store::backups::NewBackup;
 use holdfast_testkit::{MariaDbServer, PostgresServer, SshServer, TestApp, on_both_engines};

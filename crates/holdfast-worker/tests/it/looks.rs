@@ -238,7 +238,7 @@ fn stored(bench: &Bench, backup: &serde_json::Value) -> StoredBackup {
     StoredBackup {
         destination: DestinationPlan::local(bench.stored_folder(), None),
         key: text("key"),
-        content: holdfast_core::backup::Content::Files,
+        content: holdfast_core::content::Content::Files,
         size_bytes: backup["size_bytes"].as_u64().unwrap(),
         sha256: text("sha256"),
         plain_bytes: u64::MAX,

@@ -1,6 +1,6 @@
 use std::process::{Command, Stdio};
 
-use holdfast_core::backup::Content;
+use holdfast_core::content::Content;
 use holdfast_testkit::{PostgresServer, SshServer, TestApp};
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use holdfast_core::Timestamp;
-use holdfast_core::backup::Content;
+use holdfast_core::content::Content;
 use holdfast_core::ids::{BackupId, DestinationId, RunId, TaskId, UserId};
 use holdfast_core::queue::{AtOnce, Places};
 use holdfast_core::run::{FailureCode, RunStatus, RunSubject, Trigger};

@@ -1,0 +1,133 @@
+//! What is inside a backup, and so how it is opened.
+
+use crate::database::DatabaseEngine;
+use crate::source::TaskKind;
+
+/// The form of a backup's plain stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// A tar archive.
+    Files,
+    /// One PostgreSQL database in `pg_dump`'s custom format.
+    PostgresDatabase,
+    /// All PostgreSQL databases and roles, as SQL of `pg_dumpall`: the form of the first release.
+    PostgresCluster,
+    /// All PostgreSQL databases, each in `pg_dump`'s custom format, and the roles as data, in a tar archive.
+    PostgresServer,
+    /// One MySQL or MariaDB database, as SQL.
+    MysqlDatabase,
+    /// All MySQL or MariaDB databases, as one dump in SQL: the form of the first release.
+    MysqlServerDump,
+    /// All MySQL or MariaDB databases, each as a dump in SQL, in a tar archive.
+    MysqlServer,
+}
+
+/// How much of a server is inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    Files,
+    Database(DatabaseEngine),
+    /// Every database of a server, each with a dump of its own, so that one can be restored by itself.
+    Server(DatabaseEngine),
+    /// Every database of a server in one dump, which goes back as a whole.
+    ServerAsOne(DatabaseEngine),
+}
+
+struct Facts {
+    /// How it is stored.
+    word: &'static str,
+    scope: Scope,
+    /// What the plain stream is called by tools that open it.
+    extension: &'static str,
+    /// What tells sources apart. Another form of the same databases is no other source.
+    source: &'static str,
+}
+
+impl Content {
+    pub const ALL: &'static [Self] = &[
+        Self::Files,
+        Self::PostgresDatabase,
+        Self::PostgresCluster,
+        Self::PostgresServer,
+        Self::MysqlDatabase,
+        Self::MysqlServerDump,
+        Self::MysqlServer,
+    ];
+
+    fn facts(self) -> Facts {
+        use DatabaseEngine::{Mysql, Postgresql};
+        let facts = |word, scope, extension, source| Facts { word, scope, extension, source };
+        match self {
+            Self::Files => facts("files", Scope::Files, "tar", "files"),
+            Self::PostgresDatabase => facts("postgresql", Scope::Database(Postgresql), "dump", "postgresql"),
+            Self::PostgresCluster => facts("postgresql-all", Scope::ServerAsOne(Postgresql), "sql", "postgresql-all"),
+            Self::PostgresServer => facts("postgresql-server", Scope::Server(Postgresql), "tar", "postgresql-all"),
+            Self::MysqlDatabase => facts("mysql", Scope::Database(Mysql), "sql", "mysql"),
+            Self::MysqlServerDump => facts("mysql-all", Scope::ServerAsOne(Mysql), "sql", "mysql-all"),
+            Self::MysqlServer => facts("mysql-server", Scope::Server(Mysql), "tar", "mysql-all"),
+        }
+    }
+
+    /// What a backup of one database, or of all of a server, is made as.
+    pub fn of_database(engine: DatabaseEngine, has_name: bool) -> Self {
+        match (engine, has_name) {
+            (DatabaseEngine::Postgresql, true) => Self::PostgresDatabase,
+            (DatabaseEngine::Postgresql, false) => Self::PostgresServer,
+            (DatabaseEngine::Mysql, true) => Self::MysqlDatabase,
+            (DatabaseEngine::Mysql, false) => Self::MysqlServer,
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        self.facts().word
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|content| content.as_str() == text)
+    }
+
+    pub fn scope(self) -> Scope {
+        self.facts().scope
+    }
+
+    pub fn extension(self) -> &'static str {
+        self.facts().extension
+    }
+
+    /// The word for it in the key of a source.
+    pub(crate) fn source_word(self) -> &'static str {
+        self.facts().source
+    }
+
+    pub fn kind(self) -> TaskKind {
+        match self.scope() {
+            Scope::Files => TaskKind::Files,
+            Scope::Database(_) | Scope::Server(_) | Scope::ServerAsOne(_) => TaskKind::Database,
+        }
+    }
+
+    pub fn database_engine(self) -> Option<DatabaseEngine> {
+        match self.scope() {
+            Scope::Files => None,
+            Scope::Database(engine) | Scope::Server(engine) | Scope::ServerAsOne(engine) => Some(engine),
+        }
+    }
+
+    /// Holds every database of a server rather than one.
+    pub fn is_whole_server(self) -> bool {
+        matches!(self.scope(), Scope::Server(_) | Scope::ServerAsOne(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_back() {
+        for content in Content::ALL {
+            assert_eq!(Content::parse(content.as_str()), Some(*content));
+        }
+        assert_eq!(Content::parse("tar"), None);
+    }
+}

@@ -1,0 +1,100 @@
+//! MySQL and MariaDB.
+
+use async_trait::async_trait;
+use holdfast_core::content::Content;
+use holdfast_core::database::DatabaseEngine;
+
+use super::{DatabaseRestore, Dialect, HALF_REPLACED, Listed, Size, Tools, counted_lines, misfit, names, size_of};
+use crate::Engine;
+use crate::archive::Manifest;
+use crate::error::Result;
+use crate::plan::RestoreReport;
+use crate::remote::Remote;
+use crate::source::Outlet;
+use crate::source::database::{DatabaseSource, Login, answered};
+use crate::source::mysql::{MYSQL_DUMP, mysql_text, query};
+use crate::source::{mysql_database, mysql_server};
+
+pub(super) struct Mysql;
+
+static TOOLS: Tools =
+    Tools { dump: &MYSQL_DUMP, package: "mariadb-client", all: &["mariadb-dump", "mysqldump", "mariadb", "mysql"] };
+
+const CLIENT: &str = "mysql";
+const DATABASES: &str = "SELECT s.schema_name, COALESCE(SUM(t.data_length + t.index_length), 0) \
+    FROM information_schema.schemata s LEFT JOIN information_schema.tables t ON t.table_schema = s.schema_name \
+    WHERE s.schema_name NOT IN ('information_schema', 'performance_schema', 'mysql', 'sys') \
+    GROUP BY s.schema_name ORDER BY s.schema_name";
+
+#[async_trait]
+impl Dialect for Mysql {
+    fn engine(&self) -> DatabaseEngine {
+        DatabaseEngine::Mysql
+    }
+
+    fn tools(&self) -> &'static Tools {
+        &TOOLS
+    }
+
+    async fn has(&self, at: Remote<'_>, login: &Login, name: Option<&str>) -> Result<bool> {
+        let answer = query(at, login, "SHOW DATABASES").await?;
+        Ok(answer.exit.success() && names(&answer.stdout, name))
+    }
+
+    async fn list(&self, at: Remote<'_>, login: &Login) -> Result<Listed> {
+        let answer = query(at, login, DATABASES).await?;
+        Ok(answered(answer, CLIENT, at.context).map(|answer| counted_lines(&answer.stdout)))
+    }
+
+    async fn size(&self, at: Remote<'_>, source: &DatabaseSource) -> Result<Size> {
+        const TABLES: &str =
+            "SELECT COUNT(*), COALESCE(SUM(data_length + index_length), 0) FROM information_schema.tables";
+        let of_one = source.name.as_ref().map(|name| format!("{TABLES} WHERE table_schema = {}", mysql_text(name)));
+        let sql = of_one.as_deref().unwrap_or(DATABASES);
+        let answer = answered(query(at, &source.login, sql).await?, CLIENT, at.context)?;
+        Ok(size_of(&answer.stdout, source.name.is_some()))
+    }
+
+    async fn describe(&self, at: Remote<'_>, source: &DatabaseSource, manifest: &mut Manifest) -> Result<()> {
+        manifest.mysql = mysql_database::facts(at, source).await?;
+        Ok(())
+    }
+
+    async fn dump(&self, at: Remote<'_>, source: &DatabaseSource, outlet: &mut Outlet) -> Result<()> {
+        match &source.name {
+            Some(name) => mysql_database::pump(at, source, name, outlet).await,
+            None => mysql_server::pump(at, source, outlet).await,
+        }
+    }
+
+    async fn restore(&self, engine: &Engine, at: Remote<'_>, restore: &DatabaseRestore<'_>) -> Result<RestoreReport> {
+        let DatabaseRestore { plan, name, login } = *restore;
+        let Remote { connection, context, .. } = at;
+        match (plan.backup.content, name) {
+            (Content::MysqlDatabase, Some(name)) => engine.restore_mysql(connection, plan, name, login, context).await,
+            (Content::MysqlServer, only) => {
+                Box::pin(engine.restore_mysql_server(connection, plan, only, login, context)).await
+            }
+            (Content::MysqlServerDump, None) => {
+                engine.restore_mysql_server_dump(connection, plan, login, context).await
+            }
+            _ => Err(misfit()),
+        }
+    }
+
+    fn left_behind(&self, content: Content, has_written: bool) -> &'static str {
+        match (content, has_written) {
+            (Content::MysqlServerDump, true) => HALF_REPLACED,
+            (Content::MysqlServerDump, false) => "",
+            (_, false) => {
+                "The database named holdfast_… that this run made on the server is incomplete and can be dropped."
+            }
+            // Databases cannot be renamed, so the copies may be all that is whole.
+            (_, true) => {
+                "What was there may be gone or half replaced. Databases named holdfast_… on the server are copies of \
+                 what was being restored, whole ones if the log says that they were being replaced: look at them \
+                 before you drop them, or restore again."
+            }
+        }
+    }
+}

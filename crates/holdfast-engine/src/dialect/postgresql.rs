@@ -1,0 +1,106 @@
+//! PostgreSQL.
+
+use async_trait::async_trait;
+use holdfast_core::content::Content;
+use holdfast_core::database::DatabaseEngine;
+
+use super::{
+    DatabaseRestore, Dialect, HALF_REPLACED, Listed, Size, Tools, counted_lines, misfit, names, size_of,
+    unless_cancelled,
+};
+use crate::Engine;
+use crate::archive::Manifest;
+use crate::error::Result;
+use crate::plan::RestoreReport;
+use crate::remote::Remote;
+use crate::source::Outlet;
+use crate::source::database::{DatabaseSource, Login, answered};
+use crate::source::postgres::{self, query};
+use crate::source::postgres_server;
+
+pub(super) struct Postgresql;
+
+static TOOLS: Tools =
+    Tools { dump: &["pg_dump"], package: "postgresql-client", all: &["pg_dump", "pg_dumpall", "pg_restore", "psql"] };
+
+const CLIENT: &str = "psql";
+const DATABASES: &str = "SELECT datname || chr(9) || CASE WHEN has_database_privilege(datname, 'CONNECT') THEN \
+    pg_database_size(datname) ELSE 0 END FROM pg_database WHERE datallowconn AND NOT datistemplate ORDER BY datname";
+const TABLES: &str = "SELECT COUNT(*) || chr(9) || pg_database_size(current_database()) FROM pg_tables WHERE \
+    schemaname NOT IN ('pg_catalog', 'information_schema')";
+/// Every server has this one, and everybody may connect to it unless somebody forbade it.
+const FIRST: &str = "postgres";
+
+#[async_trait]
+impl Dialect for Postgresql {
+    fn engine(&self) -> DatabaseEngine {
+        DatabaseEngine::Postgresql
+    }
+
+    fn tools(&self) -> &'static Tools {
+        &TOOLS
+    }
+
+    async fn has(&self, at: Remote<'_>, login: &Login, name: Option<&str>) -> Result<bool> {
+        let answer = query(at, login, FIRST, "SELECT datname FROM pg_database").await?;
+        Ok(answer.exit.success() && names(&answer.stdout, name))
+    }
+
+    async fn list(&self, at: Remote<'_>, login: &Login) -> Result<Listed> {
+        let answer = query(at, login, FIRST, DATABASES).await?;
+        Ok(answered(answer, CLIENT, at.context).map(|answer| counted_lines(&answer.stdout)))
+    }
+
+    async fn size(&self, at: Remote<'_>, source: &DatabaseSource) -> Result<Size> {
+        let (database, sql) = source.name.as_deref().map_or((FIRST, DATABASES), |name| (name, TABLES));
+        let answer = answered(query(at, &source.login, database, sql).await?, CLIENT, at.context)?;
+        Ok(size_of(&answer.stdout, source.name.is_some()))
+    }
+
+    async fn describe(&self, at: Remote<'_>, source: &DatabaseSource, manifest: &mut Manifest) -> Result<()> {
+        const NOT_TOLD: &str = "Encoding, owner, privileges and settings of the database are not in this backup";
+        // Those of a whole server are in its archive.
+        if let Some(name) = &source.name {
+            let asked = postgres_server::ask_database(at, &source.login, name).await;
+            manifest.postgres = unless_cancelled(asked, at.context, NOT_TOLD)?.map(Box::new);
+        }
+        Ok(())
+    }
+
+    async fn dump(&self, at: Remote<'_>, source: &DatabaseSource, outlet: &mut Outlet) -> Result<()> {
+        match &source.name {
+            Some(name) => postgres::pump(at, source, name, outlet).await,
+            None => postgres_server::pump(at, source, outlet).await,
+        }
+    }
+
+    async fn restore(&self, engine: &Engine, at: Remote<'_>, restore: &DatabaseRestore<'_>) -> Result<RestoreReport> {
+        let DatabaseRestore { plan, name, login } = *restore;
+        let Remote { connection, context, .. } = at;
+        match (plan.backup.content, name) {
+            (Content::PostgresDatabase, Some(name)) => {
+                engine.restore_postgres(connection, plan, name, login, context).await
+            }
+            (Content::PostgresServer, only) => {
+                engine.restore_postgres_server(connection, plan, only, login, context).await
+            }
+            (Content::PostgresCluster, None) => engine.restore_cluster_dump(connection, plan, login, context).await,
+            _ => Err(misfit()),
+        }
+    }
+
+    fn left_behind(&self, content: Content, has_written: bool) -> &'static str {
+        match (content, has_written) {
+            (Content::PostgresCluster, true) => HALF_REPLACED,
+            (Content::PostgresCluster, false) => "",
+            (_, false) => "Databases named holdfast_restore_… on the server are incomplete and can be dropped.",
+            // Names are swapped at the end.
+            (_, true) => {
+                "The databases may have been replaced already: look whether they are what was restored. Databases \
+                 named holdfast_restore_… on the server can be dropped. If one has the name holdfast_old_…, it is what \
+                 was there before: look whether the restored one is in its place before you drop it. If nobody can \
+                 connect to a database any more, run ALTER DATABASE … ALLOW_CONNECTIONS true for it."
+            }
+        }
+    }
+}

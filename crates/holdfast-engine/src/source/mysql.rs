@@ -1,0 +1,239 @@
+//! Questions to MySQL and MariaDB, and dumps of their databases.
+
+use holdfast_core::Secret;
+use holdfast_core::backup::name_text;
+
+use super::database::{DatabaseSource, EXIT_NO_TOOL, Login, Table, answered, listed_tables, unhex};
+use crate::archive::MysqlFacts;
+use crate::context::Context;
+use crate::error::Result;
+use crate::mysql::grants::Grants;
+use crate::remote::{self, Answer, Remote, Script};
+
+/// The two lines are lines of an option file, which the client gets as a document of its own, and nothing else. Before
+/// them stands what the account's own option files say about where the server is and who to be there: read by the client
+/// itself, they would come last and win, and options such as `no-data` would change what a dump holds.
+const MYSQL_LOGIN: &str = r#"
+IFS= read -r u; IFS= read -r w; r=
+[ -z "$u$w" ] || { MYSQL_TEST_LOGIN_FILE=/dev/null; export MYSQL_TEST_LOGIN_FILE; }
+k=$(for f in /etc/my.cnf /etc/my.cnf.d/*.cnf /etc/mysql/my.cnf /etc/mysql/conf.d/*.cnf /etc/mysql/*.conf.d/*.cnf \
+    /usr/local/etc/my.cnf /usr/local/etc/mysql/my.cnf "$HOME/.my.cnf"
+do [ -r "$f" ] && cat "$f" && echo
+done 2>/dev/null | awk '
+/^[ \t]*\[/ {
+    is_kept = /^[ \t]*\[[ \t]*(client[^]]*|mysql|mysqldump|mariadb|mariadb-client|mariadb-dump)[ \t]*\]/
+    if (is_kept) print
+    next
+}
+is_kept && tolower($0) ~ /^[ \t]*((loose|skip|enable|disable)[-_])?(user|password|host|port|socket|protocol|default[-_]auth|plugin[-_]dir|(ssl|tls)[-_a-z]*|get[-_]server[-_]public[-_]key|server[-_]public[-_]key[-_]path|(enable[-_])?cleartext[-_]plugin)[ \t]*(=|$)/
+')
+"#;
+/// Takes the rest of standard input for further lines of the option file: there may be more tables to leave out than a
+/// command line holds.
+const MORE_OPTIONS: &str = "r=$(cat)\n";
+/// Takes the rest of standard input for further words of the command: there may be more tables than a script holds. The
+/// system allows a quarter of the stack for them.
+const MORE_WORDS: &str = "ulimit -s unlimited 2>/dev/null || :\nl=$(cat)\neval \"set -- \\\"\\$@\\\" $l\"\n";
+/// Follows the client's command. Standard input is done with by then.
+const MYSQL_OPTIONS: &str = "<<END\n$k\n[client]\n$u\n$w\n$r\nEND\n";
+
+/// The login as the scripts read it.
+pub(crate) fn login_lines(login: &Login) -> String {
+    let line = |name: &str, value: Option<&str>| match value {
+        Some(value) => option_line(name, value),
+        None => "\n".to_owned(),
+    };
+    let password = login.password.as_ref().map(Secret::reveal);
+    format!("{}{}", line("user", login.username.as_deref()), line("password", password))
+}
+
+/// A line of an option file of MySQL.
+fn option_line(name: &str, value: &str) -> String {
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n").replace('\r', "\\r");
+    format!("{name}=\"{value}\"\n")
+}
+
+/// The lines that make the tool leave out tables.
+pub(super) fn ignored_lines(tables: &[Table]) -> String {
+    let lines = tables.iter().map(|table| option_line("ignore-table", &format!("{}.{}", table.schema, table.name)));
+    format!("[mysqldump]\n{}", lines.collect::<String>())
+}
+
+/// A script that runs the first of these clients with its options from a document.
+pub(crate) fn mysql(clients: [&str; 2], line: &str, redirect: &str, words: &[&str]) -> Script {
+    mysql_prepared(clients, "", line, redirect, words)
+}
+
+/// The same after lines of its own, to which `$t` is the client.
+fn mysql_prepared(clients: [&str; 2], prepare: &str, line: &str, redirect: &str, words: &[&str]) -> Script {
+    let [first, second] = clients;
+    let find = format!("t=$(command -v {first} || command -v {second}) || exit {EXIT_NO_TOOL}\n{prepare}");
+    Script::new(&format!("{MYSQL_LOGIN}{find}exec \"$t\" {line} {redirect}{MYSQL_OPTIONS}"), words)
+}
+
+pub(crate) const MYSQL_DUMP: [&str; 2] = ["mariadb-dump", "mysqldump"];
+pub(crate) const MYSQL_CLIENT: [&str; 2] = ["mariadb", "mysql"];
+
+/// Text as an SQL literal of MySQL, without any quoting to get wrong.
+pub(crate) fn mysql_text(text: &str) -> String {
+    format!("CONVERT(X'{}' USING utf8mb4)", holdfast_core::random::hex(text.as_bytes()))
+}
+
+/// One statement, its answer as lines of tab-separated values.
+pub(crate) async fn query(at: Remote<'_>, login: &Login, sql: &str) -> Result<Answer> {
+    // Nobody waits for an answer that comes later.
+    let line = format!(
+        "--defaults-file=/dev/stdin --binary-mode --default-character-set=utf8mb4 --batch --skip-column-names \
+         --init-command='SET SESSION sql_quote_show_create=1 /*M!100101 , max_statement_time={} */' --execute=\"$1\"",
+        at.settings.answer.as_secs().max(1)
+    );
+    at.ask(&mysql(MYSQL_CLIENT, &line, "", &[sql]), &login_lines(login)).await
+}
+
+/// The same, or why there is no answer.
+pub(super) async fn answer_to(at: Remote<'_>, login: &Login, sql: &str) -> Result<Answer> {
+    answered(query(at, login, sql).await?, "The database client", at.context)
+}
+
+/// What all dumps of MySQL have in common, and options that only some of the tools know: the history of versioned tables,
+/// and no word about which transactions a server has seen, which would keep the dump out of the server it came from.
+/// No locks when it is loaded: a default that asks a sequence could not. Binary values are text with escapes: as
+/// hexadecimal digits they would take twice the room, and rows of more than half a packet would not go back.
+const MYSQL_DUMP_OPTIONS: &str = "--defaults-file=/dev/stdin $g $c --single-transaction --quick \
+    --no-tablespaces --skip-add-locks --max-allowed-packet=1G";
+const MYSQL_DUMP_KNOWN: &str = "o=$(\"$t\" --no-defaults --help 2>/dev/null)\n\
+    case $o in *--dump-history*) h=--dump-history ;; *) h= ;; esac\n\
+    case $o in *--set-gtid-purged*) g=--set-gtid-purged=OFF ;; *) g= ;; esac\n\
+    case $o in *--column-statistics*) c=--column-statistics=0 ;; *) c= ;; esac\n";
+
+/// A dump with options of its own; the words are the database and its tables.
+pub(super) fn mysql_dump_with(options: &str, words: &[&str]) -> Script {
+    let prepare = format!("{MORE_OPTIONS}{MYSQL_DUMP_KNOWN}");
+    let line = format!("{MYSQL_DUMP_OPTIONS} --default-character-set=utf8mb4 {options} -- \"$@\"");
+    mysql_prepared(MYSQL_DUMP, &prepare, &line, "", words)
+}
+
+/// One database as SQL, with all that it has.
+pub(super) fn mysql_dump(name: &str) -> Script {
+    mysql_dump_with("$h --routines --triggers --events", &[name])
+}
+
+/// Tables of one database as SQL. Their names follow on standard input, as [`table_words`] writes them.
+pub(super) fn mysql_tables_dump(name: &str, tables: &[Table], set_of_rows: &str) -> Script {
+    // Without names, the tool would look at whatever it finds, and to look at a view may run functions.
+    let (options, words) =
+        if tables.is_empty() { ("--no-data", &["information_schema", "COLLATIONS"][..]) } else { ("$h", &[name][..]) };
+    let options = format!("{options} --skip-triggers --no-create-info");
+    let line = format!("{MYSQL_DUMP_OPTIONS} --default-character-set={set_of_rows} {options} -- \"$@\"");
+    mysql_prepared(MYSQL_DUMP, &format!("{MORE_WORDS}{MYSQL_DUMP_KNOWN}"), &line, "", words)
+}
+
+/// Names of tables as words of a shell.
+pub(super) fn table_words(tables: &[Table]) -> String {
+    tables.iter().map(|table| format!(" {}", remote::quote(&table.name))).collect()
+}
+
+/// All tables of a database, or of all databases of the server.
+pub(super) async fn list_tables(at: Remote<'_>, source: &DatabaseSource) -> Result<Vec<Table>> {
+    let only = source.name.as_ref().map(|name| format!(" WHERE table_schema = {}", mysql_text(name)));
+    // Names may hold anything, so they come as hexadecimal digits.
+    let select = "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name)) FROM information_schema.tables";
+    let sql = format!("{select}{}", only.unwrap_or_default());
+    Ok(listed_tables(&answer_to(at, &source.login, &sql).await?))
+}
+
+/// What the database user may do, itself and by roles.
+pub(super) async fn mysql_grants(at: Remote<'_>, login: &Login) -> Result<Grants> {
+    // Some modes have other quotes around names.
+    const SQL: &str = "SET SESSION sql_mode = '';SHOW GRANTS";
+    let answer = answer_to(at, login, SQL).await?;
+    Ok(Grants::parse(answer.stdout.split(|byte| *byte == b'\n')))
+}
+
+/// The server does not say that there are databases, triggers and routines that somebody may not see.
+pub(super) async fn warn_of_privileges(at: Remote<'_>, source: &DatabaseSource) -> Result<()> {
+    let context = at.context;
+    let grants = mysql_grants(at, &source.login).await?;
+    if source.name.is_none() && !grants.are_everywhere(&["SELECT", "SHOW DATABASES"]) {
+        context.log.warn(
+            "The database user sees only the databases that it has rights to; others, if there are any, are not in this \
+             backup. Grant it SHOW DATABASES and SELECT on everything.",
+        );
+    }
+    let may_change = ["INSERT", "UPDATE", "SUPER", "FILE", "CREATE USER"];
+    if grants.are_everywhere(&["EXECUTE"]) && grants.are_everywhere(&may_change) {
+        context.log.line(
+            "The database user may change data and run functions of everybody. Where people who do not trust each other \
+             have databases, back up as a user who may only read.",
+        );
+    }
+    let sees_triggers = |name: &str| grants.are_within(name, &["TRIGGER"]);
+    // In MariaDB, who may read the table of routines sees all of them. The others see that there are some, and the
+    // backup fails when it cannot read them.
+    let sees_all_routines =
+        grants.are_everywhere(&["SELECT", "SHOW_ROUTINE"]) || grants.are_of_table("mysql", "proc", &["SELECT"]);
+    let sees_routines = |name: &str| {
+        sees_all_routines || grants.are_within(name, &["EXECUTE", "ALTER ROUTINE", "CREATE ROUTINE", "SHOW_ROUTINE"])
+    };
+    let names = match &source.name {
+        Some(name) => vec![name.clone()],
+        None => user_databases(at, &source.login).await?,
+    };
+    let lacking = |sees: &dyn Fn(&str) -> bool| -> Vec<String> {
+        let unseen = names.iter().filter(|name| !sees(name));
+        unseen.map(|name| name_text(name.as_bytes())).collect()
+    };
+    for (what, lacking, right) in [
+        ("triggers", lacking(&sees_triggers), "TRIGGER"),
+        ("routines", lacking(&sees_routines), "SELECT on mysql.proc (MariaDB) or SHOW_ROUTINE (MySQL)"),
+    ] {
+        if !lacking.is_empty() {
+            context.log.warn(format!(
+                "The database user may not see {what} of {}; if there are any, they are not in this backup. Grant it \
+                 {right}.",
+                lacking.join(", ")
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// So many databases are asked about; no server has as many.
+const MOST_DATABASES: usize = 10_000;
+
+async fn user_databases(at: Remote<'_>, login: &Login) -> Result<Vec<String>> {
+    let sql = "SELECT HEX(schema_name) FROM information_schema.schemata WHERE BINARY schema_name NOT IN \
+        ('information_schema', 'performance_schema', 'mysql', 'sys')";
+    let answer = answer_to(at, login, sql).await?;
+    Ok(String::from_utf8_lossy(&answer.stdout).lines().filter_map(unhex).take(MOST_DATABASES).collect())
+}
+
+pub(super) fn warn_of_floats(tables: &[String], context: &Context) {
+    if !tables.is_empty() {
+        let names: Vec<String> = tables.iter().map(|name| name_text(name.as_bytes())).collect();
+        context.log.warn(format!(
+            "Columns of type FLOAT are dumped with six digits; values with more come back rounded: {}",
+            names.join(", ")
+        ));
+    }
+}
+
+/// Asks how a database is set up, for [`MysqlFacts::parse`].
+pub(crate) fn set_up_sql(name: &str) -> String {
+    format!(
+        "SELECT CONCAT({}) FROM information_schema.schemata WHERE schema_name = {}",
+        MysqlFacts::COLUMNS,
+        mysql_text(name)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_is_two_lines_whatever_is_in_it() {
+        let login = Login { username: Some("a\"b".into()), password: Some(Secret::new(r#"p\w"d#'"#)) };
+        assert_eq!(login_lines(&login), "user=\"a\\\"b\"\npassword=\"p\\\\w\\\"d#'\"\n");
+    }
+}

@@ -1,0 +1,77 @@
+//! One MySQL or MariaDB database: its dump, and what is recorded with it.
+
+use super::Outlet;
+use super::database::{DatabaseSource, known_excluded, listed_tables};
+use super::database_dump::{self, Dumping};
+use super::mysql::{
+    ignored_lines, list_tables, login_lines, mysql_dump, mysql_tables_dump, mysql_text, query, set_up_sql, table_words,
+    warn_of_floats, warn_of_privileges,
+};
+use super::mysql_definitions::Asking;
+use crate::archive::MysqlFacts;
+use crate::error::Result;
+use crate::mysql::definitions::section;
+use crate::mysql::tables;
+use crate::remote::{Answer, Remote};
+
+/// Sends the dump of the database to `outlet`.
+pub(crate) async fn pump(at: Remote<'_>, source: &DatabaseSource, name: &str, outlet: &mut Outlet) -> Result<()> {
+    let excluded = match source.excluded_tables[..] {
+        [] => Vec::new(),
+        _ => known_excluded(source, list_tables(at, source).await?, at.context),
+    };
+    let asking = Asking { at, source };
+    let login = login_lines(&source.login);
+    if !asking.gives_definitions().await? {
+        let input = format!("{login}{}", ignored_lines(&excluded));
+        return database_dump::pump(at, Dumping { tool: "mysqldump", script: mysql_dump(name), input }, outlet).await;
+    }
+    let spelled = asking.spelling(name).await?;
+    let found = asking.read(&spelled).await?;
+    outlet.send(tables::section(found.before.clone())?.into()).await?;
+    let input = format!("{login}{}", table_words(&found.tables));
+    let script = mysql_tables_dump(name, &found.tables, found.set_of_rows);
+    database_dump::pump(at, Dumping { tool: "mysqldump", script, input }, outlet).await?;
+    let after = asking.after_rows(&spelled, &found).await?;
+    outlet.send(section(after)?.into()).await
+}
+
+/// How a database is set up, for whoever makes it again; and a word about tables that change while they are dumped.
+pub(crate) async fn facts(at: Remote<'_>, source: &DatabaseSource) -> Result<Option<MysqlFacts>> {
+    let own = match &source.name {
+        Some(name) => format!("table_schema = {}", mysql_text(name)),
+        None => "table_schema NOT IN ('information_schema', 'performance_schema', 'mysql', 'sys')".to_owned(),
+    };
+    let unsafe_tables = format!(
+        "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name)) FROM information_schema.tables WHERE {own} AND \
+         table_type = 'BASE TABLE' AND engine NOT IN ('InnoDB', 'RocksDB', 'TokuDB', 'ndbcluster') LIMIT 20"
+    );
+    let names = named_tables(&query(at, &source.login, &unsafe_tables).await?);
+    if !names.is_empty() {
+        at.context.log.warn(format!(
+            "These tables have no transactions; if they changed during the backup, it may hold them half changed: {}",
+            names.join(", ")
+        ));
+    }
+    warn_of_privileges(at, source).await?;
+    let has_definitions = Asking { at, source }.gives_definitions().await?;
+    // Those are asked for themselves. To list columns, a server runs functions of views.
+    if !has_definitions {
+        let floats = format!(
+            "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name)) FROM information_schema.columns WHERE {own} AND \
+             data_type = 'float' GROUP BY table_schema, table_name LIMIT 20"
+        );
+        warn_of_floats(&named_tables(&query(at, &source.login, &floats).await?), at.context);
+    }
+    let Some(name) = &source.name else { return Ok(None) };
+    let answer = query(at, &source.login, &set_up_sql(name)).await?;
+    let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+    let facts = MysqlFacts::parse(&text).filter(|_| answer.exit.success());
+    Ok(facts.map(|facts| MysqlFacts { has_definitions, ..facts }))
+}
+
+/// The tables of an answer; none when it failed.
+fn named_tables(answer: &Answer) -> Vec<String> {
+    let tables = if answer.exit.success() { listed_tables(answer) } else { Vec::new() };
+    tables.iter().map(|table| format!("{}.{}", table.schema, table.name)).collect()
+}
