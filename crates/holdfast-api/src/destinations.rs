@@ -3,11 +3,13 @@
 use axum::http::StatusCode;
 use holdfast_app::{Resource, destinations};
 use holdfast_core::clock::rfc3339;
-use holdfast_core::destination::{self, DestinationKind};
+use holdfast_core::destination::{self, DestinationSpec};
+use holdfast_core::fields::{FieldKind, FieldSpec};
 use holdfast_core::ids::DestinationId;
 use holdfast_core::run::FailureCode;
 use holdfast_store::destinations::DestinationRow;
 use serde::Serialize;
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::answer::{Answer, data, message};
@@ -24,22 +26,10 @@ pub(crate) struct DestinationResource {
     #[schema(pattern = "^(s3|custom_s3|local)$")]
     r#type: &'static str,
     type_human: &'static str,
-    /// Only for `s3` and `custom_s3`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    s3_bucket_name: Option<String>,
-    /// Only for `s3` and `custom_s3`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    path_style_endpoint: Option<bool>,
-    /// Only for `s3`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    s3_region: Option<String>,
-    /// Only for `custom_s3`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    s3_endpoint: Option<String>,
+    /// The fields of its type.
+    #[serde(flatten)]
+    #[schema(ignore)]
+    of_type: Map<String, Value>,
     /// Only for `s3` and `custom_s3`: what is deleted stays there as an older version, as the last check found it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -59,20 +49,31 @@ pub(crate) fn destination_body() -> SchemaDoc {
     SchemaDoc::of_fields("DestinationBody", "What a destination is made of.", destination::fields())
 }
 
+/// What answers show of its type, as the list of fields says.
+fn of_type(spec: &DestinationSpec) -> Map<String, Value> {
+    let values = spec.write();
+    let is_shown = |field: &&FieldSpec| field.is_shown(|_| spec.kind().as_str().to_owned());
+    let shown = |field: &FieldSpec| {
+        let value = match field.kind {
+            FieldKind::Switch => values.boolean(field.name).value().map(|on| Value::Bool(*on)),
+            FieldKind::Integer { .. } => values.integer(field.name).value().map(|number| Value::from(*number)),
+            _ => values.text(field.name).value().map(|text| Value::from(text.as_str())),
+        };
+        Some((field.shown_at?.trim_start_matches('/').to_owned(), value?))
+    };
+    destination::type_fields().filter(is_shown).filter_map(shown).collect()
+}
+
 fn shape(row: DestinationRow) -> DestinationResource {
     let kind = row.spec.kind();
-    let s3 = row.spec.s3();
     DestinationResource {
         id: row.id,
         user_id: row.user_id,
         label: row.label,
         r#type: kind.as_str(),
         type_human: kind.human(),
-        s3_bucket_name: s3.map(|s3| s3.bucket.clone()),
-        path_style_endpoint: s3.map(|s3| s3.path_style),
-        keeps_versions: s3.map(|_| row.keeps_versions),
-        s3_region: s3.filter(|_| kind == DestinationKind::S3).map(|s3| s3.region.clone()),
-        s3_endpoint: s3.and_then(|s3| s3.endpoint.clone()),
+        of_type: of_type(&row.spec),
+        keeps_versions: row.spec.tells_versions().then_some(row.keeps_versions),
         status: row.status.as_str(),
         last_checked_at: row.last_checked_at.map(|at| rfc3339(at.0)),
         last_error: row.last_error,

@@ -80,14 +80,18 @@ pub fn document() -> Value {
     })
 }
 
-/// Every field of an answer is always there, unless its description says for which type it is.
+/// Every field of an answer is always there, unless it is left out of some: such a field is neither required nor null.
 fn require_everything(schema: &mut Value) {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return };
-    let sometimes = |field: &Value| {
-        field.get("description").and_then(Value::as_str).is_some_and(|text| text.starts_with("Only for "))
+    let required = schema.get("required").and_then(Value::as_array);
+    let is_required = |name: &String| required.is_some_and(|names| names.iter().any(|known| known == name));
+    let is_null = |kind: &Value| kind == "null" || kind["type"] == "null";
+    let can_be_null = |field: &Value| {
+        let mut kinds = ["type", "oneOf"].into_iter().filter_map(|keyword| field.get(keyword)?.as_array()).flatten();
+        kinds.any(is_null)
     };
-    let names: Vec<Value> =
-        properties.iter().filter(|(_, field)| !sometimes(field)).map(|(name, _)| json!(name)).collect();
+    let always = properties.iter().filter(|(name, field)| is_required(name) || can_be_null(field));
+    let names: Vec<Value> = always.map(|(name, _)| json!(name)).collect();
     schema["required"] = Value::Array(names);
 }
 

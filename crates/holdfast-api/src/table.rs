@@ -7,6 +7,7 @@ use axum::http::Method;
 use axum::middleware;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use holdfast_app::Resource;
+use holdfast_core::fields::FieldSpec;
 use utoipa::ToSchema;
 
 use crate::access::Access;
@@ -107,6 +108,12 @@ impl Route {
 
     pub(crate) fn takes_part_of<T: ToSchema>(mut self) -> Self {
         self.body = Some(BodyDoc { schema: SchemaDoc::of::<T>(), partial: true, optional: false });
+        self
+    }
+
+    /// The answer also has the listed fields, each for some types.
+    pub(crate) fn with_shown(mut self, fields: impl Iterator<Item = &'static FieldSpec>) -> Self {
+        self.answer = self.answer.map(|answer| answer.with_shown(fields));
         self
     }
 

@@ -421,7 +421,7 @@ fn update(
             links.insert(link.field, wanted.clone());
         }
     }
-    let is_forgotten = fields.iter().any(|(name, ..)| kind.forgets_secrets.contains(&name.as_str()));
+    let is_forgotten = fields.iter().any(|(name, ..)| (kind.renews_secrets)().contains(&name.as_str()));
     for (name, secret) in item.secrets {
         let is_set = (kind.has_secret)(row, name);
         if !is_set || resend_secrets || is_other_type || is_forgotten {

@@ -72,6 +72,22 @@ impl DestinationSpec {
         }
     }
 
+    /// What its service calls it: the bucket. A folder of this machine has no name.
+    pub fn container(&self) -> Option<&str> {
+        match self {
+            Self::Local(_) => None,
+            Self::S3(settings) | Self::CustomS3(settings) => Some(&settings.bucket),
+        }
+    }
+
+    /// Whether it can tell that it keeps versions of what is deleted.
+    pub fn tells_versions(&self) -> bool {
+        match self {
+            Self::Local(_) => false,
+            Self::S3(_) | Self::CustomS3(_) => true,
+        }
+    }
+
     /// Where it is, for a person.
     pub fn place(&self) -> String {
         match self {
@@ -88,13 +104,7 @@ impl DestinationSpec {
     /// Whether what is stored at one of them is at the other, too. A service may get another name with everything in it; a
     /// bucket does not.
     pub fn holds_the_same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Local(_), Self::Local(_)) => true,
-            (Self::S3(own), Self::S3(other)) | (Self::CustomS3(own), Self::CustomS3(other)) => {
-                own.bucket == other.bucket
-            }
-            (Self::Local(_) | Self::S3(_) | Self::CustomS3(_), _) => false,
-        }
+        self.kind() == other.kind() && self.container() == other.container()
     }
 
     fn check(

@@ -17,8 +17,12 @@ pub struct FieldSpec {
     pub default: Option<DefaultValue>,
     /// The field that decides whether this one counts, and the values with which it does.
     pub only_if: Option<(&'static str, &'static [&'static str])>,
-    /// Where answers show it, as a JSON pointer; nowhere for secrets.
+    /// Where answers show it, as a JSON pointer; of a secret, where they say whether it is set.
     pub shown_at: Option<&'static str>,
+    /// Of the values with which the field counts, those with which answers show it; all of them where there are none.
+    pub shown_if: &'static [&'static str],
+    /// A change of it needs the secrets again: they were given for somebody else.
+    pub renews_secrets: bool,
 }
 
 /// What a field holds.
@@ -77,6 +81,8 @@ impl FieldSpec {
             default: None,
             only_if: None,
             shown_at: None,
+            shown_if: &[],
+            renews_secrets: false,
         }
     }
 
@@ -141,6 +147,15 @@ impl FieldSpec {
         Self { shown_at: Some(pointer), ..self }
     }
 
+    /// Answers show it only with these values of the field that decides whether it counts.
+    pub const fn shown_if(self, values: &'static [&'static str]) -> Self {
+        Self { shown_if: values, ..self }
+    }
+
+    pub const fn renews_secrets(self) -> Self {
+        Self { renews_secrets: true, ..self }
+    }
+
     pub const fn default_to(self, default: DefaultValue) -> Self {
         Self { default: Some(default), ..self }
     }
@@ -167,6 +182,12 @@ impl FieldSpec {
     /// Whether it counts, given the values of the others.
     pub fn counts(&self, value: impl FnOnce(&str) -> String) -> bool {
         self.only_if.is_none_or(|(field, values)| values.contains(&value(field).as_str()))
+    }
+
+    /// Whether answers show it, given the values of the others.
+    pub fn is_shown(&self, value: impl Fn(&str) -> String) -> bool {
+        let is_listed = |(field, _)| self.shown_if.is_empty() || self.shown_if.contains(&value(field).as_str());
+        self.shown_at.is_some() && self.counts(&value) && self.only_if.is_none_or(is_listed)
     }
 
     pub fn is_secret(&self) -> bool {

@@ -19,21 +19,26 @@ pub const HOST: FieldSpec = FieldSpec::line("ip_address", limits::TEXT_CHARS)
     .about("An IP address or a host name.")
     .also_called(&["host"])
     .required()
+    .renews_secrets()
     .shown_at("/connection/host");
 const USERNAME: FieldSpec = FieldSpec::line("username", limits::TEXT_CHARS)
     .pattern("^[A-Za-z0-9_][A-Za-z0-9._@+-]{0,254}$")
     .required()
+    .renews_secrets()
     .shown_at("/connection/username");
 pub const PORT: FieldSpec = FieldSpec::integer("port", 1, 65535)
     .not_null()
     .default_to(DefaultValue::Integer(DEFAULT_PORT))
+    .renews_secrets()
     .shown_at("/connection/port");
 const DATABASE_USERNAME: FieldSpec =
     FieldSpec::line("database_username", limits::TEXT_CHARS).shown_at("/connection/database_username");
-const DATABASE_PASSWORD: FieldSpec =
-    FieldSpec::secret("database_password", limits::SECRET_CHARS).about("Never returned; null removes it.");
+const DATABASE_PASSWORD: FieldSpec = FieldSpec::secret("database_password", limits::SECRET_CHARS)
+    .about("Never returned; null removes it.")
+    .shown_at("/connection/is_database_password_set");
 pub const JUMP_SERVER: FieldSpec = FieldSpec::id("jump_server_id")
     .about("Another remote server that leads to this one; null for none.")
+    .renews_secrets()
     .shown_at("/connection/jump_server_id");
 
 /// Every field of a server.

@@ -16,11 +16,14 @@ pub const SERVER: FieldSpec = FieldSpec::id("remote_server_id").required().shown
 pub const DESTINATION: FieldSpec = FieldSpec::id("backup_destination_id").required().shown_at("/backup_destination_id");
 const LABEL: FieldSpec = FieldSpec::line("label", limits::TEXT_CHARS).min_chars(1).required().shown_at("/label");
 const DESCRIPTION: FieldSpec = FieldSpec::paragraph("description", limits::TEXT_CHARS).shown_at("/description");
-const PASSWORD: FieldSpec =
-    FieldSpec::secret("encryption_password", limits::SECRET_CHARS).about("Never returned; null removes it.");
-const HEARTBEAT: FieldSpec = FieldSpec::secret("heartbeat_url", limits::SECRET_CHARS).about(
-    "Asked when a run starts (`/start` added to its path), succeeds (as it is) or fails (`/fail`). Never returned.",
-);
+const PASSWORD: FieldSpec = FieldSpec::secret("encryption_password", limits::SECRET_CHARS)
+    .about("Never returned; null removes it.")
+    .shown_at("/has_encryption_password");
+const HEARTBEAT: FieldSpec = FieldSpec::secret("heartbeat_url", limits::SECRET_CHARS)
+    .about(
+        "Asked when a run starts (`/start` added to its path), succeeds (as it is) or fails (`/fail`). Never returned.",
+    )
+    .shown_at("/has_heartbeat_url");
 pub const STREAMS: FieldSpec =
     FieldSpec::ids("notification_stream_ids", limits::ATTACHED).shown_at("/notification_stream_ids");
 pub const TAGS: FieldSpec = FieldSpec::ids("tag_ids", limits::ATTACHED).shown_at("/tag_ids");

@@ -68,8 +68,8 @@ pub trait BlobStore: Send + Sync {
     /// Makes the object visible. After a lost answer a second call may say `Missing`: `stat` tells then.
     async fn complete(&self, key: &str, upload_id: &str, parts: Vec<String>) -> Result<()>;
 
-    /// Drops an upload and its parts; an unknown upload is fine.
-    async fn abort(&self, key: &str, upload_id: &str) -> Result<()>;
+    /// Drops an upload and its parts; an unknown upload is fine. Without an id, what can be found by the key alone.
+    async fn abort(&self, key: &str, upload_id: Option<&str>) -> Result<()>;
 
     async fn stat(&self, key: &str) -> Result<Option<Stat>>;
 

@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use holdfast_core::destination::DestinationSpec;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 use sha2::{Digest as _, Sha256};
@@ -194,12 +193,7 @@ impl Engine {
         upload_id: Option<&str>,
     ) -> Result<()> {
         let (store, _) = self.settings.destination.open(destination).await?;
-        match (upload_id, &destination.spec) {
-            (Some(upload_id), _) => store.abort(key, upload_id).await?,
-            // A folder knows the part file by its key alone.
-            (None, DestinationSpec::Local(_)) => store.abort(key, "").await?,
-            (None, DestinationSpec::S3(_) | DestinationSpec::CustomS3(_)) => {}
-        }
+        store.abort(key, upload_id).await?;
         store.remove(key).await
     }
 }

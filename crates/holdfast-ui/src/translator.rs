@@ -170,6 +170,8 @@ impl Translator {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_core::destination::DestinationKind;
+    use holdfast_core::run::RunKind;
     use std::collections::BTreeSet;
     use std::path::Path;
 
@@ -221,7 +223,13 @@ mod tests {
         let constants =
             [" LIST: &'static str = \"", " ADD: &'static str = \"", "_MEANS: Option<&'static str> = Some(\""];
         uses(&root.join("src"), ".rs", &constants, &mut used);
-        let codes = [("rule", Rule::CODES), ("conflict", Conflict::CODES), ("missing", Missing::CODES)];
+        let codes = [
+            ("rule", Rule::CODES),
+            ("conflict", Conflict::CODES),
+            ("missing", Missing::CODES),
+            ("destination-type", DestinationKind::WORDS),
+            ("kind", RunKind::WORDS),
+        ];
         for (family, codes) in codes {
             used.extend(codes.iter().map(|code| format!("{family}-{code}")));
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use holdfast_core::backup::Verification;
+use holdfast_core::fields::FieldSpec;
 use holdfast_core::notice::NoticeStatus;
 use holdfast_core::run::{RunStatus, TaskStatus};
 use holdfast_core::source::TaskKind;
@@ -55,6 +56,16 @@ impl AnswerDoc {
         match self {
             Self::Data(_, schema) | Self::Bare(_, schema) | Self::All(schema) | Self::Page(schema) => Some(schema),
             Self::Bytes => None,
+        }
+    }
+
+    pub(crate) fn with_shown(self, fields: impl Iterator<Item = &'static FieldSpec>) -> Self {
+        match self {
+            Self::Data(status, schema) => Self::Data(status, schema.with_shown(fields)),
+            Self::Bare(status, schema) => Self::Bare(status, schema.with_shown(fields)),
+            Self::All(schema) => Self::All(schema.with_shown(fields)),
+            Self::Page(schema) => Self::Page(schema.with_shown(fields)),
+            Self::Bytes => Self::Bytes,
         }
     }
 

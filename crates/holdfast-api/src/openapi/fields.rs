@@ -22,10 +22,38 @@ impl SchemaDoc {
     }
 }
 
+impl SchemaDoc {
+    /// Adds the fields of types that answers show. No answer has all of them.
+    pub(crate) fn with_shown(mut self, fields: impl Iterator<Item = &'static FieldSpec>) -> Self {
+        let own = self.all.iter_mut().find(|(name, _)| *name == self.name);
+        let Some(properties) = own.and_then(|(_, schema)| schema["properties"].as_object_mut()) else { return self };
+        for field in fields.filter(|field| !field.is_secret()) {
+            let (Some(pointer), Some((_, types))) = (field.shown_at, field.only_if) else { continue };
+            let types = if field.shown_if.is_empty() { types } else { field.shown_if };
+            let types: Vec<String> = types.iter().map(|word| format!("`{word}`")).collect();
+            let about = format!("Only for {}.", types.join(" and "));
+            let shown = json!({ "type": word(field), "description": about });
+            properties.insert(pointer.trim_start_matches('/').to_owned(), shown);
+        }
+        self
+    }
+}
+
+fn word(field: &FieldSpec) -> &'static str {
+    match field.kind {
+        FieldKind::Line { .. } | FieldKind::Paragraph { .. } | FieldKind::Secret { .. } | FieldKind::Choice(_) => {
+            "string"
+        }
+        FieldKind::Lines { .. } | FieldKind::Ids { .. } => "array",
+        FieldKind::Switch => "boolean",
+        FieldKind::Integer { .. } | FieldKind::Id => "integer",
+    }
+}
+
 fn schema(field: &FieldSpec, about: &str) -> Value {
     let mut schema = Map::new();
     let mut set = |keyword: &str, value: Value| schema.insert(keyword.to_owned(), value);
-    let word = match field.kind {
+    match field.kind {
         FieldKind::Line { min_chars, max_chars, pattern } => {
             set("maxLength", json!(max_chars));
             if let Some(pattern) = pattern {
@@ -34,11 +62,9 @@ fn schema(field: &FieldSpec, about: &str) -> Value {
             if min_chars > 0 {
                 set("minLength", json!(min_chars));
             }
-            "string"
         }
         FieldKind::Paragraph { max_chars } => {
             set("maxLength", json!(max_chars));
-            "string"
         }
         FieldKind::Secret { min_chars, max_chars } => {
             set("maxLength", json!(max_chars));
@@ -46,36 +72,31 @@ fn schema(field: &FieldSpec, about: &str) -> Value {
             if min_chars > 0 {
                 set("minLength", json!(min_chars));
             }
-            "string"
         }
         FieldKind::Choice(words) => {
             let pattern = if let [word] = words { format!("^{word}$") } else { format!("^({})$", words.join("|")) };
             set("pattern", json!(pattern));
-            "string"
         }
         FieldKind::Lines { max_items, .. } => {
             set("items", json!({ "type": "string" }));
             set("maxItems", json!(max_items));
-            "array"
         }
         FieldKind::Ids { max_items } => {
             set("items", json!({ "type": "integer", "format": "int64" }));
             set("maxItems", json!(max_items));
-            "array"
         }
-        FieldKind::Switch => "boolean",
+        FieldKind::Switch => {}
         FieldKind::Integer { min, max } => {
             set("minimum", json!(min));
             set("maximum", json!(max));
             set("format", json!("int64"));
-            "integer"
         }
         FieldKind::Id => {
             set("minimum", json!(1));
             set("format", json!("int64"));
-            "integer"
         }
-    };
+    }
+    let word = word(field);
     set("type", if field.is_nullable { json!([word, "null"]) } else { json!(word) });
     if !about.is_empty() {
         set("description", json!(about));

@@ -27,7 +27,7 @@ pub(super) struct Kind {
     pub links: &'static [Link],
     pub secrets: fn() -> Vec<&'static str>,
     /// Fields of the file whose change makes the service forget the secrets or want them again, so that they are sent along.
-    pub forgets_secrets: &'static [&'static str],
+    pub renews_secrets: fn() -> Vec<&'static str>,
     /// What the service has, in the API's words for what it takes.
     pub read: fn(&Value) -> Fields,
     /// Whether the service has a secret of this name; it never shows one.
@@ -47,7 +47,7 @@ pub(super) const KINDS: &[Kind] = &[
         fields: || plain(tag::fields()).map(|field| field.name).collect(),
         links: &[],
         secrets: || vec![],
-        forgets_secrets: &[],
+        renews_secrets: || vec![],
         read: |found| shown(found, tag::fields()),
         has_secret: |_, _| false,
     },
@@ -58,7 +58,7 @@ pub(super) const KINDS: &[Kind] = &[
         fields: || vec!["label", "type", "notifications"],
         links: &[],
         secrets: || vec!["value", "pushover_token"],
-        forgets_secrets: &[],
+        renews_secrets: || vec![],
         read: |found| pick(found, &[("label", "/label"), ("type", "/type"), ("notifications", "/notifications")]),
         has_secret: |found, name| name == "value" || found["type"] != "pushover",
     },
@@ -69,12 +69,15 @@ pub(super) const KINDS: &[Kind] = &[
         fields: || plain(server::fields()).map(|field| server_field(field.name)).collect(),
         links: &[link("jump_server", "jump_server_id", "remote_servers", false)],
         secrets: || secrets(server::fields()),
-        forgets_secrets: &["host", "port", "username", "jump_server"],
+        renews_secrets: || {
+            let links = |name: &'static str| if name == server::JUMP_SERVER.name { "jump_server" } else { name };
+            renewing(server::fields()).map(|name| links(server_field(name))).collect()
+        },
         read: |found| {
             let fields = shown(found, server::fields());
             fields.into_iter().map(|(name, value)| (server_field(&name).to_owned(), value)).collect()
         },
-        has_secret: |found, _| found["connection"]["is_database_password_set"] == true,
+        has_secret: |found, name| has_secret(found, server::fields(), name),
     },
     Kind {
         name: "backup_destinations",
@@ -83,9 +86,9 @@ pub(super) const KINDS: &[Kind] = &[
         fields: || plain(destination::fields()).map(|field| field.name).collect(),
         links: &[],
         secrets: || secrets(destination::fields()),
-        forgets_secrets: &["s3_bucket_name", "s3_region", "custom_s3_endpoint", "path_style_endpoint"],
+        renews_secrets: || renewing(destination::fields()).collect(),
         read: |found| shown(found, destination::fields()),
-        has_secret: |found, _| !found["s3_bucket_name"].is_null(),
+        has_secret: |found, name| has_secret(found, destination::fields(), name),
     },
     Kind {
         name: "backup_tasks",
@@ -99,16 +102,13 @@ pub(super) const KINDS: &[Kind] = &[
             link("tags", "tag_ids", "tags", true),
         ],
         secrets: || secrets(task::fields()),
-        forgets_secrets: &[],
+        renews_secrets: || renewing(task::fields()).collect(),
         read: |found| {
             let mut fields = shown(found, task::fields());
             fields.insert(PAUSED.to_owned(), json!(!found["paused_at"].is_null()));
             fields
         },
-        has_secret: |found, name| match name {
-            "heartbeat_url" => found["has_heartbeat_url"] == true,
-            _ => found["has_encryption_password"] == true,
-        },
+        has_secret: |found, name| has_secret(found, task::fields(), name),
     },
 ];
 
@@ -123,7 +123,20 @@ fn server_field(name: &str) -> &str {
 /// Fields that the file holds as they are: neither secrets nor names of other things, and only what the service shows.
 fn plain(fields: impl Iterator<Item = &'static FieldSpec>) -> impl Iterator<Item = &'static FieldSpec> {
     let is_link = |field: &FieldSpec| matches!(field.kind, FieldKind::Id | FieldKind::Ids { .. });
-    fields.filter(move |field| field.shown_at.is_some() && !is_link(field))
+    fields.filter(move |field| field.shown_at.is_some() && !field.is_secret() && !is_link(field))
+}
+
+fn renewing(fields: impl Iterator<Item = &'static FieldSpec>) -> impl Iterator<Item = &'static str> {
+    fields.filter(|field| field.renews_secrets).map(|field| field.name)
+}
+
+/// Answers say whether a secret is set, or it is one that is always set where it counts.
+fn has_secret(found: &Value, mut fields: impl Iterator<Item = &'static FieldSpec>, name: &str) -> bool {
+    let field = fields.find(|field| field.name == name);
+    field.is_some_and(|field| match field.shown_at {
+        Some(pointer) => found.pointer(pointer) == Some(&Value::Bool(true)),
+        None => field.counts(|decides| found[decides].as_str().unwrap_or_default().to_owned()),
+    })
 }
 
 fn secrets(fields: impl Iterator<Item = &'static FieldSpec>) -> Vec<&'static str> {
@@ -132,7 +145,8 @@ fn secrets(fields: impl Iterator<Item = &'static FieldSpec>) -> Vec<&'static str
 
 /// What the service shows of the listed fields, under the names by which it takes them.
 fn shown(found: &Value, fields: impl Iterator<Item = &'static FieldSpec>) -> Fields {
-    let places: Vec<(&str, &str)> = fields.filter_map(|field| Some((field.name, field.shown_at?))).collect();
+    let places: Vec<(&str, &str)> =
+        fields.filter(|field| !field.is_secret()).filter_map(|field| Some((field.name, field.shown_at?))).collect();
     pick(found, &places)
 }
 

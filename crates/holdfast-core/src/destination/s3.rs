@@ -42,22 +42,27 @@ const BUCKET: FieldSpec = FieldSpec::line("s3_bucket_name", 63)
     .about("Needed for `s3` and `custom_s3`. Cannot change while the destination holds backups.")
     .not_null()
     .only_if("type", ANY_S3)
+    .renews_secrets()
     .shown_at("/s3_bucket_name");
 const REGION: FieldSpec = FieldSpec::line("s3_region", 64)
     .pattern("^[A-Za-z0-9-]{1,64}$")
     .about("`us-east-1` unless said otherwise.")
     .also_called(&["custom_s3_region"])
     .only_if("type", ANY_S3)
-    .shown_at("/s3_region");
+    .renews_secrets()
+    .shown_at("/s3_region")
+    .shown_if(&["s3"]);
 const ENDPOINT: FieldSpec = FieldSpec::line("custom_s3_endpoint", limits::URL_CHARS)
     .pattern("^https?://")
     .about("Needed for `custom_s3`: an http or https URL.")
     .not_null()
     .only_if("type", &["custom_s3"])
+    .renews_secrets()
     .shown_at("/s3_endpoint");
 const PATH_STYLE: FieldSpec = FieldSpec::switch("path_style_endpoint")
     .about("False for `s3` and true for `custom_s3`, unless said otherwise.")
     .only_if("type", ANY_S3)
+    .renews_secrets()
     .shown_at("/path_style_endpoint");
 
 pub const FIELDS: &[FieldSpec] = &[BUCKET, REGION, ACCESS_KEY, SECRET_KEY, ENDPOINT, PATH_STYLE];

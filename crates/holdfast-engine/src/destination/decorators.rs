@@ -90,7 +90,7 @@ impl<S: BlobStore> BlobStore for Retrying<S> {
         self.persist("complete", || self.inner.complete(key, upload_id, parts.clone())).await
     }
 
-    async fn abort(&self, key: &str, upload_id: &str) -> Result<()> {
+    async fn abort(&self, key: &str, upload_id: Option<&str>) -> Result<()> {
         self.persist("abort", || self.inner.abort(key, upload_id)).await
     }
 
@@ -168,7 +168,7 @@ impl<T: Toll> BlobStore for Tolled<T> {
         self.inner.complete(key, upload_id, parts).await
     }
 
-    async fn abort(&self, key: &str, upload_id: &str) -> Result<()> {
+    async fn abort(&self, key: &str, upload_id: Option<&str>) -> Result<()> {
         self.inner.abort(key, upload_id).await
     }
 

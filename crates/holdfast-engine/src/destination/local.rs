@@ -243,8 +243,8 @@ impl Inner {
         place().map_err(|error| failed(&error, "cannot put the file in its place"))
     }
 
-    fn abort(&self, key: &str, upload_id: &str) -> Result<()> {
-        drop(self.uploads().remove(upload_id));
+    fn abort(&self, key: &str, upload_id: Option<&str>) -> Result<()> {
+        drop(upload_id.map(|id| self.uploads().remove(id)));
         // Only ever the file that belongs to this key, whatever the id says.
         let part = part_path(&path(key)?);
         match self.root.remove_file(part) {
@@ -306,7 +306,7 @@ impl BlobStore for Local {
             let id = inner.begin(&key)?;
             let written = inner.append(&id, &[body]).and_then(|()| inner.complete(&key, &id));
             if written.is_err() {
-                inner.abort(&key, &id)?;
+                inner.abort(&key, Some(&id))?;
             }
             written
         })
@@ -339,9 +339,9 @@ impl BlobStore for Local {
         self.with(move |inner| inner.complete(&key, &id)).await
     }
 
-    async fn abort(&self, key: &str, upload_id: &str) -> Result<()> {
-        let (key, id) = (key.to_owned(), upload_id.to_owned());
-        self.with(move |inner| inner.abort(&key, &id)).await
+    async fn abort(&self, key: &str, upload_id: Option<&str>) -> Result<()> {
+        let (key, id) = (key.to_owned(), upload_id.map(str::to_owned));
+        self.with(move |inner| inner.abort(&key, id.as_deref())).await
     }
 
     async fn stat(&self, key: &str) -> Result<Option<Stat>> {

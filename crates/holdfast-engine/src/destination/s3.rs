@@ -265,7 +265,8 @@ impl BlobStore for S3 {
         Ok(())
     }
 
-    async fn abort(&self, key: &str, upload_id: &str) -> Result<(), EngineError> {
+    async fn abort(&self, key: &str, upload_id: Option<&str>) -> Result<(), EngineError> {
+        let Some(upload_id) = upload_id else { return Ok(()) };
         absent_is_fine(self.store.abort_multipart(&path(key)?, &upload_id.to_owned()).await.map_err(error))
     }
 

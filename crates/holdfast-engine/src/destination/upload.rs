@@ -197,7 +197,7 @@ impl Upload {
     /// Whatever the reason, nothing partial stays. What cannot be removed now is in the journal.
     async fn give_up(&self, upload_id: &str, reason: &EngineError) {
         tracing::debug!(key = self.key, %reason, "giving up an upload");
-        match tokio::time::timeout(ABORT_LIMIT, self.store.abort(&self.key, upload_id)).await {
+        match tokio::time::timeout(ABORT_LIMIT, self.store.abort(&self.key, Some(upload_id))).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(key = self.key, %error, "an unfinished upload was left behind"),
             Err(_) => tracing::warn!(key = self.key, "an unfinished upload was left behind: no answer"),

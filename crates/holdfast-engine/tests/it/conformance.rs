@@ -61,8 +61,8 @@ async fn nothing_partial_is_seen(store: &dyn BlobStore) {
     store.put_part(key, &upload, 0, part(1)).await.unwrap();
     assert_eq!(store.stat(key).await.unwrap(), None);
     assert_eq!(store.list("large/", 10).await.unwrap(), [""; 0]);
-    store.abort(key, &upload).await.unwrap();
-    store.abort(key, &upload).await.unwrap();
+    store.abort(key, Some(&upload)).await.unwrap();
+    store.abort(key, Some(&upload)).await.unwrap();
     assert_eq!(store.stat(key).await.unwrap(), None);
 }
 

@@ -97,7 +97,7 @@ impl<S: BlobStore> BlobStore for Faulty<S> {
         self.inner.complete(key, upload_id, parts).await
     }
 
-    async fn abort(&self, key: &str, upload_id: &str) -> Result<()> {
+    async fn abort(&self, key: &str, upload_id: Option<&str>) -> Result<()> {
         self.stumble()?;
         self.inner.abort(key, upload_id).await
     }

@@ -72,11 +72,7 @@ fn reach(t: Translator, row: &DestinationRow) -> Markup {
 }
 
 fn kind_word(t: Translator, kind: DestinationKind) -> String {
-    match kind {
-        DestinationKind::Local => t.say("destination-local"),
-        DestinationKind::S3 => "S3".to_owned(),
-        DestinationKind::CustomS3 => t.say("destination-custom"),
-    }
+    t.say(&format!("destination-type-{}", kind.as_str()))
 }
 
 /// The fields that its type has, with their words.
@@ -95,7 +91,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     let line = |row: DestinationRow| Line {
         id: row.id,
         kind: kind_word(t, row.spec.kind()),
-        place: row.spec.s3().map(|s3| s3.bucket.clone()).unwrap_or_default(),
+        place: row.spec.container().unwrap_or_default().to_owned(),
         state: reach(t, &row),
         checked: row.last_checked_at.map(|at| person.reader.when(at.0)),
         label: row.label,

@@ -303,13 +303,8 @@ async fn open(
 
 /// Whether it is the destination that was looked at.
 fn is_at(spec: &DestinationPlan, known: &Destination) -> bool {
-    match &spec.spec {
-        DestinationSpec::Local(_) => matches!(known.spec, DestinationSpec::Local(_)) && known.marker == spec.marker,
-        // A service may have another name by now.
-        DestinationSpec::S3(s3) | DestinationSpec::CustomS3(s3) => {
-            known.spec.s3().is_some_and(|known| known.bucket == s3.bucket)
-        }
-    }
+    // A service may have another address by now.
+    known.spec.container() == spec.spec.container() && known.marker == spec.marker
 }
 
 /// Says whether all that is on record is there.
