@@ -146,7 +146,7 @@ fn shape(row: BackupRow) -> BackupResource {
         source: row.source,
         content: row.content.as_str(),
         format: row.format.as_str(),
-        key: row.object_key,
+        key: row.locator,
         size_bytes: row.size_bytes,
         sha256: row.sha256,
         plain_bytes: row.plain_bytes,
@@ -286,9 +286,9 @@ pub(crate) async fn list_runs(call: Call) -> Answer {
     let mut errors = Errors::default();
     let filter = RunFilter {
         backup: call.query.id_filter(&mut errors, "backup_id"),
-        kind: call.query.word_filter(&mut errors, "kind", |text| {
-            RunKind::parse(text).filter(|kind| matches!(kind, RunKind::Restore | RunKind::Verify))
-        }),
+        kind: call
+            .query
+            .word_filter(&mut errors, "kind", |text| RunKind::parse(text).filter(|kind| matches!(kind, RunKind::Restore | RunKind::Verify))),
         status: call.query.word_filter(&mut errors, "status", RunStatus::parse),
     };
     if !errors.is_empty() {

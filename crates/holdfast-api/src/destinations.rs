@@ -8,8 +8,8 @@ use holdfast_core::fields::{FieldKind, FieldSpec};
 use holdfast_core::ids::DestinationId;
 use holdfast_core::run::FailureCode;
 use holdfast_store::destinations::DestinationRow;
-use serde::Serialize;
-use serde_json::{Map, Value};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::answer::{Answer, data, message};
@@ -29,7 +29,7 @@ pub(crate) struct DestinationResource {
     /// The fields of its type.
     #[serde(flatten)]
     #[schema(ignore)]
-    of_type: Map<String, Value>,
+    of_type: OfType,
     /// Only for `s3` and `custom_s3`: what is deleted stays there as an older version, as the last check found it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -49,8 +49,16 @@ pub(crate) fn destination_body() -> SchemaDoc {
     SchemaDoc::of_fields("DestinationBody", "What a destination is made of.", destination::fields())
 }
 
-/// What answers show of its type, as the list of fields says.
-fn of_type(spec: &DestinationSpec) -> Map<String, Value> {
+/// What answers show of its type, as the list of fields says, in the order of that list.
+struct OfType(Vec<(&'static str, Value)>);
+
+impl Serialize for OfType {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+fn of_type(spec: &DestinationSpec) -> OfType {
     let values = spec.write();
     let is_shown = |field: &&FieldSpec| field.is_shown(|_| spec.kind().as_str().to_owned());
     let shown = |field: &FieldSpec| {
@@ -59,9 +67,9 @@ fn of_type(spec: &DestinationSpec) -> Map<String, Value> {
             FieldKind::Integer { .. } => values.integer(field.name).value().map(|number| Value::from(*number)),
             _ => values.text(field.name).value().map(|text| Value::from(text.as_str())),
         };
-        Some((field.shown_at?.trim_start_matches('/').to_owned(), value?))
+        Some((field.shown_at?.trim_start_matches('/'), value?))
     };
-    destination::type_fields().filter(is_shown).filter_map(shown).collect()
+    OfType(destination::shown_fields().filter(is_shown).filter_map(shown).collect())
 }
 
 fn shape(row: DestinationRow) -> DestinationResource {

@@ -261,35 +261,35 @@ fn backup_destinations() -> Vec<Route> {
     const LIST_PATH: &str = "/api/backup-destinations";
     const PATH: &str = "/api/backup-destinations/{id}";
     use destinations::{DestinationResource, destination_body};
-    use holdfast_core::destination::type_fields;
+    use holdfast_core::destination::shown_fields;
     vec![
         get(LIST_PATH, Scope::ViewBackupDestinations, destinations::list_destinations)
             .says("List backup destinations")
             .asks(LIST)
             .lists::<DestinationResource>()
-            .with_shown(type_fields()),
+            .with_shown(shown_fields()),
         post(LIST_PATH, Scope::CreateBackupDestinations, destinations::create_destination)
             .says("Create a backup destination")
             .takes_fields(destination_body())
             .creates::<DestinationResource>()
-            .with_shown(type_fields()),
+            .with_shown(shown_fields()),
         get(PATH, Scope::ViewBackupDestinations, destinations::show_destination)
             .says("Show a backup destination")
             .of(BackupDestination)
             .shows::<DestinationResource>()
-            .with_shown(type_fields()),
+            .with_shown(shown_fields()),
         put(PATH, Scope::UpdateBackupDestinations, destinations::update_destination)
             .says("Update a backup destination")
             .of(BackupDestination)
             .takes_some_fields(destination_body())
             .shows::<DestinationResource>()
-            .with_shown(type_fields()),
+            .with_shown(shown_fields()),
         patch(PATH, Scope::UpdateBackupDestinations, destinations::update_destination)
             .says("Update a backup destination (the same as PUT)")
             .of(BackupDestination)
             .takes_some_fields(destination_body())
             .shows::<DestinationResource>()
-            .with_shown(type_fields()),
+            .with_shown(shown_fields()),
         delete(PATH, Scope::DeleteBackupDestinations, destinations::delete_destination)
             .says("Delete a backup destination")
             .of(BackupDestination)

@@ -141,7 +141,7 @@ pub async fn delete(app: &App, caller: &Caller, id: BackupId) -> Result<()> {
     if !backups::mark_deleted(&mut tx, id, DeletedReason::User, app.now()).await? {
         return Err(gone());
     }
-    app.audit(&mut tx, caller, "backup.deleted", &format!("{id} {}", backup.object_key)).await?;
+    app.audit(&mut tx, caller, "backup.deleted", &format!("{id} {}", backup.locator)).await?;
     tx.commit().await?;
     app.wake_worker();
     Ok(())

@@ -15,7 +15,7 @@ use crate::refusal::Conflict;
 use crate::{App, AppError, Origin, Result, ssh_key};
 
 /// What this program writes, and the newest that it reads.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// Catalogues stand in a folder of this name at every destination.
 pub const FOLDER: &str = "holdfast-catalogue";
 
@@ -63,10 +63,10 @@ impl Document {
 
     /// Keys of what is stored at a destination, as its id was.
     pub fn stored_at(&self, destination: i64) -> Vec<&str> {
-        let backups = self.contents.get("backups").into_iter().flatten();
-        let own = backups.filter(|backup| backup.get("destination_id").and_then(Value::as_i64) == Some(destination));
-        own.filter(|backup| backup.get("deleted_at").is_none_or(Value::is_null))
-            .filter_map(|backup| backup.get("object_key")?.as_str())
+        let copies = self.contents.get("backup_copies").into_iter().flatten();
+        let own = copies.filter(|copy| copy.get("destination_id").and_then(Value::as_i64) == Some(destination));
+        own.filter(|copy| copy.get("remove_after").is_none_or(Value::is_null))
+            .filter_map(|copy| copy.get("locator")?.as_str())
             .collect()
     }
 

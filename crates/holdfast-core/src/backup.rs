@@ -19,6 +19,15 @@ string_enum! {
     }
 }
 
+impl Verification {
+    /// What is known of a backup from what is known of its copies, the first of them first: it is as good as its best
+    /// one, and of several that are lost the first says how.
+    pub fn of_copies(copies: &[Self]) -> Self {
+        let best = [Self::Verified, Self::Unverified].into_iter().find(|good| copies.contains(good));
+        best.or(copies.first().copied()).unwrap_or(Self::Missing)
+    }
+}
+
 string_enum! {
     /// Why a backup was deleted.
     DeletedReason { Retention = "retention", User = "user", TaskDeleted = "task_deleted" }
@@ -287,6 +296,21 @@ fn is_target_path(path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_backup_is_as_good_as_its_best_copy() {
+        use Verification::{Corrupt, Missing, Unverified, Verified};
+        for (copies, expected) in [
+            (&[Verified][..], Verified),
+            (&[Corrupt], Corrupt),
+            (&[Corrupt, Unverified, Verified], Verified),
+            (&[Missing, Unverified], Unverified),
+            (&[Missing, Corrupt], Missing),
+            (&[], Missing),
+        ] {
+            assert_eq!(Verification::of_copies(copies), expected, "{copies:?}");
+        }
+    }
 
     #[test]
     fn keys_are_tame_and_never_the_same() {

@@ -56,6 +56,12 @@ pub fn type_fields() -> impl Iterator<Item = &'static FieldSpec> {
     OF_TYPES.iter().copied().flatten()
 }
 
+/// Those of them that answers show, in their order.
+pub fn shown_fields() -> impl Iterator<Item = &'static FieldSpec> {
+    const SHOWN: &[&[FieldSpec]] = &[local::SHOWN, s3::SHOWN];
+    SHOWN.iter().copied().flatten()
+}
+
 impl DestinationSpec {
     pub fn kind(&self) -> DestinationKind {
         match self {
@@ -195,6 +201,15 @@ mod tests {
 
     fn spec(input: &Input) -> DestinationSpec {
         DestinationDraft::check(input, None).unwrap().spec
+    }
+
+    #[test]
+    fn what_answers_show_is_what_the_fields_say() {
+        let names = |fields: Vec<&'static FieldSpec>| -> std::collections::BTreeSet<&str> {
+            fields.into_iter().map(|field| field.name).collect()
+        };
+        let said = type_fields().filter(|field| field.shown_at.is_some() && !field.is_secret()).collect();
+        assert_eq!(names(said), names(shown_fields().collect()));
     }
 
     #[test]

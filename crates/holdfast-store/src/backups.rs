@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use holdfast_core::anomaly::{self, Measure, Sign};
 use holdfast_core::backup::{DeletedReason, Verification, source_key};
 use holdfast_core::content::Content;
-use holdfast_core::ids::{BackupId, DestinationId, RunId, TaskId, UserId};
+use holdfast_core::ids::{BackupId, RunId, TaskId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::retention::Stored;
 use holdfast_core::secret::SecretChange;
@@ -13,6 +13,7 @@ use holdfast_core::storage::Format;
 use holdfast_core::{Secret, Timestamp};
 use sqlx::QueryBuilder;
 
+use crate::copies::{self, NewCopy};
 use crate::tx::push_ids;
 use crate::{DbTime, Listing, Result, StoreError, Tx};
 
@@ -22,7 +23,8 @@ packed_row! {
         user_id: i64 = "b.user_id",
         /// Gone when the task was deleted.
         task_id: Option<i64> = "b.task_id",
-        destination_id: i64 = "b.destination_id",
+        /// Of the first copy, as are its locator, size and hash.
+        destination_id: i64 = "c.destination_id",
         run_id: Option<i64> = "b.run_id",
         task_label: String = "b.task_label",
         source: String = "b.source",
@@ -30,9 +32,9 @@ packed_row! {
         suspicion: Option<String> = "b.suspicion",
         content: Content = "b.content",
         format: Format = "b.format",
-        object_key: String = "b.object_key",
-        size_bytes: i64 = "b.size_bytes",
-        sha256: String = "b.sha256",
+        locator: String = "c.locator",
+        size_bytes: i64 = "c.size_bytes",
+        sha256: String = "c.sha256",
         plain_bytes: i64 = "b.plain_bytes",
         plain_sha256: String = "b.plain_sha256",
         entries: i64 = "b.entries",
@@ -42,15 +44,20 @@ packed_row! {
         created_at: DbTime = "b.created_at",
         deleted_at: Option<DbTime> = "b.deleted_at",
         deleted_reason: Option<DeletedReason> = "b.deleted_reason",
-        remove_attempts: i64 = "b.remove_attempts",
     }
 }
 
-/// A backup that the destination has confirmed.
+/// Joins the copy that lists show.
+macro_rules! first_copy {
+    () => {
+        "JOIN backup_copies c ON c.backup_id = b.id AND c.position = 0"
+    };
+}
+
+/// A backup whose copies the destinations have confirmed.
 #[derive(Debug, Clone)]
 pub struct NewBackup {
     pub task: TaskId,
-    pub destination: DestinationId,
     pub run: RunId,
     pub task_label: String,
     pub source: String,
@@ -59,9 +66,8 @@ pub struct NewBackup {
     /// What looks wrong about it beside the ones before.
     pub signs: Vec<Sign>,
     pub content: Content,
-    pub key: String,
-    pub size_bytes: i64,
-    pub sha256: String,
+    /// Where it is; there is at least one.
+    pub copies: Vec<NewCopy>,
     pub plain_bytes: i64,
     pub plain_sha256: String,
     pub entries: i64,
@@ -75,22 +81,16 @@ pub async fn insert(tx: &mut Tx, owner: UserId, new: &NewBackup, now: Timestamp)
     let id = fetch_scalar!(
         tx,
         i64,
-        "INSERT INTO backups (user_id, task_id, destination_id, run_id, task_label, source, content, format, object_key,
-             size_bytes, sha256, plain_bytes, plain_sha256, entries, is_encrypted, verification, created_at,
-             remove_attempts, source_server, suspicion, databases)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, 'archive', $8, $9, $10, $11, $12, $13, $14, 'unverified', $15, 0, $16, $17,
-             $18)
+        "INSERT INTO backups (user_id, task_id, run_id, task_label, source, content, format, plain_bytes, plain_sha256,
+             entries, is_encrypted, verification, created_at, source_server, suspicion, databases)
+         VALUES ($1, $2, $3, $4, $5, $6, 'archive', $7, $8, $9, $10, 'unverified', $11, $12, $13, $14)
          RETURNING id",
         owner.0,
         new.task.0,
-        new.destination.0,
         new.run.0,
         &new.task_label,
         &new.source,
         new.content.as_str(),
-        &new.key,
-        new.size_bytes,
-        &new.sha256,
         new.plain_bytes,
         &new.plain_sha256,
         new.entries,
@@ -103,11 +103,12 @@ pub async fn insert(tx: &mut Tx, owner: UserId, new: &NewBackup, now: Timestamp)
     if let Some(password) = &new.password {
         write_secret!(tx, "backups", "password_sealed", id, owner, &SecretChange::Set(password.clone()));
     }
+    copies::insert(tx, owner, BackupId(id), &new.copies, now).await?;
     Ok(BackupId(id))
 }
 
 pub async fn find(tx: &mut Tx, id: BackupId) -> Result<Option<BackupRow>> {
-    find_packed!(tx, "FROM backups b WHERE b.id = $1", id.0)
+    find_packed!(tx, concat!("FROM backups b ", first_copy!(), " WHERE b.id = $1"), id.0)
 }
 
 /// Finds the row and keeps others from changing it until the transaction ends.
@@ -134,7 +135,7 @@ pub async fn list(tx: &mut Tx, listing: &Listing, filter: &BackupFilter) -> Resu
         return list_page!(
             tx,
             listing,
-            "backups" as "b",
+            "backups" as "b" with first_copy!(),
             " AND ($2 IS NULL OR $2 = '') AND b.task_id = $5 AND ($6 IS NULL OR b.verification = $6)
               AND ($7 OR b.deleted_at IS NULL) AND (NOT $8 OR b.verification IN ('corrupt', 'missing'))",
             task,
@@ -146,7 +147,7 @@ pub async fn list(tx: &mut Tx, listing: &Listing, filter: &BackupFilter) -> Resu
     list_page!(
         tx,
         listing,
-        "backups" as "b",
+        "backups" as "b" with first_copy!(),
         " AND ($2 IS NULL OR $2 = '') AND ($5 IS NULL OR b.verification = $5) AND ($6 OR b.deleted_at IS NULL)
           AND (NOT $7 OR b.verification IN ('corrupt', 'missing'))",
         status,
@@ -201,10 +202,15 @@ pub async fn list_normal(tx: &mut Tx, task: TaskId, source: &str) -> Result<Norm
     let rows = fetch_all!(
         tx,
         MeasuredRow,
-        "SELECT content, source, source_server, plain_bytes, size_bytes, entries, databases, is_confirmed FROM backups
-         WHERE task_id = $1 AND (deleted_at IS NULL OR deleted_reason = 'retention') AND suspicion IS NULL
-             AND verification NOT IN ('corrupt', 'missing')
-         ORDER BY id DESC LIMIT $2",
+        concat!(
+            "SELECT b.content, b.source, b.source_server, b.plain_bytes, c.size_bytes, b.entries, b.databases,
+                 b.is_confirmed
+             FROM backups b ",
+            first_copy!(),
+            " WHERE b.task_id = $1 AND (b.deleted_at IS NULL OR b.deleted_reason = 'retention')
+                 AND b.suspicion IS NULL AND b.verification NOT IN ('corrupt', 'missing')
+             ORDER BY b.id DESC LIMIT $2"
+        ),
         task.0,
         MOST_NORMAL
     )?;
@@ -315,68 +321,19 @@ pub async fn is_in_use(tx: &mut Tx, id: BackupId) -> Result<bool> {
     fetch_scalar!(tx, bool, sql, id.0)
 }
 
-/// Deletes a backup: from now on it is not there any more, and its object goes as soon as a worker gets to it.
+/// Deletes a backup: from now on it is not there any more, and its copies go as soon as a worker gets to them.
 pub async fn mark_deleted(tx: &mut Tx, id: BackupId, reason: DeletedReason, now: Timestamp) -> Result<bool> {
     let marked = execute!(
         tx,
-        "UPDATE backups SET deleted_at = $1, deleted_reason = $2, remove_after = $1
-         WHERE id = $3 AND deleted_at IS NULL",
+        "UPDATE backups SET deleted_at = $1, deleted_reason = $2 WHERE id = $3 AND deleted_at IS NULL",
         DbTime(now),
         reason.as_str(),
         id.0
     )?;
+    let sql = "UPDATE backup_copies SET remove_after = $1 WHERE backup_id = $2 AND remove_after IS NULL";
+    execute!(tx, sql, DbTime(now), id.0)?;
     crate::tasks::update_proven(tx, id).await?;
     Ok(marked == 1)
-}
-
-/// Deleted backups whose objects are still there and due to be removed.
-pub async fn list_to_remove(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<BackupId>> {
-    let rows = fetch_all!(
-        tx,
-        (i64,),
-        "SELECT id FROM backups WHERE deleted_at IS NOT NULL AND removed_at IS NULL AND remove_after <= $1
-         ORDER BY remove_after, id LIMIT $2",
-        DbTime(now),
-        limit
-    )?;
-    Ok(rows.into_iter().map(|(id,)| BackupId(id)).collect())
-}
-
-/// Takes the removal of an object upon oneself until `until`, so that two workers do not both try.
-pub async fn claim_removal(tx: &mut Tx, id: BackupId, now: Timestamp, until: Timestamp, is_try: bool) -> Result<bool> {
-    let claimed = execute!(
-        tx,
-        "UPDATE backups SET remove_after = $1, remove_attempts = remove_attempts + $2
-         WHERE id = $3 AND removed_at IS NULL AND remove_after <= $4",
-        DbTime(until),
-        i64::from(is_try),
-        id.0,
-        DbTime(now)
-    )?;
-    Ok(claimed == 1)
-}
-
-pub async fn update_removed(tx: &mut Tx, id: BackupId, now: Timestamp) -> Result<()> {
-    execute!(tx, "UPDATE backups SET removed_at = $1 WHERE id = $2", DbTime(now), id.0)?;
-    Ok(())
-}
-
-/// What a full read found.
-pub async fn update_verification(tx: &mut Tx, id: BackupId, found: Verification, now: Timestamp) -> Result<()> {
-    execute!(
-        tx,
-        "UPDATE backups SET verification = $1, verified_at = $2 WHERE id = $3",
-        found.as_str(),
-        DbTime(now),
-        id.0
-    )?;
-    crate::tasks::update_proven(tx, id).await
-}
-
-/// Whether an object belongs to a backup, deleted or not.
-pub async fn is_recorded(tx: &mut Tx, destination: DestinationId, key: &str) -> Result<bool> {
-    let sql = "SELECT EXISTS (SELECT 1 FROM backups WHERE destination_id = $1 AND object_key = $2)";
-    fetch_scalar!(tx, bool, sql, destination.0, key)
 }
 
 /// Stored backups that nobody has read since `before`, the one that waited longest first: one of each owner who has none
@@ -461,8 +418,13 @@ pub async fn list_sizes(tx: &mut Tx, tasks: &[i64], limit: i64) -> Result<Vec<(i
     }
     with_conn!(tx, conn => {
         let mut query = QueryBuilder::<Db>::new(
-            "SELECT task_id, size_bytes FROM (SELECT id, task_id, size_bytes,
-                 ROW_NUMBER() OVER (PARTITION BY task_id ORDER BY id DESC) AS place FROM backups WHERE task_id IN (",
+            concat!(
+                "SELECT task_id, size_bytes FROM (SELECT b.id, b.task_id, c.size_bytes,
+                     ROW_NUMBER() OVER (PARTITION BY b.task_id ORDER BY b.id DESC) AS place
+                 FROM backups b ",
+                first_copy!(),
+                " WHERE b.task_id IN ("
+            ),
         );
         push_ids(&mut query, tasks);
         query.push(")) AS b WHERE place <= ").push_bind(limit).push(" ORDER BY id");

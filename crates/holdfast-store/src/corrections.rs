@@ -87,8 +87,7 @@ pub async fn end_waits(tx: &mut Tx, latest: Latest, now: Timestamp) -> Result<u6
     ended += execute!(tx, sql, now, DbTime(latest.retry))?;
     let sql = "UPDATE notices SET next_try_at = $1 WHERE next_try_at > $2";
     ended += execute!(tx, sql, now, DbTime(latest.notice))?;
-    let sql = "UPDATE backups SET remove_after = $1
-               WHERE deleted_at IS NOT NULL AND removed_at IS NULL AND remove_after > $2";
+    let sql = "UPDATE backup_copies SET remove_after = $1 WHERE removed_at IS NULL AND remove_after > $2";
     ended += execute!(tx, sql, now, DbTime(latest.removal))?;
     // When it was first cleared is as wrong as when it is to be cleared again.
     let sql = "UPDATE uploads SET retry_after = $1, cleared_at = NULL WHERE retry_after > $2 OR cleared_at > $2";

@@ -64,7 +64,7 @@ pub async fn sum_stored(tx: &mut Tx, user: UserId) -> Result<i64> {
     fetch_scalar!(
         tx,
         i64,
-        "SELECT CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT) FROM backups WHERE user_id = $1 AND deleted_at IS NULL",
+        "SELECT CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT) FROM backup_copies WHERE user_id = $1 AND remove_after IS NULL",
         user.0
     )
 }

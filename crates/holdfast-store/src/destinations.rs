@@ -99,10 +99,18 @@ async fn write(tx: &mut Tx, id: i64, owner: UserId, draft: &DestinationDraft, up
 
 /// False when there is no such row; `InUse` when tasks store there or backups are there.
 pub async fn delete(tx: &mut Tx, owner: UserId, id: DestinationId) -> Result<bool> {
-    // On record only: their objects are gone.
+    // On record only: the copies are gone, and backups that had no other go with them.
     execute!(
         tx,
-        "DELETE FROM backups WHERE destination_id = $1 AND user_id = $2 AND removed_at IS NOT NULL",
+        "DELETE FROM backups WHERE id IN (SELECT backup_id FROM backup_copies WHERE destination_id = $1 AND user_id = $2
+                 AND removed_at IS NOT NULL)
+             AND NOT EXISTS (SELECT 1 FROM backup_copies o WHERE o.backup_id = backups.id AND o.destination_id <> $1)",
+        id.0,
+        owner.0
+    )?;
+    execute!(
+        tx,
+        "DELETE FROM backup_copies WHERE destination_id = $1 AND user_id = $2 AND removed_at IS NOT NULL",
         id.0,
         owner.0
     )?;
@@ -154,7 +162,7 @@ pub async fn count_backups(tx: &mut Tx, id: DestinationId) -> Result<i64> {
     fetch_scalar!(
         tx,
         i64,
-        "SELECT (SELECT COUNT(*) FROM backups WHERE destination_id = $1 AND removed_at IS NULL)
+        "SELECT (SELECT COUNT(*) FROM backup_copies WHERE destination_id = $1 AND removed_at IS NULL)
              + (SELECT COUNT(*) FROM uploads WHERE destination_id = $1)",
         id.0
     )

@@ -52,7 +52,9 @@ pub async fn find(tx: &mut Tx) -> Result<Figures> {
                  COUNT(CASE WHEN paused_at IS NULL AND overdue_since IS NOT NULL THEN 1 END) AS tasks_overdue,
                  COUNT(retention_held_at) AS tasks_held
              FROM backup_tasks) t
-         CROSS JOIN (SELECT COUNT(*) AS backups, CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT) AS stored_bytes,
+         CROSS JOIN (SELECT COUNT(*) AS backups,
+                 (SELECT CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT) FROM backup_copies WHERE remove_after IS NULL)
+                     AS stored_bytes,
                  COUNT(CASE WHEN verification IN ('corrupt', 'missing') THEN 1 END) AS backups_damaged,
                  COUNT(CASE WHEN verification = 'unverified' THEN 1 END) AS backups_unproven
              FROM backups WHERE deleted_at IS NULL) b"

@@ -28,6 +28,7 @@ pub mod task_health;
 pub mod audit;
 pub mod backups;
 pub mod catalogue;
+pub mod copies;
 pub mod corrections;
 pub mod daily_stats;
 pub mod destinations;

@@ -33,19 +33,23 @@ macro_rules! list_page {
         }
     };
     ($tx:expr, $listing:expr, $table:literal as $alias:literal, $where:expr $(, $bind:expr)* $(,)?) => {
+        list_page!($tx, $listing, $table as $alias with "", $where $(, $bind)*)
+    };
+    // What is joined brings columns, but neither more rows nor fewer: it is not counted.
+    ($tx:expr, $listing:expr, $table:literal as $alias:literal with $join:expr, $where:expr $(, $bind:expr)* $(,)?) => {
         if $listing.newest_first {
-            list_page!(@ordered $tx, $listing, " DESC", $table as $alias, $where $(, $bind)*)
+            list_page!(@ordered $tx, $listing, " DESC", $table as $alias with $join, $where $(, $bind)*)
         } else {
-            list_page!(@ordered $tx, $listing, "", $table as $alias, $where $(, $bind)*)
+            list_page!(@ordered $tx, $listing, "", $table as $alias with $join, $where $(, $bind)*)
         }
     };
-    (@ordered $tx:expr, $listing:expr, $order:literal, $table:literal as $alias:literal, $where:expr
+    (@ordered $tx:expr, $listing:expr, $order:literal, $table:literal as $alias:literal with $join:expr, $where:expr
         $(, $bind:expr)*) => {{
         let listing = $listing;
         let (lines, total) = with_conn!($tx, conn => sqlx::query_as::<Db, (String, i64)>(concat!(
             "SELECT COALESCE(string_agg(p.line, '\u{1e}'), ''), (SELECT COUNT(*) FROM ", $table, " ",
             $alias, " WHERE ", $alias, ".user_id = $1", $where, ") FROM (SELECT ", $alias, ".id, ", packed_line!(),
-            " AS line FROM ", $table, " ", $alias, " WHERE ", $alias, ".user_id = $1", $where, " ORDER BY ", $alias,
+            " AS line FROM ", $table, " ", $alias, " ", $join, " WHERE ", $alias, ".user_id = $1", $where, " ORDER BY ", $alias,
             ".id", $order, " LIMIT $3 OFFSET $4) p"
         ))
         .bind(listing.owner.0)

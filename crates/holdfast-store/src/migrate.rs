@@ -41,6 +41,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(14, "0014_undone_restores.sql"),
     migration!(15, "0015_task_specs.sql"),
     migration!(16, "0016_destination_specs.sql"),
+    migration!(17, "0017_backup_copies.sql"),
 ];
 
 /// Applies what is missing. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on
@@ -137,10 +138,10 @@ mod tests {
                 (2, 1, 2, 1, 'b', 'b', 'files', '', 'daily', 0, 1, 5, '/', 0, 0, 0, 0);
             INSERT INTO backups (id, user_id, task_id, destination_id, task_label, source, content, format, object_key,
                 size_bytes, sha256, plain_bytes, plain_sha256, entries, is_encrypted, verification, created_at,
-                remove_attempts)
-            VALUES (1, 1, 1, 1, 'a', '/srv', 'files', 'archive', '1', 1, '', 1, '', 1, FALSE, 'unverified', 0, 0),
-                (2, 1, 2, 1, 'b', '/srv', 'files', 'archive', '2', 1, '', 1, '', 1, FALSE, 'unverified', 0, 0),
-                (3, 1, NULL, 1, 'c', '/srv', 'files', 'archive', '3', 1, '', 1, '', 1, FALSE, 'unverified', 0, 0);";
+                remove_attempts, deleted_at, remove_after)
+            VALUES (1, 1, 1, 1, 'a', '/srv', 'files', 'archive', '1', 1, '', 1, '', 1, FALSE, 'unverified', 0, 0, NULL, NULL),
+                (2, 1, 2, 1, 'b', '/srv', 'files', 'archive', '2', 1, '', 1, '', 1, FALSE, 'unverified', 0, 0, NULL, NULL),
+                (3, 1, NULL, 1, 'c', '/srv', 'files', 'archive', '3', 1, '', 1, '', 1, FALSE, 'unverified', 0, 0, 8, 9);";
         sqlx::raw_sql(rows).execute(&mut connection).await.unwrap();
         for migration in after {
             sqlx::raw_sql(migration.sqlite).execute(&mut connection).await.unwrap();
@@ -151,6 +152,14 @@ mod tests {
             .unwrap();
         let behind = server_address(("backup", "10.0.0.5", 2222), Some(("root", "gate", 22)));
         assert_eq!(servers, [server_address(("root", "gate", 22), None), behind, String::new()]);
+        let copies: Vec<(i64, i64, i64, String, i64, Option<i64>)> = sqlx::query_as(
+            "SELECT backup_id, destination_id, position, locator, size_bytes, remove_after FROM backup_copies ORDER BY id",
+        )
+        .fetch_all(&mut connection)
+        .await
+        .unwrap();
+        let copy = |backup: i64, gone: Option<i64>| (backup, 1, 0, backup.to_string(), 1, gone);
+        assert_eq!(copies, [copy(1, None), copy(2, None), copy(3, Some(9))]);
     }
 
     /// Rows as the first release wrote them, with everything that a field could hold.

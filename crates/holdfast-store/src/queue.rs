@@ -245,7 +245,7 @@ pub async fn find_waiting(tx: &mut Tx, now: Timestamp) -> Result<Waiting> {
                  OR EXISTS (SELECT 1 FROM backup_tasks WHERE retry_at <= $1) AS has_due_task,
              EXISTS (SELECT 1 FROM runs WHERE status = 'queued') AS has_queued_run,
              EXISTS (SELECT 1 FROM runs WHERE status = 'running') AS has_running_run,
-             EXISTS (SELECT 1 FROM backups WHERE deleted_at IS NOT NULL AND removed_at IS NULL
+             EXISTS (SELECT 1 FROM backup_copies WHERE remove_after IS NOT NULL AND removed_at IS NULL
                      AND remove_after <= $1) AS has_removal,
              EXISTS (SELECT 1 FROM uploads u WHERE u.retry_after <= $1 AND NOT EXISTS
                      (SELECT 1 FROM runs r WHERE r.id = u.run_id AND r.status = 'running')) AS has_upload,

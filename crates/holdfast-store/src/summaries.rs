@@ -82,10 +82,10 @@ pub async fn sum_stored(tx: &mut Tx, user: UserId, then: Timestamp) -> Result<(i
     let row = fetch_optional!(
         tx,
         (i64, i64),
-        "SELECT CAST(COALESCE(SUM(CASE WHEN b.deleted_at IS NULL THEN b.size_bytes ELSE 0 END), 0) AS BIGINT),
-             CAST(COALESCE(SUM(CASE WHEN b.created_at < $2 AND (b.deleted_at IS NULL OR b.deleted_at >= $2)
-                 THEN b.size_bytes ELSE 0 END), 0) AS BIGINT)
-         FROM backups b WHERE b.user_id = $1",
+        "SELECT CAST(COALESCE(SUM(CASE WHEN b.deleted_at IS NULL THEN c.size_bytes ELSE 0 END), 0) AS BIGINT),
+             CAST(COALESCE(SUM(CASE WHEN c.created_at < $2 AND (b.deleted_at IS NULL OR b.deleted_at >= $2)
+                 THEN c.size_bytes ELSE 0 END), 0) AS BIGINT)
+         FROM backup_copies c JOIN backups b ON b.id = c.backup_id WHERE c.user_id = $1",
         user.0,
         DbTime(then)
     )?;

@@ -195,6 +195,11 @@ pub async fn write(tx: &mut Tx, contents: &Contents, keep_ids: bool, paused_at: 
         writer.taken.rows.insert(table.name.to_owned(), rows.len());
     }
     backups::fill_source_server(tx).await?;
+    let bare = "SELECT EXISTS (SELECT 1 FROM backups b WHERE NOT EXISTS
+                    (SELECT 1 FROM backup_copies c WHERE c.backup_id = b.id AND c.position = 0))";
+    if fetch_scalar!(tx, bool, bare)? {
+        return Err(StoreError::Broken("a row of backups has no copy".to_owned()));
+    }
     if let Some(at) = paused_at {
         let users = writer.taken.users.clone();
         for user in users {

@@ -64,8 +64,8 @@ pub async fn list_abandoned(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<V
         "SELECT u.run_id, u.user_id, u.destination_id, u.object_key, u.upload_id, u.cleared_at FROM uploads u
          WHERE u.retry_after <= $1
            AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = u.run_id AND r.status = 'running')
-           AND NOT EXISTS (SELECT 1 FROM backups b
-                           WHERE b.destination_id = u.destination_id AND b.object_key = u.object_key)
+           AND NOT EXISTS (SELECT 1 FROM backup_copies c
+                           WHERE c.destination_id = u.destination_id AND c.locator = u.object_key)
          ORDER BY u.run_id LIMIT $2",
         DbTime(now),
         limit

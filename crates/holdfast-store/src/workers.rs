@@ -78,7 +78,7 @@ pub async fn list_storage(tx: &mut Tx) -> Result<Vec<(i64, i64, i64)>> {
     fetch_all!(
         tx,
         (i64, i64, i64),
-        "SELECT user_id, COUNT(*), CAST(SUM(size_bytes) AS BIGINT) FROM backups WHERE deleted_at IS NULL
-         GROUP BY user_id"
+        "SELECT user_id, COUNT(CASE WHEN position = 0 THEN 1 END), CAST(SUM(size_bytes) AS BIGINT) FROM backup_copies
+         WHERE remove_after IS NULL GROUP BY user_id"
     )
 }

@@ -106,10 +106,13 @@ async fn seed(url: &str, key: &Path) {
             warnings, created_at, started_at, finished_at)
             SELECT 1, 'backup', 1 + n % {TASKS}, CASE WHEN n % 50 = 0 THEN 'failed' ELSE 'successful' END, 'schedule', 1, 1, 1000000,
             500000, 100, 0, {now} - n * 2592000, {now} - n * 2592000, {now} - n * 2592000 + 1000000 FROM {}", series(RUNS)),
-        format!("INSERT INTO backups (user_id, task_id, destination_id, task_label, source, content, format, object_key, size_bytes, sha256,
-            plain_bytes, plain_sha256, entries, is_encrypted, verification, verified_at, created_at, remove_attempts)
-            SELECT 1, 1 + n % {TASKS}, 1, 'task', '/srv', 'files', 'archive', 'key-' || n, 500000 + n, 'x', 1000000, 'x', 100, FALSE,
-            'verified', {now}, {now}, 0 FROM {}", series(BACKUPS)),
+        format!("INSERT INTO backups (user_id, task_id, task_label, source, content, format, plain_bytes, plain_sha256, entries,
+            is_encrypted, verification, verified_at, created_at)
+            SELECT 1, 1 + n % {TASKS}, 'task', '/srv', 'files', 'archive', 1000000, 'x', 100, FALSE, 'verified', {now}, {now}
+            FROM {}", series(BACKUPS)),
+        format!("INSERT INTO backup_copies (user_id, backup_id, destination_id, position, locator, size_bytes, sha256, verification,
+            verified_at, created_at, remove_attempts)
+            SELECT 1, id, 1, 0, 'key-' || id, 500000 + id, 'x', 'verified', {now}, {now}, 0 FROM backups"),
     ];
     if url.starts_with("sqlite") {
         use sqlx::Connection as _;

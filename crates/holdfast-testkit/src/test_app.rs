@@ -15,6 +15,7 @@ use holdfast_core::rate::Quota;
 use holdfast_core::scope::{Scope, ScopeSet};
 use holdfast_core::user::UserDraft;
 use holdfast_store::backups::{self, NewBackup};
+use holdfast_store::copies::NewCopy;
 use holdfast_store::master_key::MasterKeySource;
 use holdfast_store::{Migrations, Options, Store};
 use holdfast_ui::Ui;
@@ -225,16 +226,18 @@ impl TestUser {
         let settings = self.client.get(&format!("/api/backup-tasks/{task}")).await.data(200);
         let new = NewBackup {
             task: TaskId(task),
-            destination: DestinationId(settings["backup_destination_id"].as_i64().expect("a destination")),
             run: RunId(run),
             task_label: "web files".into(),
             source: "/var/www".into(),
             source_server: "root@web.example.org:22".into(),
             signs: Vec::new(),
             content: Content::Files,
-            key: format!("task-{task}-{run}.tar.zst"),
-            size_bytes: 1,
-            sha256: String::new(),
+            copies: vec![NewCopy {
+                destination: DestinationId(settings["backup_destination_id"].as_i64().expect("a destination")),
+                locator: format!("task-{task}-{run}.tar.zst"),
+                size_bytes: 1,
+                sha256: String::new(),
+            }],
             plain_bytes: 1,
             plain_sha256: String::new(),
             entries: 1,

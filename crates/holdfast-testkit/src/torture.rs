@@ -363,7 +363,7 @@ impl Torture {
                 ("uploads", "SELECT COUNT(*) FROM uploads"),
                 (
                     "objects to remove",
-                    "SELECT COUNT(*) FROM backups WHERE deleted_at IS NOT NULL AND removed_at IS NULL",
+                    "SELECT COUNT(*) FROM backup_copies WHERE remove_after IS NOT NULL AND removed_at IS NULL",
                 ),
             ];
             let mut left = Vec::new();
@@ -479,7 +479,7 @@ impl Torture {
 
     /// Catalogue and destinations hold the same objects.
     async fn check_objects(&self) {
-        let rows = self.rows("SELECT object_key FROM backups WHERE deleted_at IS NULL").await;
+        let rows = self.rows("SELECT locator FROM backup_copies WHERE remove_after IS NULL").await;
         let recorded: BTreeSet<String> = rows.into_iter().map(|row| row[0].clone()).collect();
         let mut found = BTreeSet::new();
         collect(&self.folder.path().join("data/destinations"), &mut found);

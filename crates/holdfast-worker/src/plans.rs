@@ -96,7 +96,7 @@ impl Planner {
         let mut tx = store.read().await?;
         Ok(StoredBackup {
             destination: self.destination(&mut tx, DestinationId(backup.destination_id)).await?,
-            key: backup.object_key.clone(),
+            key: backup.locator.clone(),
             content: backup.content,
             size_bytes: u64::try_from(backup.size_bytes).unwrap_or(0),
             sha256: backup.sha256.clone(),

@@ -27,7 +27,7 @@ impl SchemaDoc {
     pub(crate) fn with_shown(mut self, fields: impl Iterator<Item = &'static FieldSpec>) -> Self {
         let own = self.all.iter_mut().find(|(name, _)| *name == self.name);
         let Some(properties) = own.and_then(|(_, schema)| schema["properties"].as_object_mut()) else { return self };
-        for field in fields.filter(|field| !field.is_secret()) {
+        for field in fields {
             let (Some(pointer), Some((_, types))) = (field.shown_at, field.only_if) else { continue };
             let types = if field.shown_if.is_empty() { types } else { field.shown_if };
             let types: Vec<String> = types.iter().map(|word| format!("`{word}`")).collect();

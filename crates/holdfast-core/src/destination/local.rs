@@ -6,3 +6,4 @@ use crate::fields::FieldSpec;
 pub struct LocalDestination;
 
 pub const FIELDS: &[FieldSpec] = &[];
+pub const SHOWN: &[FieldSpec] = &[];

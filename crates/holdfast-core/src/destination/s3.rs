@@ -65,7 +65,10 @@ const PATH_STYLE: FieldSpec = FieldSpec::switch("path_style_endpoint")
     .renews_secrets()
     .shown_at("/path_style_endpoint");
 
+/// In the order of forms.
 pub const FIELDS: &[FieldSpec] = &[BUCKET, REGION, ACCESS_KEY, SECRET_KEY, ENDPOINT, PATH_STYLE];
+/// Those that answers show, in their order.
+pub const SHOWN: &[FieldSpec] = &[BUCKET, PATH_STYLE, REGION, ENDPOINT];
 
 impl S3Settings {
     /// Of Amazon, or of the service at an endpoint (`is_custom`).

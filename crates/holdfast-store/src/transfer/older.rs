@@ -1,5 +1,7 @@
 //! Rows as older versions wrote them into documents and catalogues, brought to the columns of today.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value, json};
 
 use super::tables::Contents;
@@ -19,6 +21,45 @@ pub fn upgrade(contents: &mut Contents) {
             destination(row);
         }
         follow_destination(row);
+    }
+    split_backups(contents);
+    follow_backups(contents);
+}
+
+/// Until version 3 of the document, a backup was at one destination, which its row named.
+fn split_backups(contents: &mut Contents) {
+    let mut copies = Vec::new();
+    for row in contents.get_mut("backups").into_iter().flatten() {
+        let Some(locator) = row.remove("object_key") else { continue };
+        let mut copy = Map::from_iter([("locator".to_owned(), locator), ("position".to_owned(), json!(0))]);
+        for (column, name) in [("id", "id"), ("id", "backup_id")] {
+            copy.insert(name.to_owned(), row.get(column).cloned().unwrap_or(Value::Null));
+        }
+        for column in ["user_id", "verification", "verified_at", "created_at"] {
+            copy.insert(column.to_owned(), row.get(column).cloned().unwrap_or(Value::Null));
+        }
+        for column in ["destination_id", "size_bytes", "sha256", "remove_after", "remove_attempts"] {
+            copy.insert(column.to_owned(), row.remove(column).unwrap_or(Value::Null));
+        }
+        copies.push(copy);
+    }
+    if !copies.is_empty() {
+        contents.entry("backup_copies".to_owned()).or_default().extend(copies);
+    }
+}
+
+/// Copies belong to whom their backup belongs to, and are removed when it is deleted and not before.
+fn follow_backups(contents: &mut Contents) {
+    let number = |row: &Map<String, Value>, column: &str| row.get(column).and_then(Value::as_i64);
+    let backups = contents.get("backups").into_iter().flatten();
+    let backups: HashMap<i64, (Value, Option<i64>)> = backups
+        .filter_map(|row| Some((number(row, "id")?, (row.get("user_id")?.clone(), number(row, "deleted_at")))))
+        .collect();
+    for copy in contents.get_mut("backup_copies").into_iter().flatten() {
+        let Some((user, deleted)) = number(copy, "backup_id").and_then(|id| backups.get(&id)) else { continue };
+        let remove_after = deleted.map(|deleted| number(copy, "remove_after").unwrap_or(deleted));
+        copy.insert("user_id".to_owned(), user.clone());
+        copy.insert("remove_after".to_owned(), json!(remove_after));
     }
 }
 
@@ -84,6 +125,43 @@ fn follow_destination(row: &mut Map<String, Value>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_backup_at_one_destination_gets_a_copy_there() {
+        let backup = json!({
+            "id": 5, "user_id": 2, "task_id": null, "destination_id": 3, "object_key": "a.tar.zst", "size_bytes": 9,
+            "sha256": "ab", "verification": "verified", "verified_at": 7, "created_at": 6, "deleted_at": 8,
+            "remove_after": 11, "remove_attempts": 1, "source": "/srv"
+        });
+        let mut contents = Contents::from([("backups".to_owned(), vec![backup.as_object().unwrap().clone()])]);
+        upgrade(&mut contents);
+        let expected = json!({
+            "id": 5, "backup_id": 5, "user_id": 2, "destination_id": 3, "position": 0, "locator": "a.tar.zst",
+            "size_bytes": 9, "sha256": "ab", "verification": "verified", "verified_at": 7, "created_at": 6,
+            "remove_after": 11, "remove_attempts": 1
+        });
+        assert_eq!(json!(contents["backup_copies"]), json!([expected]));
+        let kept: Vec<&str> = contents["backups"][0].keys().map(String::as_str).collect();
+        let columns = ["created_at", "deleted_at", "id", "source", "task_id", "user_id", "verification", "verified_at"];
+        assert_eq!(kept, columns);
+        upgrade(&mut contents);
+        assert_eq!(contents["backup_copies"].len(), 1);
+    }
+
+    #[test]
+    fn copies_go_where_their_backup_goes() {
+        let backups = json!([{"id": 1, "user_id": 2, "deleted_at": null}, {"id": 2, "user_id": 2, "deleted_at": 8}]);
+        let copies = json!([{"id": 1, "backup_id": 1, "user_id": 9, "remove_after": 5}, {"id": 2, "backup_id": 2}]);
+        let rows = |value: Value| -> Vec<_> {
+            value.as_array().unwrap().iter().map(|row| row.as_object().unwrap().clone()).collect()
+        };
+        let mut contents =
+            Contents::from([("backups".to_owned(), rows(backups)), ("backup_copies".to_owned(), rows(copies))]);
+        upgrade(&mut contents);
+        let found = |index: usize, column: &str| contents["backup_copies"][index][column].clone();
+        assert_eq!((found(0, "user_id"), found(0, "remove_after")), (json!(2), Value::Null));
+        assert_eq!((found(1, "user_id"), found(1, "remove_after")), (json!(2), json!(8)));
+    }
 
     #[test]
     fn tasks_of_the_first_release_are_read() {

@@ -159,8 +159,18 @@ pub fn make_document(rng: &mut Rng) -> Vec<u8> {
 }
 
 fn row(rng: &mut Rng) -> Value {
-    const COLUMNS: &[&str] =
-        &["id", "email", "kind", "destination_id", "object_key", "deleted_at", "s3_bucket", "spec", "marker"];
+    const COLUMNS: &[&str] = &[
+        "id",
+        "email",
+        "kind",
+        "destination_id",
+        "locator",
+        "remove_after",
+        "deleted_at",
+        "s3_bucket",
+        "spec",
+        "marker",
+    ];
     let mut row = serde_json::Map::new();
     for _ in 0..rng.below(8) {
         let value = match rng.below(5) {

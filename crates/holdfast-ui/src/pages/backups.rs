@@ -221,7 +221,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
         plain: reader.bytes(row.plain_bytes),
         entries: reader.number(row.entries),
         content: t.say(&format!("content-{}", row.content.as_str())),
-        key: row.object_key.clone(),
+        key: row.locator.clone(),
         sha256: row.sha256.clone(),
         destination: (destination.id, destination.label),
         is_encrypted: row.is_encrypted,

@@ -298,7 +298,7 @@ impl Outbox {
         let found = BackupDamaged {
             task: &backup.task_label,
             destination: destination.as_ref().map_or("", |row| row.label.as_str()),
-            key: &backup.object_key,
+            key: &backup.locator,
             made_at: backup.created_at.0,
             run: run.0,
             reason,

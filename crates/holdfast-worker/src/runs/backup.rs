@@ -13,6 +13,7 @@ use holdfast_core::retention::{self, RetentionPolicy, Verdict};
 use holdfast_core::run::FailureCode;
 use holdfast_engine::{BackupReport, EngineError};
 use holdfast_store::backups::{self, NewBackup};
+use holdfast_store::copies::{self, NewCopy};
 use holdfast_store::runs::{self, RunRow};
 use holdfast_store::tasks::TaskRow;
 use holdfast_store::{StoreError, Tx, tasks, uploads};
@@ -96,16 +97,18 @@ impl Job for Backup {
         let contact = ending.context.contact.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
         let new = NewBackup {
             task: self.task,
-            destination: settings.destination,
             run: run.id,
             task_label: settings.label.clone(),
             source: source.clone(),
             source_server: server.clone(),
             signs: assessment.judgement.signs.clone(),
             content: report.content,
-            key: report.key.clone(),
-            size_bytes: number(report.stored_bytes),
-            sha256: report.stored_sha256.clone(),
+            copies: vec![NewCopy {
+                destination: settings.destination,
+                locator: report.key.clone(),
+                size_bytes: number(report.stored_bytes),
+                sha256: report.stored_sha256.clone(),
+            }],
             plain_bytes: number(report.plain_bytes),
             plain_sha256: report.plain_sha256.clone(),
             entries: number(report.entries),
@@ -157,7 +160,7 @@ impl Job for Backup {
         let key = &done.report.key;
         let recorded = async {
             let mut tx = services.app.store.read().await?;
-            backups::is_recorded(&mut tx, done.settings.destination, key).await
+            copies::is_recorded(&mut tx, done.settings.destination, key).await
         };
         match recorded.await {
             Ok(true) => return,

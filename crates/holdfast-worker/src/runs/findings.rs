@@ -6,7 +6,7 @@ use holdfast_core::backup::Verification;
 use holdfast_core::ids::{BackupId, DestinationId};
 use holdfast_core::run::FailureCode;
 use holdfast_engine::{Contact, EngineError};
-use holdfast_store::{DbTime, StoreError, Tx, audit, backups, destinations, servers};
+use holdfast_store::{DbTime, StoreError, Tx, audit, backups, copies, destinations, servers};
 
 use super::job::Ending;
 
@@ -91,7 +91,18 @@ async fn note_damaged(
     let (owner, detail) = (Some(ending.run.user_id), format!("{backup} {}", found.as_str()));
     audit::insert(tx, DbTime(ending.now), owner, &Origin::default(), "backup.found_damaged", &detail).await?;
     ending.services.outbox.damaged(tx, backup, ending.run.id, &error.message, ending.now).await?;
-    backups::update_verification(tx, backup, found, ending.now).await
+    note_verification(tx, ending, backup, found).await
+}
+
+/// What was found of the copy that was read.
+pub(super) async fn note_verification(
+    tx: &mut Tx,
+    ending: &Ending<'_>,
+    backup: BackupId,
+    found: Verification,
+) -> Result<(), StoreError> {
+    let Some(row) = backups::find(tx, backup).await? else { return Ok(()) };
+    copies::update_verification(tx, backup, DestinationId(row.destination_id), found, ending.now).await
 }
 
 /// Keys are pinned on first contact; a server is online when it let us in.

@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use holdfast_core::backup::Verification;
 use holdfast_core::ids::BackupId;
 use holdfast_engine::EngineError;
-use holdfast_store::{StoreError, Tx, backups};
+use holdfast_store::{StoreError, Tx};
 
-use super::findings::{note_readable, note_unreadable};
+use super::findings::{note_readable, note_unreadable, note_verification};
 use super::job::{Contacts, Ending, Job, Working, of_app};
 
 pub(super) struct Verify {
@@ -27,7 +27,7 @@ impl Job for Verify {
     }
 
     async fn record(&self, tx: &mut Tx, ending: &Ending<'_>) -> Result<(), StoreError> {
-        backups::update_verification(tx, self.backup, Verification::Verified, ending.now).await?;
+        note_verification(tx, ending, self.backup, Verification::Verified).await?;
         note_readable(tx, ending, self.backup).await
     }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use holdfast_app::{App, AppError, Result};
-use holdfast_core::ids::{BackupId, DestinationId, RunId};
+use holdfast_core::ids::{DestinationId, RunId};
 use holdfast_engine::{DestinationPlan, Engine};
-use holdfast_store::backups::{self, BackupRow};
+use holdfast_store::copies::{self, DueRow};
 use holdfast_store::uploads::{self, AbandonedRow};
 use tokio::time::Instant;
 
@@ -33,9 +33,9 @@ const UPLOAD_WAIT: i64 = 5;
 /// A worker that does not know yet that it lost its run has stopped writing by then: its lease, its retries, and some.
 const LATE_WORKER: i64 = 10;
 
-/// Removes the objects of deleted backups that are due.
+/// Removes the copies of deleted backups that are due.
 pub(crate) async fn remove_deleted(services: &Services) -> Result<()> {
-    clear(services, Kind::Objects).await
+    clear(services, Kind::Copies).await
 }
 
 /// Clears away uploads whose runs ended without a backup.
@@ -45,13 +45,13 @@ pub(crate) async fn clear_uploads(services: &Services) -> Result<()> {
 
 #[derive(Clone, Copy)]
 enum Kind {
-    Objects,
+    Copies,
     Uploads,
 }
 
 /// Something at a destination that is to go.
 enum Leftover {
-    Object(Box<BackupRow>),
+    Copy(DueRow),
     Upload(AbandonedRow),
 }
 
@@ -88,11 +88,8 @@ async fn list(app: &App, kind: Kind) -> Result<Vec<Leftover>> {
         let abandoned = uploads::list_abandoned(&mut tx, app.now(), BATCH).await?;
         return Ok(abandoned.into_iter().map(Leftover::Upload).collect());
     }
-    let mut due = Vec::new();
-    for id in backups::list_to_remove(&mut tx, app.now(), BATCH).await? {
-        due.extend(backups::find(&mut tx, id).await?.map(|backup| Leftover::Object(Box::new(backup))));
-    }
-    Ok(due)
+    let due = copies::list_to_remove(&mut tx, app.now(), BATCH).await?;
+    Ok(due.into_iter().map(Leftover::Copy).collect())
 }
 
 /// One user's part of a round.
@@ -143,21 +140,21 @@ async fn destination(app: &App, planner: &Planner, id: i64) -> Result<Destinatio
 impl Leftover {
     fn user(&self) -> i64 {
         match self {
-            Self::Object(backup) => backup.user_id,
+            Self::Copy(copy) => copy.user_id.0,
             Self::Upload(upload) => upload.user_id,
         }
     }
 
     fn destination(&self) -> i64 {
         match self {
-            Self::Object(backup) => backup.destination_id,
+            Self::Copy(copy) => copy.destination_id.0,
             Self::Upload(upload) => upload.destination_id,
         }
     }
 
     fn key(&self) -> &str {
         match self {
-            Self::Object(backup) => &backup.object_key,
+            Self::Copy(copy) => &copy.locator,
             Self::Upload(upload) => &upload.object_key,
         }
     }
@@ -168,10 +165,10 @@ impl Leftover {
         let now = app.now();
         let mut tx = app.store.begin().await?;
         let is_claimed = match self {
-            Self::Object(backup) => {
-                let doubled = if is_try { backup.remove_attempts.clamp(0, 16) } else { 0 };
+            Self::Copy(copy) => {
+                let doubled = if is_try { copy.remove_attempts.clamp(0, 16) } else { 0 };
                 let wait = (FIRST_WAIT_SECS << doubled).min(LONGEST_WAIT_SECS);
-                backups::claim_removal(&mut tx, BackupId(backup.id), now, later(now, wait), is_try).await?
+                copies::claim_removal(&mut tx, copy.id, now, later(now, wait), is_try).await?
             }
             Self::Upload(upload) => {
                 let wait = UPLOAD_WAIT * lease_secs(&services.settings);
@@ -187,7 +184,7 @@ impl Leftover {
         let engine: &Engine = engine;
         let destination = destination(app, planner, self.destination()).await?;
         let removed = match self {
-            Self::Object(backup) => engine.remove(&destination, &backup.object_key).await,
+            Self::Copy(copy) => engine.remove(&destination, &copy.locator).await,
             Self::Upload(upload) => engine.discard(&destination, &upload.object_key, upload.upload_id.as_deref()).await,
         };
         removed.map_err(|error| AppError::Unavailable(error.message))
@@ -197,10 +194,10 @@ impl Leftover {
         let now = services.app.now();
         let mut tx = services.app.store.begin().await?;
         match self {
-            Self::Object(backup) => {
-                backups::update_removed(&mut tx, BackupId(backup.id), now).await?;
+            Self::Copy(copy) => {
+                copies::update_removed(&mut tx, copy.id, now).await?;
                 tx.commit().await?;
-                tracing::info!(backup = backup.id, key = backup.object_key, "removed");
+                tracing::info!(backup = copy.backup_id.0, key = copy.locator, "removed");
             }
             Self::Upload(upload) => {
                 // A worker that lost its run may wake up and still write, and a store may still be joining parts: it is

@@ -3,6 +3,7 @@ use std::process::Command;
 use holdfast_core::content::Content;
 use holdfast_core::ids::{DestinationId, RunId, TaskId};
 use holdfast_store::backups::NewBackup;
+use holdfast_store::copies::NewCopy;
 use holdfast_testkit::{MariaDbServer, PostgresServer, SshServer, TestApp, on_both_engines};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -43,16 +44,18 @@ pub async fn store_as_before(bench: &Bench, task: i64, content: Content, dump: &
     std::fs::write(bench.stored_folder().join(&key), &object).unwrap();
     let new = NewBackup {
         task: TaskId(task),
-        destination: DestinationId(bench.destination),
         run: RunId(other["run_id"].as_i64().unwrap()),
         task_label: "Web files".to_owned(),
         source: "all databases".to_owned(),
         source_server: String::new(),
         signs: Vec::new(),
         content,
-        key,
-        size_bytes: object.len().try_into().unwrap(),
-        sha256: sha256(&object),
+        copies: vec![NewCopy {
+            destination: DestinationId(bench.destination),
+            locator: key,
+            size_bytes: object.len().try_into().unwrap(),
+            sha256: sha256(&object),
+        }],
         plain_bytes: dump.len().try_into().unwrap(),
         plain_sha256: sha256(dump),
         entries: 1,

@@ -6,6 +6,7 @@ use holdfast_core::ids::{BackupId, DestinationId, RunId, TaskId, UserId};
 use holdfast_core::queue::{AtOnce, Places};
 use holdfast_core::run::{FailureCode, RunStatus, RunSubject, Trigger};
 use holdfast_store::backups::NewBackup;
+use holdfast_store::copies::NewCopy;
 use holdfast_store::queue::{self, Room};
 use holdfast_store::runs::{self, NewRun, RunRow};
 use holdfast_store::{due, notices, restores, tasks, users, workers};
@@ -693,8 +694,8 @@ async fn an_object_on_record_is_known_as_such() {
     let mut tx = bench.app.app.store.read().await.unwrap();
     let destination = DestinationId(bench.destination);
     let key = backup["key"].as_str().unwrap();
-    assert!(holdfast_store::backups::is_recorded(&mut tx, destination, key).await.unwrap());
-    assert!(!holdfast_store::backups::is_recorded(&mut tx, destination, "other").await.unwrap());
+    assert!(holdfast_store::copies::is_recorded(&mut tx, destination, key).await.unwrap());
+    assert!(!holdfast_store::copies::is_recorded(&mut tx, destination, "other").await.unwrap());
 }
 
 /// A verification counts towards its user's share, so that a thousand of them do not keep backups from running.
@@ -801,16 +802,18 @@ async fn a_restore_that_lost_its_worker_says_what_may_be_written() {
     for (content, said, unsaid) in expected {
         let new = NewBackup {
             task: TaskId(backup["backup_task_id"].as_i64().unwrap()),
-            destination: DestinationId(bench.destination),
             run: RunId(backup["run_id"].as_i64().unwrap()),
             task_label: "Shop".to_owned(),
             source: "shop".to_owned(),
             source_server: String::new(),
             signs: Vec::new(),
             content,
-            key: format!("{}.dump", content.as_str()),
-            size_bytes: 1,
-            sha256: "0".repeat(64),
+            copies: vec![NewCopy {
+                destination: DestinationId(bench.destination),
+                locator: format!("{}.dump", content.as_str()),
+                size_bytes: 1,
+                sha256: "0".repeat(64),
+            }],
             plain_bytes: 1,
             plain_sha256: "0".repeat(64),
             entries: 1,

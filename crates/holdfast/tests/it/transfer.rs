@@ -260,7 +260,7 @@ async fn an_export_moves_an_installation_to_another_database() {
         ("/backup_tasks/0/spec/type", "spec", json!("tape")),
         ("/backup_tasks/0/spec", "spec", json!("{}")),
         ("/backups/0/content", "content", json!("unknown")),
-        ("/backups/0/object_key", "object_key", json!("../../secret")),
+        ("/backup_copies/0/locator", "locator", json!("../../secret")),
     ] {
         forge(Path::new(file), &forged, |contents| {
             let (parent, name) = place.rsplit_once('/').unwrap();

@@ -1,0 +1,135 @@
+//! Copies of backups: where each is, what is known of it there, and its removal.
+
+use holdfast_core::Timestamp;
+use holdfast_core::backup::Verification;
+use holdfast_core::ids::{BackupId, CopyId, DestinationId, UserId};
+
+use crate::{DbTime, Result, StoreError, Tx};
+
+/// A copy as the destination has confirmed it.
+#[derive(Debug, Clone)]
+pub struct NewCopy {
+    pub destination: DestinationId,
+    /// The key of the object.
+    pub locator: String,
+    pub size_bytes: i64,
+    pub sha256: String,
+}
+
+/// Records the copies of a new backup. The first is the one that lists show.
+pub(crate) async fn insert(
+    tx: &mut Tx,
+    owner: UserId,
+    backup: BackupId,
+    copies: &[NewCopy],
+    now: Timestamp,
+) -> Result<()> {
+    for (position, copy) in (0_i64..).zip(copies) {
+        execute!(
+            tx,
+            "INSERT INTO backup_copies (user_id, backup_id, destination_id, position, locator, size_bytes, sha256,
+                 verification, created_at, remove_attempts)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, 'unverified', $8, 0)",
+            owner.0,
+            backup.0,
+            copy.destination.0,
+            position,
+            &copy.locator,
+            copy.size_bytes,
+            &copy.sha256,
+            DbTime(now)
+        )?;
+    }
+    Ok(())
+}
+
+/// What a full read of a copy found. What is known of the backup follows.
+pub async fn update_verification(
+    tx: &mut Tx,
+    backup: BackupId,
+    destination: DestinationId,
+    found: Verification,
+    now: Timestamp,
+) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE backup_copies SET verification = $1, verified_at = $2 WHERE backup_id = $3 AND destination_id = $4",
+        found.as_str(),
+        DbTime(now),
+        backup.0,
+        destination.0
+    )?;
+    let rows = fetch_all!(
+        tx,
+        (String, Option<DbTime>),
+        "SELECT verification, verified_at FROM backup_copies WHERE backup_id = $1 ORDER BY position",
+        backup.0
+    )?;
+    let known = rows.iter().map(|(word, at)| Some((Verification::parse(word)?, *at)));
+    let known: Option<Vec<(Verification, Option<DbTime>)>> = known.collect();
+    let known = known.ok_or_else(|| StoreError::Broken("a copy has an unknown state".to_owned()))?;
+    let copies: Vec<Verification> = known.iter().map(|(verification, _)| *verification).collect();
+    let overall = Verification::of_copies(&copies);
+    let newest = known.iter().filter(|(verification, _)| *verification == overall).filter_map(|(_, at)| *at).max();
+    execute!(
+        tx,
+        "UPDATE backups SET verification = $1, verified_at = $2 WHERE id = $3",
+        overall.as_str(),
+        newest,
+        backup.0
+    )?;
+    crate::tasks::update_proven(tx, backup).await
+}
+
+/// Whether an object belongs to a backup, deleted or not.
+pub async fn is_recorded(tx: &mut Tx, destination: DestinationId, locator: &str) -> Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM backup_copies WHERE destination_id = $1 AND locator = $2)";
+    fetch_scalar!(tx, bool, sql, destination.0, locator)
+}
+
+/// A copy of a deleted backup that is still at its destination.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct DueRow {
+    #[sqlx(try_from = "i64")]
+    pub id: CopyId,
+    #[sqlx(try_from = "i64")]
+    pub user_id: UserId,
+    #[sqlx(try_from = "i64")]
+    pub backup_id: BackupId,
+    #[sqlx(try_from = "i64")]
+    pub destination_id: DestinationId,
+    pub locator: String,
+    pub remove_attempts: i64,
+}
+
+/// Copies that are due to be removed.
+pub async fn list_to_remove(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<DueRow>> {
+    fetch_all!(
+        tx,
+        DueRow,
+        "SELECT id, user_id, backup_id, destination_id, locator, remove_attempts FROM backup_copies
+         WHERE remove_after IS NOT NULL AND removed_at IS NULL AND remove_after <= $1
+         ORDER BY remove_after, id LIMIT $2",
+        DbTime(now),
+        limit
+    )
+}
+
+/// Takes the removal of a copy upon oneself until `until`, so that two workers do not both try.
+pub async fn claim_removal(tx: &mut Tx, id: CopyId, now: Timestamp, until: Timestamp, is_try: bool) -> Result<bool> {
+    let claimed = execute!(
+        tx,
+        "UPDATE backup_copies SET remove_after = $1, remove_attempts = remove_attempts + $2
+         WHERE id = $3 AND removed_at IS NULL AND remove_after <= $4",
+        DbTime(until),
+        i64::from(is_try),
+        id.0,
+        DbTime(now)
+    )?;
+    Ok(claimed == 1)
+}
+
+pub async fn update_removed(tx: &mut Tx, id: CopyId, now: Timestamp) -> Result<()> {
+    execute!(tx, "UPDATE backup_copies SET removed_at = $1 WHERE id = $2", DbTime(now), id.0)?;
+    Ok(())
+}
