@@ -288,7 +288,7 @@ pub(crate) async fn list_runs(call: Call) -> Answer {
         backup: call.query.id_filter(&mut errors, "backup_id"),
         kind: call
             .query
-            .word_filter(&mut errors, "kind", |text| RunKind::parse(text).filter(|kind| matches!(kind, RunKind::Restore | RunKind::Verify))),
+            .word_filter(&mut errors, "kind", |text| RunKind::parse(text).filter(|kind| kind.is_of_backup())),
         status: call.query.word_filter(&mut errors, "status", RunStatus::parse),
     };
     if !errors.is_empty() {

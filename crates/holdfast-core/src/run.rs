@@ -29,6 +29,14 @@ string_enum! {
 }
 
 impl RunKind {
+    /// Works on a stored backup.
+    pub fn is_of_backup(self) -> bool {
+        match self {
+            Self::Restore | Self::Verify => true,
+            Self::Backup | Self::CheckServer | Self::CheckDestination | Self::TestStream | Self::Probe => false,
+        }
+    }
+
     /// Copies or reads data, and may take hours. The others are over in seconds and have places of their own.
     pub fn is_long(self) -> bool {
         match self {
@@ -60,7 +68,41 @@ pub enum RunSubject {
     Probe(ServerId),
 }
 
+/// The ids of what a run can work on; of each kind of run, one counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RunIds {
+    pub task: Option<TaskId>,
+    pub server: Option<ServerId>,
+    pub destination: Option<DestinationId>,
+    pub stream: Option<StreamId>,
+    pub backup: Option<BackupId>,
+}
+
 impl RunSubject {
+    /// What a run of a kind works on, if its id is there.
+    pub fn of(kind: RunKind, ids: &RunIds) -> Option<Self> {
+        match kind {
+            RunKind::Backup => ids.task.map(Self::Backup),
+            RunKind::CheckServer => ids.server.map(Self::CheckServer),
+            RunKind::CheckDestination => ids.destination.map(Self::CheckDestination),
+            RunKind::TestStream => ids.stream.map(Self::TestStream),
+            RunKind::Restore => ids.backup.map(Self::Restore),
+            RunKind::Verify => ids.backup.map(Self::Verify),
+            RunKind::Probe => ids.server.map(Self::Probe),
+        }
+    }
+
+    pub fn ids(self) -> RunIds {
+        let none = RunIds::default();
+        match self {
+            Self::Backup(id) => RunIds { task: Some(id), ..none },
+            Self::CheckServer(id) | Self::Probe(id) => RunIds { server: Some(id), ..none },
+            Self::CheckDestination(id) => RunIds { destination: Some(id), ..none },
+            Self::TestStream(id) => RunIds { stream: Some(id), ..none },
+            Self::Restore(id) | Self::Verify(id) => RunIds { backup: Some(id), ..none },
+        }
+    }
+
     pub fn kind(self) -> RunKind {
         match self {
             Self::Backup(_) => RunKind::Backup,
@@ -74,23 +116,23 @@ impl RunSubject {
     }
 
     pub fn task(self) -> Option<TaskId> {
-        if let Self::Backup(id) = self { Some(id) } else { None }
+        self.ids().task
     }
 
     pub fn backup(self) -> Option<BackupId> {
-        if let Self::Restore(id) | Self::Verify(id) = self { Some(id) } else { None }
+        self.ids().backup
     }
 
     pub fn server(self) -> Option<ServerId> {
-        if let Self::CheckServer(id) | Self::Probe(id) = self { Some(id) } else { None }
+        self.ids().server
     }
 
     pub fn destination(self) -> Option<DestinationId> {
-        if let Self::CheckDestination(id) = self { Some(id) } else { None }
+        self.ids().destination
     }
 
     pub fn stream(self) -> Option<StreamId> {
-        if let Self::TestStream(id) = self { Some(id) } else { None }
+        self.ids().stream
     }
 }
 
@@ -261,6 +303,23 @@ pub fn join_output<'a>(lines: impl IntoIterator<Item = &'a str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_kind_of_run_works_on_something() {
+        let all = RunIds {
+            task: Some(TaskId(1)),
+            server: Some(ServerId(2)),
+            destination: Some(DestinationId(3)),
+            stream: Some(StreamId(4)),
+            backup: Some(BackupId(5)),
+        };
+        for kind in RunKind::ALL {
+            let subject = RunSubject::of(*kind, &all).unwrap();
+            assert_eq!((subject.kind(), RunSubject::of(*kind, &subject.ids())), (*kind, Some(subject)));
+            assert_eq!(subject.backup().is_some(), kind.is_of_backup(), "{kind:?}");
+            assert_eq!(RunSubject::of(*kind, &RunIds::default()), None);
+        }
+    }
 
     #[test]
     fn long_output_keeps_its_beginning_and_its_end() {

@@ -31,9 +31,8 @@ pub async fn sign(tx: &mut Tx, user: UserId) -> Result<String> {
         String,
         "SELECT concat_ws(' ',
              (SELECT MAX(id) FROM runs WHERE user_id = $1 AND kind = 'backup'),
-             (SELECT MAX(id) FROM runs WHERE user_id = $1 AND kind IN ('restore', 'verify')),
-             (SELECT MAX(id) FROM runs WHERE user_id = $1
-                  AND kind IN ('check-server', 'check-destination', 'test-stream', 'probe')),
+             (SELECT MAX(id) FROM runs WHERE user_id = $1 AND backup_id IS NOT NULL),
+             (SELECT MAX(id) FROM runs WHERE user_id = $1 AND NOT is_long),
              (SELECT concat_ws('.', COUNT(*), SUM(id), SUM(CASE WHEN status = 'running' THEN 1 ELSE 0 END),
                   SUM(bytes_read), SUM(bytes_stored), SUM(files),
                   SUM((SELECT COUNT(*) FROM run_lines l WHERE l.run_id = runs.id)))

@@ -42,6 +42,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(15, "0015_task_specs.sql"),
     migration!(16, "0016_destination_specs.sql"),
     migration!(17, "0017_backup_copies.sql"),
+    migration!(18, "0018_long_runs.sql"),
 ];
 
 /// Applies what is missing. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on

@@ -81,23 +81,20 @@ macro_rules! loads {
 }
 
 const SHORT_QUEUED: &str = loads!(
-    "r.status = 'queued' AND r.kind IN ('check-server', 'check-destination', 'test-stream', 'probe')
-         AND (r.turn, r.id) > ($1, $2)
+    "r.status = 'queued' AND NOT r.is_long AND (r.turn, r.id) > ($1, $2)
      ORDER BY r.turn, r.id LIMIT $3"
 );
 const LONG_QUEUED: &str = loads!(
-    "r.status = 'queued' AND r.kind IN ('backup', 'restore', 'verify') AND (r.turn, r.id) > ($1, $2)
+    "r.status = 'queued' AND r.is_long AND (r.turn, r.id) > ($1, $2)
      ORDER BY r.turn, r.id LIMIT $3"
 );
-const LONG_RUNNING: &str = loads!("r.status = 'running' AND r.kind IN ('backup', 'restore', 'verify')");
+const LONG_RUNNING: &str = loads!("r.status = 'running' AND r.is_long");
 
 async fn choose_short(tx: &mut Tx, room: usize, limits: AtOnce) -> Result<Vec<i64>> {
     let running = fetch_all!(
         tx,
         (i64, i64),
-        "SELECT user_id, COUNT(*) FROM runs
-         WHERE status = 'running' AND kind IN ('check-server', 'check-destination', 'test-stream', 'probe')
-         GROUP BY user_id"
+        "SELECT user_id, COUNT(*) FROM runs WHERE status = 'running' AND NOT is_long GROUP BY user_id"
     )?;
     let count = |count: i64| usize::try_from(count).unwrap_or(usize::MAX);
     let mut own: HashMap<i64, usize> = running.into_iter().map(|(user, runs)| (user, count(runs))).collect();
@@ -257,23 +254,4 @@ pub async fn find_waiting(tx: &mut Tx, now: Timestamp) -> Result<Waiting> {
         DbTime(now)
     )?;
     row.ok_or_else(|| StoreError::Broken("a query without a row".to_owned()))
-}
-
-#[cfg(test)]
-mod tests {
-    use holdfast_core::run::RunKind;
-
-    use super::*;
-
-    /// A kind that no statement names would wait for ever.
-    #[test]
-    fn every_kind_of_run_is_chosen_from_one_queue() {
-        let names = |sql: &str, word: &str| sql.split_once("WHERE").unwrap().1.contains(word);
-        for kind in RunKind::ALL {
-            let word = format!("'{}'", kind.as_str());
-            assert_eq!(names(LONG_QUEUED, &word), kind.is_long(), "{word}");
-            assert_eq!(names(LONG_RUNNING, &word), kind.is_long(), "{word}");
-            assert_eq!(names(SHORT_QUEUED, &word), !kind.is_long(), "{word}");
-        }
-    }
 }

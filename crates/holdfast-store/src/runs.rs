@@ -3,7 +3,7 @@
 use holdfast_core::Timestamp;
 use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
 use holdfast_core::page::Page;
-use holdfast_core::run::{self, FailureCode, RunKind, RunStatus, RunSubject, Trigger};
+use holdfast_core::run::{self, FailureCode, RunIds, RunKind, RunStatus, RunSubject, Trigger};
 use sqlx::QueryBuilder;
 
 use crate::packed::{Fields, Unpack};
@@ -42,15 +42,16 @@ packed_row! {
 impl RunFields {
     /// A run goes with what it works on, so that is never missing.
     fn subject(&self) -> Option<RunSubject> {
-        match self.kind {
-            RunKind::Backup => self.task_id.map(RunSubject::Backup),
-            RunKind::CheckServer => self.server_id.map(RunSubject::CheckServer),
-            RunKind::CheckDestination => self.destination_id.map(RunSubject::CheckDestination),
-            RunKind::TestStream => self.stream_id.map(RunSubject::TestStream),
-            RunKind::Restore => self.backup_id.map(RunSubject::Restore),
-            RunKind::Verify => self.backup_id.map(RunSubject::Verify),
-            RunKind::Probe => self.server_id.map(RunSubject::Probe),
-        }
+        RunSubject::of(
+            self.kind,
+            &RunIds {
+                task: self.task_id,
+                server: self.server_id,
+                destination: self.destination_id,
+                stream: self.stream_id,
+                backup: self.backup_id,
+            },
+        )
     }
 }
 
@@ -149,13 +150,13 @@ pub async fn insert(tx: &mut Tx, new: &NewRun, now: Timestamp) -> Result<Option<
         (i64,),
         "INSERT INTO runs (user_id, kind, task_id, server_id, destination_id, stream_id, backup_id, status,
              requested_by, slot_at, attempt, lease_epoch, bytes_read, bytes_stored, files, warnings, created_at,
-             load_server_id, retry_of, turn)
+             load_server_id, retry_of, is_long, turn)
          SELECT $1, $2, CAST($3 AS BIGINT), CAST($4 AS BIGINT), CAST($5 AS BIGINT), CAST($6 AS BIGINT),
              CAST($7 AS BIGINT), 'queued', $8, CAST($9 AS BIGINT), CAST($10 AS BIGINT), 0, 0, 0, 0, 0,
              CAST($11 AS BIGINT),
              COALESCE(CAST($12 AS BIGINT), (SELECT t.remote_server_id FROM backup_tasks t WHERE t.id = $3)),
-             CAST($13 AS BIGINT),
-             CASE WHEN $2 IN ('backup', 'restore', 'verify') AND q.own >= q.served THEN q.own + 1 ELSE q.served END
+             CAST($13 AS BIGINT), $14,
+             CASE WHEN $14 AND q.own >= q.served THEN q.own + 1 ELSE q.served END
          FROM (SELECT COALESCE((SELECT MAX(turn) FROM runs WHERE started_at IS NOT NULL), 0) AS served,
                    COALESCE((SELECT MAX(turn) FROM runs WHERE user_id = $1), -1) AS own) q
          WHERE TRUE
@@ -172,7 +173,8 @@ pub async fn insert(tx: &mut Tx, new: &NewRun, now: Timestamp) -> Result<Option<
         attempt,
         DbTime(now),
         load_server.map(|id| id.0),
-        retry_of.map(|run| run.0)
+        retry_of.map(|run| run.0),
+        subject.kind().is_long()
     )?;
     Ok(row.map(|(id,)| RunId(id)))
 }
@@ -384,9 +386,9 @@ pub async fn update_progress(
     })
 }
 
-/// A run of a backup: a restore or a verification.
+/// A run with a log that is kept: a backup, or one that works on a stored one.
 pub async fn find_of_backup(tx: &mut Tx, id: RunId) -> Result<Option<RunRow>> {
-    find_packed!(tx, "FROM runs r WHERE r.id = $1 AND r.kind IN ('backup', 'restore', 'verify')", id.0)
+    find_packed!(tx, "FROM runs r WHERE r.id = $1 AND r.is_long", id.0)
 }
 
 /// Narrows a list of runs.
@@ -397,13 +399,13 @@ pub struct RunFilter {
     pub status: Option<RunStatus>,
 }
 
-/// Restores and verifications.
+/// Restores, verifications and whatever else works on a stored backup.
 pub async fn list_of_backups(tx: &mut Tx, listing: &Listing, filter: &RunFilter) -> Result<Page<RunRow>> {
     list_page!(
         tx,
         listing,
         "runs" as "r",
-        " AND r.kind IN ('restore', 'verify') AND ($2 IS NULL OR $2 = '') AND ($5 IS NULL OR r.backup_id = $5)
+        " AND r.backup_id IS NOT NULL AND ($2 IS NULL OR $2 = '') AND ($5 IS NULL OR r.backup_id = $5)
           AND ($6 IS NULL OR r.kind = $6) AND ($7 IS NULL OR r.status = $7)",
         filter.backup,
         filter.kind.map(RunKind::as_str),
@@ -464,14 +466,13 @@ pub async fn delete_old_checks(tx: &mut Tx, before: Timestamp, limit: i64) -> Re
     execute!(
         tx,
         "DELETE FROM runs WHERE id IN (SELECT id FROM runs
-             WHERE kind IN ('check-server', 'check-destination', 'test-stream', 'probe') AND finished_at < $1 LIMIT $2)",
+             WHERE NOT is_long AND finished_at < $1 LIMIT $2)",
         DbTime(before),
         limit
     )
 }
 
-/// Verifications that wait or go on.
-/// Of all users, those that nobody asked for.
+/// Verifications that wait or go on, of all users, of those that nobody asked for.
 pub async fn count_verifying(tx: &mut Tx) -> Result<i64> {
     let sql = "SELECT COUNT(*) FROM runs WHERE kind = 'verify' AND requested_by = 'schedule'
          AND status IN ('queued', 'running')";
@@ -483,7 +484,7 @@ pub async fn delete_old_logs(tx: &mut Tx, before: Timestamp, limit: i64) -> Resu
     execute!(
         tx,
         "DELETE FROM runs WHERE id IN (SELECT r.id FROM runs r
-             WHERE r.finished_at < $1 AND r.kind IN ('backup', 'restore', 'verify')
+             WHERE r.finished_at < $1 AND r.is_long
                  AND NOT EXISTS (SELECT 1 FROM backups b WHERE b.run_id = r.id AND b.deleted_at IS NULL)
                  AND (r.task_id IS NULL OR EXISTS (SELECT 1 FROM runs n WHERE n.task_id = r.task_id AND n.id > r.id))
              ORDER BY r.finished_at LIMIT $2)",

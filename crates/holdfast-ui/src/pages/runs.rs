@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use holdfast_app::refusal::Conflict;
 use holdfast_app::{AppError, Resource, backups, logs, overview, tasks};
 use holdfast_core::ids::{RunId, TaskId};
-use holdfast_core::run::{FailureCode, RunKind, RunStatus, RunSubject};
+use holdfast_core::run::{FailureCode, RunIds, RunKind, RunStatus};
 use holdfast_store::runs::{LogFilter, RunRow};
 
 use crate::form::Form;
@@ -222,17 +222,18 @@ fn parse(id: &str) -> Result<RunId, PageError> {
 /// Where a run belongs.
 async fn up(ui: &Ui, person: &SignedIn, run: &RunRow) -> Result<(String, String), PageError> {
     let t = person.t();
-    Ok(match run.subject {
-        RunSubject::Backup(task) => {
+    Ok(match run.subject.ids() {
+        RunIds { task: Some(task), .. } => {
             let task = tasks::show(&ui.app, &person.caller, task).await?;
             (format!("/tasks/{}", task.row.id), task.row.label)
         }
-        RunSubject::Restore(id) | RunSubject::Verify(id) => {
-            (format!("/backups/{id}"), t.with("backup-title", "id", id.to_string()))
+        RunIds { backup: Some(id), .. } => (format!("/backups/{id}"), t.with("backup-title", "id", id.to_string())),
+        RunIds { server: Some(id), .. } => (format!("/servers/{id}"), t.say("nav-servers")),
+        RunIds { destination: Some(id), .. } => (format!("/destinations/{id}"), t.say("nav-destinations")),
+        // Streams have no page of their own.
+        RunIds { task: None, backup: None, server: None, destination: None, stream: _ } => {
+            ("/runs".to_owned(), t.say("runs-title"))
         }
-        RunSubject::CheckServer(id) | RunSubject::Probe(id) => (format!("/servers/{id}"), t.say("nav-servers")),
-        RunSubject::CheckDestination(id) => (format!("/destinations/{id}"), t.say("nav-destinations")),
-        RunSubject::TestStream(_) => ("/runs".to_owned(), t.say("runs-title")),
     })
 }
 
@@ -334,7 +335,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use holdfast_core::ids::UserId;
-    use holdfast_core::run::Trigger;
+    use holdfast_core::run::{RunSubject, Trigger};
 
     use super::*;
 
