@@ -137,11 +137,11 @@ pub(crate) struct RestoreBody {
 
 fn shape(row: BackupRow) -> BackupResource {
     BackupResource {
-        id: row.id,
-        user_id: row.user_id,
-        backup_task_id: row.task_id,
-        backup_destination_id: row.destination_id,
-        run_id: row.run_id,
+        id: row.id.0,
+        user_id: row.user_id.0,
+        backup_task_id: row.task_id.map(|id| id.0),
+        backup_destination_id: row.destination_id.0,
+        run_id: row.run_id.map(|id| id.0),
         task_label: row.task_label,
         source: row.source,
         content: row.content.as_str(),

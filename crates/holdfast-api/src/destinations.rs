@@ -75,8 +75,8 @@ fn of_type(spec: &DestinationSpec) -> OfType {
 fn shape(row: DestinationRow) -> DestinationResource {
     let kind = row.spec.kind();
     DestinationResource {
-        id: row.id,
-        user_id: row.user_id,
+        id: row.id.0,
+        user_id: row.user_id.0,
         label: row.label,
         r#type: kind.as_str(),
         type_human: kind.human(),

@@ -41,9 +41,9 @@ pub(crate) struct NoticeResource {
 
 fn shape(row: NoticeRow) -> NoticeResource {
     NoticeResource {
-        id: row.id,
-        notification_stream_id: row.stream_id,
-        backup_task_id: row.task_id,
+        id: row.id.0,
+        notification_stream_id: row.stream_id.map(|id| id.0),
+        backup_task_id: row.task_id.map(|id| id.0),
         kind: row.kind.as_str(),
         event: row.event,
         title: row.title,

@@ -84,8 +84,8 @@ pub(crate) struct AcceptHostKeyBody {
 
 fn shape(row: ServerRow) -> ServerResource {
     ServerResource {
-        id: row.id,
-        user_id: row.user_id,
+        id: row.id.0,
+        user_id: row.user_id.0,
         label: row.label,
         connection: Connection {
             ip_address: row.host.clone(),
@@ -96,7 +96,7 @@ fn shape(row: ServerRow) -> ServerResource {
             is_database_password_set: row.has_database_password,
             host_key_fingerprint: row.host_key,
             offered_host_key_fingerprint: row.offered_host_key,
-            jump_server_id: row.jump_server_id,
+            jump_server_id: row.jump_server_id.map(|id| id.0),
         },
         status: ServerStatus {
             connectivity: row.connectivity.as_str(),

@@ -95,8 +95,8 @@ fn shape(row: StreamRow) -> StreamResource {
         _ => None,
     };
     StreamResource {
-        id: row.id,
-        user_id: row.user_id,
+        id: row.id.0,
+        user_id: row.user_id.0,
         label: row.label,
         r#type: row.kind.as_str(),
         type_human: row.kind.human(),

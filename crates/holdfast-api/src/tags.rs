@@ -33,8 +33,8 @@ pub(crate) fn tag_body() -> SchemaDoc {
 
 fn shape(row: TagRow) -> TagResource {
     TagResource {
-        id: row.id,
-        user_id: row.user_id,
+        id: row.id.0,
+        user_id: row.user_id.0,
         label: row.label,
         description: row.description,
         colour: row.colour,

@@ -183,10 +183,10 @@ fn storage(storage: Storage) -> StorageResource {
 fn shape(task: Task, viewer: &Viewer<'_>) -> TaskResource {
     let Task { row, stream_ids, tag_ids } = task;
     TaskResource {
-        id: row.id,
-        user_id: row.user_id,
-        remote_server_id: row.remote_server_id,
-        backup_destination_id: row.backup_destination_id,
+        id: row.id.0,
+        user_id: row.user_id.0,
+        remote_server_id: row.remote_server_id.0,
+        backup_destination_id: row.backup_destination_id.0,
         status: row.status().as_str(),
         label: row.label,
         description: row.description,
@@ -288,7 +288,7 @@ pub(crate) async fn delete_task(call: Call) -> Answer {
 
 pub(crate) async fn show_status(call: Call) -> Answer {
     let task = tasks::show(&call.app, &call.caller, call.id(Resource::BackupTask)?).await?;
-    data(StatusCode::OK, StatusResource { id: task.row.id, status: task.row.status().as_str() })
+    data(StatusCode::OK, StatusResource { id: task.row.id.0, status: task.row.status().as_str() })
 }
 
 pub(crate) async fn show_latest_log(call: Call) -> Answer {

@@ -70,7 +70,7 @@ pub(crate) struct UserTimestamps {
 fn shape(user: UserRow, figures: &Statistics, github_login_enabled: bool) -> UserResource {
     let (first_name, last_name) = first_and_last_name(&user.name);
     UserResource {
-        id: user.id,
+        id: user.id.0,
         personal_info: PersonalInfo {
             first_name: first_name.to_owned(),
             last_name: last_name.to_owned(),

@@ -34,7 +34,7 @@ impl Caller {
     /// Whoever has the machine, in the name of a user: nothing is closed to them.
     pub fn operator(user: &holdfast_store::users::UserRow, origin: Origin) -> Self {
         Self {
-            user: UserId(user.id),
+            user: user.id,
             is_admin: user.is_admin,
             scopes: ScopeSet::all(),
             zone: clock::zone_or_utc(&user.timezone),

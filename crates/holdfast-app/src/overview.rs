@@ -79,8 +79,8 @@ pub async fn show(app: &App, caller: &Caller) -> Result<Overview> {
     let next = upcoming::list(&mut tx, caller.user, CARDS).await?;
     let mut ids = task_health::list_wanting(&mut tx, caller.user, CARDS).await?;
     for row in &next {
-        if ids.len() < CARDS as usize && !ids.contains(&row.id) {
-            ids.push(row.id);
+        if ids.len() < CARDS as usize && !ids.contains(&row.id.0) {
+            ids.push(row.id.0);
         }
     }
     let cards = load_cards(&mut tx, &ids, now, &caller.zone).await?;
@@ -108,8 +108,8 @@ async fn load_cards(tx: &mut Tx, ids: &[i64], now: Timestamp, zone: &Zone) -> Re
     let mut cards = Vec::with_capacity(ids.len());
     for task in tasks::list_by_id(tx, ids).await? {
         let Some(health) = healths.iter().find(|row| row.id == task.id).cloned() else { continue };
-        let own_ends = ends.iter().filter(|(of, ..)| *of == task.id).map(|(_, status, at)| (status.as_str(), at.0));
-        let own_sizes = sizes.iter().filter(|(of, _)| *of == task.id).map(|(_, size)| *size);
+        let own_ends = ends.iter().filter(|(of, ..)| *of == task.id.0).map(|(_, status, at)| (status.as_str(), at.0));
+        let own_sizes = sizes.iter().filter(|(of, _)| *of == task.id.0).map(|(_, size)| *size);
         cards.push(Card { days: days.results(own_ends), sizes: own_sizes.collect(), health, task });
     }
     Ok(cards)

@@ -45,7 +45,7 @@ pub async fn show(app: &App, caller: &Caller) -> Result<Installation> {
     let mut tx = app.store.read().await?;
     let storage = workers::list_storage(&mut tx).await?;
     let person = |user: UserRow| {
-        let stored = storage.iter().find(|(id, ..)| *id == user.id);
+        let stored = storage.iter().find(|(id, ..)| *id == user.id.0);
         let (backups, bytes) = stored.map_or((0, 0), |(_, backups, bytes)| (*backups, *bytes));
         Person { user, backups, bytes }
     };

@@ -76,9 +76,9 @@ async fn note_move(app: &App, caller: &Caller, tx: &mut Tx, row: &ServerRow, dra
 async fn check_jump(tx: &mut Tx, caller: &Caller, id: Option<ServerId>, draft: &ServerDraft) -> Result<()> {
     let Some(jump) = draft.jump_server else { return Ok(()) };
     let mut errors = Errors::default();
-    let row = servers::find(tx, ServerId(jump)).await?.filter(|row| row.user_id == caller.user.0);
+    let row = servers::find(tx, jump).await?.filter(|row| row.user_id == caller.user);
     let is_behind = match id {
-        Some(id) => id.0 == jump || servers::count_behind(tx, id).await? > 0,
+        Some(id) => id == jump || servers::count_behind(tx, id).await? > 0,
         None => false,
     };
     if row.is_none() || is_behind || row.is_some_and(|row| row.jump_server_id.is_some()) {

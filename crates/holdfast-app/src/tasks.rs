@@ -45,7 +45,7 @@ pub async fn show(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
 
 /// How these tasks stand.
 pub async fn list_health(app: &App, items: &[Task]) -> Result<Vec<TaskHealthRow>> {
-    let ids: Vec<i64> = items.iter().map(|task| task.row.id).collect();
+    let ids: Vec<i64> = items.iter().map(|task| task.row.id.0).collect();
     Ok(task_health::list(&mut app.store.read().await?, &ids).await?)
 }
 
@@ -131,10 +131,10 @@ pub async fn trigger_run(app: &App, id: TaskId, secret: &Secret, origin: &Origin
     if !matches {
         return Err(AppError::NotFound(Resource::BackupTask));
     }
-    app.limit_action(LimitKey::Trigger(row.id))?;
+    app.limit_action(LimitKey::Trigger(row.id.0))?;
     let mut tx = app.store.begin().await?;
     let row = tasks::find_locked(&mut tx, id).await?.ok_or(AppError::NotFound(Resource::BackupTask))?;
-    app.audit_as(&mut tx, Some(UserId(row.user_id)), origin, "backup_task.triggered", &id.to_string()).await?;
+    app.audit_as(&mut tx, Some(row.user_id), origin, "backup_task.triggered", &id.to_string()).await?;
     queue(app, tx, &row, Trigger::Webhook).await
 }
 
@@ -228,10 +228,10 @@ async fn queue(app: &App, mut tx: Tx, row: &TaskRow, trigger: Trigger) -> Result
     if row.paused_at.is_some() {
         return Err(AppError::Conflict(Conflict::TaskPaused));
     }
-    let task = TaskId(row.id);
+    let task = row.id;
     // In place of a second try it is one: its end is told, whatever it is.
     let attempt = if due::drop_retry(&mut tx, task).await? { 2 } else { 1 };
-    let new = NewRun { attempt, ..NewRun::asked_for(UserId(row.user_id), RunSubject::Backup(task), trigger) };
+    let new = NewRun { attempt, ..NewRun::asked_for(row.user_id, RunSubject::Backup(task), trigger) };
     if runs::insert(&mut tx, &new, app.now()).await?.is_none() {
         return Err(AppError::Conflict(Conflict::TaskRunning));
     }
@@ -296,18 +296,18 @@ async fn whole(tx: &mut Tx, row: TaskRow) -> Result<Task> {
 /// Looks up streams and tags of those tasks that have any: most pages need no further query.
 async fn attach(tx: &mut Tx, items: &mut [Task]) -> Result<()> {
     let with = |count: fn(&TaskRow) -> i64, items: &[Task]| -> Vec<i64> {
-        items.iter().filter(|task| count(&task.row) > 0).map(|task| task.row.id).collect()
+        items.iter().filter(|task| count(&task.row) > 0).map(|task| task.row.id.0).collect()
     };
     let with_streams = with(|row| row.streams_count, items);
     if !with_streams.is_empty() {
         for (task, stream) in tasks::list_stream_ids(tx, &with_streams).await? {
-            items.iter_mut().filter(|item| item.row.id == task).for_each(|item| item.stream_ids.push(stream));
+            items.iter_mut().filter(|item| item.row.id == TaskId(task)).for_each(|item| item.stream_ids.push(stream));
         }
     }
     let with_tags = with(|row| row.tags_count, items);
     if !with_tags.is_empty() {
         for (task, tag) in tasks::list_tag_ids(tx, &with_tags).await? {
-            items.iter_mut().filter(|item| item.row.id == task).for_each(|item| item.tag_ids.push(tag));
+            items.iter_mut().filter(|item| item.row.id == TaskId(task)).for_each(|item| item.tag_ids.push(tag));
         }
     }
     Ok(())

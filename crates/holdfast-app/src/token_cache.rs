@@ -81,8 +81,8 @@ impl TokenCache {
         let row = tokens::find_caller(&mut tx, &digest).await?.ok_or(AppError::Unauthenticated)?;
         let token = Arc::new(KnownToken {
             epoch,
-            id: TokenId(row.token_id),
-            user: UserId(row.user_id),
+            id: row.token_id,
+            user: row.user_id,
             is_admin: row.is_admin,
             scopes: ScopeSet::from_text(&row.scopes),
             expires_at: row.expires_at.map(|at| at.0),

@@ -1,6 +1,7 @@
 //! Remote servers: where backups come from, reached over SSH.
 
 use crate::fields::{DefaultValue, FieldSpec};
+use crate::ids::ServerId;
 use crate::input::{Errors, Input};
 use crate::refusal::Rule;
 use crate::secret::SecretChange;
@@ -55,7 +56,7 @@ pub struct ServerDraft {
     pub port: i64,
     pub database_username: Option<String>,
     pub database_password: SecretChange,
-    pub jump_server: Option<i64>,
+    pub jump_server: Option<ServerId>,
 }
 
 /// What an update starts from.
@@ -66,7 +67,7 @@ pub struct CurrentServer {
     pub username: String,
     pub port: i64,
     pub database_username: Option<String>,
-    pub jump_server: Option<i64>,
+    pub jump_server: Option<ServerId>,
 }
 
 impl ServerDraft {
@@ -86,7 +87,8 @@ impl ServerDraft {
         let was = current.and_then(|was| was.database_username.clone());
         let database_username = DATABASE_USERNAME.optional_line(e, input, was, |_| true);
         let database_password = DATABASE_PASSWORD.secret_change(e, input);
-        let jump_server = JUMP_SERVER.optional_id(e, input, current.and_then(|was| was.jump_server));
+        let was = current.and_then(|was| was.jump_server).map(|id| id.0);
+        let jump_server = JUMP_SERVER.optional_id(e, input, was).map(ServerId);
         match (label, host, username) {
             (Some(label), Some(host), Some(username)) if errors.is_empty() => {
                 let mut draft = Self { label, host, username, port, database_username, database_password, jump_server };
@@ -136,7 +138,7 @@ mod tests {
             username: "backup".into(),
             port: 22,
             database_username: None,
-            jump_server: Some(1),
+            jump_server: Some(ServerId(1)),
         };
         let change = |input: Input| ServerDraft::check(&input, Some(&current)).unwrap().database_password;
         let moves = [

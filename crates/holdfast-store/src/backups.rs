@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use holdfast_core::anomaly::{self, Measure, Sign};
 use holdfast_core::backup::{DeletedReason, Verification, source_key};
 use holdfast_core::content::Content;
-use holdfast_core::ids::{BackupId, RunId, TaskId, UserId};
+use holdfast_core::ids::{BackupId, DestinationId, RunId, TaskId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::retention::Stored;
 use holdfast_core::secret::SecretChange;
@@ -19,13 +19,13 @@ use crate::{DbTime, Listing, Result, StoreError, Tx};
 
 packed_row! {
     pub struct BackupRow {
-        id: i64 = "b.id",
-        user_id: i64 = "b.user_id",
+        id: BackupId = "b.id",
+        user_id: UserId = "b.user_id",
         /// Gone when the task was deleted.
-        task_id: Option<i64> = "b.task_id",
+        task_id: Option<TaskId> = "b.task_id",
         /// Of the first copy, as are its locator, size and hash.
-        destination_id: i64 = "c.destination_id",
-        run_id: Option<i64> = "b.run_id",
+        destination_id: DestinationId = "c.destination_id",
+        run_id: Option<RunId> = "b.run_id",
         task_label: String = "b.task_label",
         source: String = "b.source",
         /// What looked wrong about it, as words; nothing once somebody has confirmed it.
@@ -158,7 +158,7 @@ pub async fn list(tx: &mut Tx, listing: &Listing, filter: &BackupFilter) -> Resu
 
 /// The password that opens the backup.
 pub async fn open_password(tx: &mut Tx, row: &BackupRow) -> Result<Option<Secret>> {
-    read_secret!(tx, "backups", "password_sealed", row.id, UserId(row.user_id))
+    read_secret!(tx, "backups", "password_sealed", row.id.0, row.user_id)
 }
 
 /// Plain bytes and entries of the task's newest backup, which is about what the next one will have.

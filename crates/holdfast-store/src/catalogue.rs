@@ -1,6 +1,7 @@
 //! Which destinations want their sealed list of what is stored written again, and who is at it.
 
 use holdfast_core::Timestamp;
+use holdfast_core::ids::{DestinationId, UserId};
 
 use crate::{DbTime, Result, Tx};
 
@@ -27,8 +28,10 @@ pub async fn settle_wishes(tx: &mut Tx, now: Timestamp) -> Result<()> {
 /// A destination whose turn it is.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct DueRow {
-    pub id: i64,
-    pub user_id: i64,
+    #[sqlx(try_from = "i64")]
+    pub id: DestinationId,
+    #[sqlx(try_from = "i64")]
+    pub user_id: UserId,
     wanted_at: DbTime,
     /// What the last one is called there.
     pub key: Option<String>,
@@ -66,7 +69,7 @@ pub async fn claim(tx: &mut Tx, has_failed: bool, limit: i64, lease: Timestamp, 
 /// Notes what is about to be written, so that what a lost worker leaves is found. False when the claim was lost.
 pub async fn note(tx: &mut Tx, due: &DueRow, lease: Timestamp, key: &str) -> Result<bool> {
     let sql = "UPDATE backup_destinations SET catalogue_pending = $1 WHERE id = $2 AND catalogue_next_at = $3";
-    Ok(execute!(tx, sql, key, due.id, DbTime(lease))? == 1)
+    Ok(execute!(tx, sql, key, due.id.0, DbTime(lease))? == 1)
 }
 
 /// What was written, and when it may be written again.
@@ -91,7 +94,7 @@ pub async fn finish(tx: &mut Tx, due: &DueRow, lease: Timestamp, written: &Writt
         DbTime(written.at),
         DbTime(written.next_at),
         due.wanted_at,
-        due.id,
+        due.id.0,
         DbTime(lease)
     )?;
     Ok(noted == 1)
@@ -100,7 +103,7 @@ pub async fn finish(tx: &mut Tx, due: &DueRow, lease: Timestamp, written: &Writt
 /// Puts the next one off for longer, unless somebody has it by now.
 pub async fn wait_until(tx: &mut Tx, due: &DueRow, planned: Timestamp, next_at: Timestamp) -> Result<()> {
     let sql = "UPDATE backup_destinations SET catalogue_next_at = $1 WHERE id = $2 AND catalogue_next_at = $3";
-    execute!(tx, sql, DbTime(next_at), due.id, DbTime(planned))?;
+    execute!(tx, sql, DbTime(next_at), due.id.0, DbTime(planned))?;
     Ok(())
 }
 
@@ -112,7 +115,7 @@ pub async fn put_off(tx: &mut Tx, due: &DueRow, lease: Timestamp) -> Result<()> 
              catalogue_wanted_at = CASE WHEN catalogue_wanted_at = $1 THEN NULL ELSE catalogue_wanted_at END
          WHERE id = $2 AND catalogue_next_at = $3",
         due.wanted_at,
-        due.id,
+        due.id.0,
         DbTime(lease)
     )?;
     Ok(())
@@ -126,7 +129,7 @@ pub async fn fail(tx: &mut Tx, due: &DueRow, lease: Timestamp, error: &str, next
          WHERE id = $3 AND catalogue_next_at = $4",
         error,
         DbTime(next_at),
-        due.id,
+        due.id.0,
         DbTime(lease)
     )?;
     Ok(())

@@ -9,8 +9,10 @@ use crate::{DbTime, Result, StoreError, Tx, spec};
 /// A task whose times may lie too far ahead; its schedule tells.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct AheadRow {
-    pub id: i64,
-    pub user_id: i64,
+    #[sqlx(try_from = "i64")]
+    pub id: TaskId,
+    #[sqlx(try_from = "i64")]
+    pub user_id: UserId,
     pub label: String,
     pub next_run_at: DbTime,
     pub overdue_at: Option<DbTime>,
@@ -60,11 +62,11 @@ pub async fn pull_task_back(
         "UPDATE backup_tasks SET next_run_at = $1, overdue_at = $2 WHERE id = $3 AND next_run_at = $4",
         DbTime(next_run_at),
         overdue_at.map(DbTime),
-        row.id,
+        row.id.0,
         row.next_run_at
     )?;
     if moved == 1 {
-        execute!(tx, "UPDATE runs SET slot_at = NULL WHERE task_id = $1 AND slot_at > $2", row.id, DbTime(now))?;
+        execute!(tx, "UPDATE runs SET slot_at = NULL WHERE task_id = $1 AND slot_at > $2", row.id.0, DbTime(now))?;
     }
     Ok(moved == 1)
 }

@@ -11,8 +11,8 @@ use crate::{DbTime, Listing, Result, Tx, spec};
 
 packed_row! {
     pub struct DestinationRow {
-        id: i64 = "d.id",
-        user_id: i64 = "d.user_id",
+        id: DestinationId = "d.id",
+        user_id: UserId = "d.user_id",
         label: String = "d.label",
         spec: DestinationSpec = "d.spec",
         status: Reachability = "d.status",
@@ -68,12 +68,12 @@ pub async fn insert(tx: &mut Tx, owner: UserId, draft: &DestinationDraft, now: T
 
 /// Writes the new settings. A destination that is another one now has not been checked.
 pub async fn update(tx: &mut Tx, row: &DestinationRow, draft: &DestinationDraft, now: Timestamp) -> Result<()> {
-    write(tx, row.id, UserId(row.user_id), draft, row.updated_at.moved_on(now)).await?;
+    write(tx, row.id.0, row.user_id, draft, row.updated_at.moved_on(now)).await?;
     if row.spec != draft.spec || draft.keys.has_new() {
         let reset = "UPDATE backup_destinations SET status = 'unknown', last_error = NULL, last_error_code = NULL,
                  last_checked_at = NULL
              WHERE id = $1";
-        execute!(tx, reset, row.id)?;
+        execute!(tx, reset, row.id.0)?;
     }
     Ok(())
 }
@@ -150,9 +150,9 @@ pub async fn update_keeps_versions(tx: &mut Tx, id: DestinationId, keeps_version
 
 /// The keys of a destination that has any.
 pub async fn open_keys(tx: &mut Tx, row: &DestinationRow) -> Result<(Option<Secret>, Option<Secret>)> {
-    let owner = UserId(row.user_id);
-    let access = read_secret!(tx, "backup_destinations", "s3_access_key_sealed", row.id, owner)?;
-    let secret = read_secret!(tx, "backup_destinations", "s3_secret_key_sealed", row.id, owner)?;
+    let owner = row.user_id;
+    let access = read_secret!(tx, "backup_destinations", "s3_access_key_sealed", row.id.0, owner)?;
+    let secret = read_secret!(tx, "backup_destinations", "s3_secret_key_sealed", row.id.0, owner)?;
     Ok((access, secret))
 }
 

@@ -1,7 +1,7 @@
 //! When tasks are due: their slots, second tries, and workers lost in a row.
 
 use holdfast_core::Timestamp;
-use holdfast_core::ids::{RunId, TaskId};
+use holdfast_core::ids::{RunId, TaskId, UserId};
 use holdfast_core::schedule::Schedule;
 
 use crate::{DbTime, Result, StoreError, Tx, spec};
@@ -9,8 +9,10 @@ use crate::{DbTime, Result, StoreError, Tx, spec};
 /// A task whose slot has come.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct DueRow {
-    pub id: i64,
-    pub user_id: i64,
+    #[sqlx(try_from = "i64")]
+    pub id: TaskId,
+    #[sqlx(try_from = "i64")]
+    pub user_id: UserId,
     pub next_run_at: DbTime,
     spec: String,
 }
@@ -36,8 +38,10 @@ pub async fn list(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<DueRow>
 /// A task that is to be tried once more.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct RetryRow {
-    pub id: i64,
-    pub user_id: i64,
+    #[sqlx(try_from = "i64")]
+    pub id: TaskId,
+    #[sqlx(try_from = "i64")]
+    pub user_id: UserId,
     /// Who asked for the run that failed; nobody when its log is gone.
     pub requested_by: Option<String>,
     pub retry_run_id: Option<i64>,
@@ -90,7 +94,7 @@ pub async fn advance(tx: &mut Tx, due: &DueRow, next_run_at: Option<Timestamp>) 
         tx,
         "UPDATE backup_tasks SET next_run_at = $1 WHERE id = $2 AND next_run_at = $3",
         next_run_at.map(DbTime),
-        due.id,
+        due.id.0,
         due.next_run_at
     )?;
     Ok(moved == 1)

@@ -10,10 +10,10 @@ use crate::{DbTime, Listing, Result, Tx};
 
 packed_row! {
     pub struct NoticeRow {
-        id: i64 = "n.id",
-        user_id: i64 = "n.user_id",
-        stream_id: Option<i64> = "n.stream_id",
-        task_id: Option<i64> = "n.task_id",
+        id: NoticeId = "n.id",
+        user_id: UserId = "n.user_id",
+        stream_id: Option<StreamId> = "n.stream_id",
+        task_id: Option<TaskId> = "n.task_id",
         kind: NoticeKind = "n.kind",
         event: String = "n.event",
         title: String = "n.title",

@@ -11,7 +11,7 @@ use holdfast_core::backup::{DeletedReason, Verification};
 use holdfast_core::clock;
 use holdfast_core::content::Content;
 use holdfast_core::destination::Reachability;
-use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
+use holdfast_core::ids::{BackupId, DestinationId, NoticeId, RunId, ServerId, StreamId, TagId, TaskId, UserId};
 use holdfast_core::notice::{NoticeKind, NoticeStatus};
 use holdfast_core::run::{FailureCode, RunKind, RunStatus, Trigger};
 use holdfast_core::server::Connectivity;
@@ -145,7 +145,7 @@ macro_rules! id_fields {
     )*};
 }
 
-id_fields!(UserId, RunId, TaskId, ServerId, DestinationId, StreamId, BackupId);
+id_fields!(UserId, RunId, TaskId, ServerId, DestinationId, StreamId, BackupId, TagId, NoticeId);
 
 impl<T: FromField> FromField for Option<T> {
     fn from_field(text: &str) -> Option<Self> {

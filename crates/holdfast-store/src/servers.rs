@@ -13,8 +13,8 @@ use crate::{DbTime, Listing, Result, Tx};
 
 packed_row! {
     pub struct ServerRow {
-        id: i64 = "s.id",
-        user_id: i64 = "s.user_id",
+        id: ServerId = "s.id",
+        user_id: UserId = "s.user_id",
         label: String = "s.label",
         host: String = "s.host",
         port: i64 = "s.port",
@@ -33,7 +33,7 @@ packed_row! {
         latency_micros: Option<i64> = "s.latency_micros",
         /// One tool a line: its name, a blank, its version.
         tools: String = "s.tools",
-        jump_server_id: Option<i64> = "s.jump_server_id",
+        jump_server_id: Option<ServerId> = "s.jump_server_id",
         created_at: DbTime = "s.created_at",
         updated_at: DbTime = "s.updated_at",
     }
@@ -98,14 +98,14 @@ pub async fn insert(tx: &mut Tx, owner: UserId, draft: &ServerDraft, now: Timest
 
 /// Writes the new settings. A server that moved to another address is unknown again.
 pub async fn update(tx: &mut Tx, row: &ServerRow, draft: &ServerDraft, now: Timestamp) -> Result<()> {
-    write(tx, row.id, UserId(row.user_id), draft, row.updated_at.moved_on(now)).await?;
+    write(tx, row.id.0, row.user_id, draft, row.updated_at.moved_on(now)).await?;
     if draft.moves(&row.current()) {
         execute!(
             tx,
             "UPDATE remote_servers SET host_key = NULL, offered_host_key = NULL, connectivity = 'unknown',
                  last_error = NULL, last_error_code = NULL, latency_micros = NULL, tools = ''
              WHERE id = $1",
-            row.id
+            row.id.0
         )?;
     }
     Ok(())
@@ -118,8 +118,8 @@ pub async fn clear_passwords_behind(tx: &mut Tx, row: &ServerRow, now: Timestamp
         "UPDATE remote_servers SET database_password_sealed = NULL, updated_at = $1
          WHERE jump_server_id = $2 AND user_id = $3 AND database_password_sealed IS NOT NULL",
         DbTime(now),
-        row.id,
-        row.user_id
+        row.id.0,
+        row.user_id.0
     )
 }
 
@@ -136,7 +136,7 @@ async fn write(tx: &mut Tx, id: i64, owner: UserId, draft: &ServerDraft, updated
         draft.port,
         &draft.username,
         &draft.database_username,
-        draft.jump_server,
+        draft.jump_server.map(|id| id.0),
         updated_at,
         id,
         owner.0
@@ -230,7 +230,7 @@ pub async fn count_behind(tx: &mut Tx, id: ServerId) -> Result<i64> {
 }
 
 pub async fn open_database_password(tx: &mut Tx, row: &ServerRow) -> Result<Option<Secret>> {
-    read_secret!(tx, "remote_servers", "database_password_sealed", row.id, UserId(row.user_id))
+    read_secret!(tx, "remote_servers", "database_password_sealed", row.id.0, row.user_id)
 }
 
 /// Pins the key that the server showed last. False when none is waiting.
@@ -241,8 +241,8 @@ pub async fn accept_host_key(tx: &mut Tx, row: &ServerRow, now: Timestamp) -> Re
              last_error = NULL, last_error_code = NULL, updated_at = $1
          WHERE id = $2 AND user_id = $3 AND offered_host_key IS NOT NULL",
         row.updated_at.moved_on(now),
-        row.id,
-        row.user_id
+        row.id.0,
+        row.user_id.0
     )?;
     Ok(accepted == 1)
 }

@@ -12,8 +12,8 @@ use crate::{DbTime, Listing, Result, Tx};
 
 packed_row! {
     pub struct StreamRow {
-        id: i64 = "s.id",
-        user_id: i64 = "s.user_id",
+        id: StreamId = "s.id",
+        user_id: UserId = "s.user_id",
         label: String = "s.label",
         kind: StreamKind = "s.kind",
         on_success: bool = "s.on_success",
@@ -53,12 +53,12 @@ pub async fn find_locked(tx: &mut Tx, id: StreamId) -> Result<Option<StreamRow>>
 
 /// Where the stream delivers to.
 pub async fn open_value(tx: &mut Tx, row: &StreamRow) -> Result<Option<Secret>> {
-    read_secret!(tx, "notification_streams", "value_sealed", row.id, UserId(row.user_id))
+    read_secret!(tx, "notification_streams", "value_sealed", row.id.0, row.user_id)
 }
 
 /// The application token that a Pushover stream brings.
 pub async fn open_pushover_token(tx: &mut Tx, row: &StreamRow) -> Result<Option<Secret>> {
-    read_secret!(tx, "notification_streams", "pushover_token_sealed", row.id, UserId(row.user_id))
+    read_secret!(tx, "notification_streams", "pushover_token_sealed", row.id.0, row.user_id)
 }
 
 pub async fn list(tx: &mut Tx, listing: &Listing) -> Result<Page<StreamRow>> {
@@ -96,10 +96,10 @@ pub async fn update(tx: &mut Tx, row: &StreamRow, draft: &StreamDraft, now: Time
         draft.on_success,
         draft.on_failure,
         row.updated_at.moved_on(now),
-        row.id,
-        row.user_id
+        row.id.0,
+        row.user_id.0
     )?;
-    write_secrets(tx, row.id, UserId(row.user_id), draft).await
+    write_secrets(tx, row.id.0, row.user_id, draft).await
 }
 
 async fn write_secrets(tx: &mut Tx, id: i64, owner: UserId, draft: &StreamDraft) -> Result<()> {

@@ -1,14 +1,15 @@
 //! The figures of somebody's week.
 
 use holdfast_core::Timestamp;
-use holdfast_core::ids::UserId;
+use holdfast_core::ids::{TaskId, UserId};
 
 use crate::{DbTime, Result, Tx};
 
 /// A task's week.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct TaskWeek {
-    pub id: i64,
+    #[sqlx(try_from = "i64")]
+    pub id: TaskId,
     pub label: String,
     pub paused_at: Option<DbTime>,
     pub told_code: Option<String>,

@@ -10,8 +10,8 @@ use crate::{DbTime, Listing, Result, Tx};
 
 packed_row! {
     pub struct TagRow {
-        id: i64 = "g.id",
-        user_id: i64 = "g.user_id",
+        id: TagId = "g.id",
+        user_id: UserId = "g.user_id",
         label: String = "g.label",
         description: Option<String> = "g.description",
         colour: Option<String> = "g.colour",
@@ -67,8 +67,8 @@ pub async fn update(tx: &mut Tx, row: &TagRow, draft: &TagDraft, now: Timestamp)
         &draft.description,
         &draft.colour,
         row.updated_at.moved_on(now),
-        row.id,
-        row.user_id
+        row.id.0,
+        row.user_id.0
     )?;
     Ok(())
 }

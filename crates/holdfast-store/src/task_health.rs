@@ -1,6 +1,6 @@
 //! How tasks stand: fine, failed, overdue, paused, running.
 
-use holdfast_core::ids::UserId;
+use holdfast_core::ids::{TaskId, UserId};
 use holdfast_core::run::{FailureCode, RunStatus};
 use holdfast_core::task_health::{Facts, TaskHealth};
 use sqlx::QueryBuilder;
@@ -18,7 +18,8 @@ macro_rules! is_live {
 /// How a task stands, and since when.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct TaskHealthRow {
-    pub id: i64,
+    #[sqlx(try_from = "i64")]
+    pub id: TaskId,
     pub last_run_id: Option<i64>,
     last_status: Option<String>,
     last_error_code: Option<String>,

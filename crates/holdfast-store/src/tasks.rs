@@ -31,10 +31,10 @@ macro_rules! health {
 
 packed_row! {
     pub struct TaskRow {
-        id: i64 = "t.id",
-        user_id: i64 = "t.user_id",
-        remote_server_id: i64 = "t.remote_server_id",
-        backup_destination_id: i64 = "t.backup_destination_id",
+        id: TaskId = "t.id",
+        user_id: UserId = "t.user_id",
+        remote_server_id: ServerId = "t.remote_server_id",
+        backup_destination_id: DestinationId = "t.backup_destination_id",
         label: String = "t.label",
         description: Option<String> = "t.description",
         spec: TaskSpec = "t.spec",
@@ -66,8 +66,8 @@ impl TaskRow {
     /// Everything that an update starts from.
     pub fn settings(&self) -> TaskSettings {
         TaskSettings {
-            server: ServerId(self.remote_server_id),
-            destination: DestinationId(self.backup_destination_id),
+            server: self.remote_server_id,
+            destination: self.backup_destination_id,
             label: self.label.clone(),
             description: self.description.clone(),
             spec: self.spec.clone(),
@@ -218,10 +218,10 @@ pub async fn update(
         next_run_at.map(DbTime),
         row.updated_at.moved_on(now),
         overdue.map(DbTime),
-        row.id,
-        row.user_id
+        row.id.0,
+        row.user_id.0
     )?;
-    write_attached(tx, row.id, UserId(row.user_id), draft).await
+    write_attached(tx, row.id.0, row.user_id, draft).await
 }
 
 /// The password, bound to its row, and what hangs on the task.
@@ -247,22 +247,22 @@ async fn write_attached(tx: &mut Tx, id: i64, owner: UserId, draft: &TaskDraft) 
 
 /// The password that the task's backups are encrypted with.
 pub async fn open_encryption_password(tx: &mut Tx, row: &TaskRow) -> Result<Option<Secret>> {
-    read_secret!(tx, "backup_tasks", "encryption_password_sealed", row.id, UserId(row.user_id))
+    read_secret!(tx, "backup_tasks", "encryption_password_sealed", row.id.0, row.user_id)
 }
 
 /// Where the task's heartbeat goes.
 pub async fn open_heartbeat_url(tx: &mut Tx, row: &TaskRow) -> Result<Option<Secret>> {
-    read_secret!(tx, "backup_tasks", "heartbeat_sealed", row.id, UserId(row.user_id))
+    read_secret!(tx, "backup_tasks", "heartbeat_sealed", row.id.0, row.user_id)
 }
 
 /// The secret of the task's trigger URL, once one was made.
 pub async fn open_trigger_secret(tx: &mut Tx, row: &TaskRow) -> Result<Option<Secret>> {
-    read_secret!(tx, "backup_tasks", "trigger_sealed", row.id, UserId(row.user_id))
+    read_secret!(tx, "backup_tasks", "trigger_sealed", row.id.0, row.user_id)
 }
 
 pub async fn update_trigger_secret(tx: &mut Tx, row: &TaskRow, secret: Secret) -> Result<()> {
     let change = SecretChange::Set(secret);
-    write_secret!(tx, "backup_tasks", "trigger_sealed", row.id, UserId(row.user_id), &change);
+    write_secret!(tx, "backup_tasks", "trigger_sealed", row.id.0, row.user_id, &change);
     Ok(())
 }
 
@@ -291,8 +291,8 @@ pub async fn update_pause(
         next_run_at.map(DbTime),
         row.updated_at.moved_on(now),
         overdue.map(DbTime),
-        row.id,
-        row.user_id
+        row.id.0,
+        row.user_id.0
     )?;
     Ok(())
 }
@@ -455,6 +455,6 @@ pub async fn list_by_id(tx: &mut Tx, ids: &[i64]) -> Result<Vec<TaskRow>> {
     for (line,) in &lines {
         rows.push(crate::packed::unpack::<TaskRow>(line)?);
     }
-    rows.sort_unstable_by_key(|row| ids.iter().position(|id| *id == row.id));
+    rows.sort_unstable_by_key(|row| ids.iter().position(|id| *id == row.id.0));
     Ok(rows)
 }

@@ -8,8 +8,10 @@ use crate::{DbTime, Result, Tx};
 
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct TokenRow {
-    pub id: i64,
-    pub user_id: i64,
+    #[sqlx(try_from = "i64")]
+    pub id: TokenId,
+    #[sqlx(try_from = "i64")]
+    pub user_id: UserId,
     pub name: String,
     pub scopes: String,
     pub expires_at: Option<DbTime>,
@@ -20,8 +22,10 @@ pub struct TokenRow {
 /// What a request with a token needs to know, in one row.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct CallerRow {
-    pub token_id: i64,
-    pub user_id: i64,
+    #[sqlx(try_from = "i64")]
+    pub token_id: TokenId,
+    #[sqlx(try_from = "i64")]
+    pub user_id: UserId,
     pub scopes: String,
     pub expires_at: Option<DbTime>,
     pub timezone: String,

@@ -1,13 +1,13 @@
 //! The next runs of a user's tasks, soonest first.
 
-use holdfast_core::ids::UserId;
+use holdfast_core::ids::{TaskId, UserId};
 use holdfast_core::source::TaskKind;
 
 use crate::{DbTime, Result, Tx, packed};
 
 packed_row! {
     pub struct UpcomingRow {
-        id: i64 = "t.id",
+        id: TaskId = "t.id",
         label: String = "t.label",
         kind: TaskKind = "t.kind",
         next_run_at: DbTime = "t.next_run_at",

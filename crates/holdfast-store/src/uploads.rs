@@ -43,9 +43,12 @@ pub async fn delete(tx: &mut Tx, run: RunId) -> Result<()> {
 /// An upload whose run has ended without it.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct AbandonedRow {
-    pub run_id: i64,
-    pub user_id: i64,
-    pub destination_id: i64,
+    #[sqlx(try_from = "i64")]
+    pub run_id: RunId,
+    #[sqlx(try_from = "i64")]
+    pub user_id: UserId,
+    #[sqlx(try_from = "i64")]
+    pub destination_id: DestinationId,
     pub object_key: String,
     pub upload_id: Option<String>,
     pub cleared_at: Option<DbTime>,
@@ -53,7 +56,7 @@ pub struct AbandonedRow {
 
 impl AbandonedRow {
     pub fn owner(&self) -> UserId {
-        UserId(self.user_id)
+        self.user_id
     }
 }
 

@@ -17,7 +17,8 @@ macro_rules! columns {
 
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct UserRow {
-    pub id: i64,
+    #[sqlx(try_from = "i64")]
+    pub id: UserId,
     pub name: String,
     pub email: String,
     pub password_hash: Option<String>,
@@ -39,12 +40,12 @@ impl UserRow {
     }
 
     pub fn user_id(&self) -> UserId {
-        UserId(self.id)
+        self.id
     }
 
     /// Where the two-factor secret is sealed.
     pub fn totp_place(&self) -> Place {
-        Place { table: "users", column: "totp_sealed", row: self.id, user: self.user_id() }
+        Place { table: "users", column: "totp_sealed", row: self.id.0, user: self.user_id() }
     }
 }
 
@@ -239,7 +240,7 @@ pub async fn update_totp(tx: &mut Tx, user: &UserRow, secret: Option<&Secret>, n
         "UPDATE users SET totp_sealed = $1, totp_last_step = 0, updated_at = $2 WHERE id = $3",
         sealed,
         DbTime(now),
-        user.id
+        user.id.0
     )?;
     Ok(())
 }

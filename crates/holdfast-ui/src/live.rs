@@ -68,7 +68,7 @@ impl Drop for Place {
 pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> Response {
     let busy = || (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "30")]).into_response();
     let Ok(turn) = ui.streams.clone().try_acquire_owned() else { return busy() };
-    let Some(place) = Place::take(&ui, person.user.id) else { return busy() };
+    let Some(place) = Place::take(&ui, person.user.id.0) else { return busy() };
     let now = Instant::now();
     let watch =
         Watch { ui: ui.clone(), person, last: None, breathed: now, end: now + LONGEST, _turn: turn, _place: place };

@@ -131,7 +131,7 @@ impl StoredArchives {
 
     /// A backup that is read in turn: whatever reads it keeps the turn until it has ended.
     async fn held(&self, backup: &BackupRow, look: Option<Look>) -> Result<(StoredBackup, Arc<Hold>)> {
-        let turn = self.readers.take_turn(backup.user_id)?;
+        let turn = self.readers.take_turn(backup.user_id.0)?;
         let stored = self.planner.stored(&self.store, backup).await?;
         let hold = Arc::new(Hold { _turn: turn, look: Mutex::new(look) });
         Ok((StoredBackup { hold: Some(hold.clone()), ..stored }, hold))
@@ -139,7 +139,7 @@ impl StoredArchives {
 
     /// One that is looked through, which counts for its user for as long as something reads it.
     async fn looked_at(&self, backup: &BackupRow) -> Result<(StoredBackup, Arc<Hold>)> {
-        let look = self.reading_time.begin(backup.user_id, Instant::now())?;
+        let look = self.reading_time.begin(backup.user_id.0, Instant::now())?;
         self.held(backup, Some(look)).await
     }
 
@@ -206,14 +206,14 @@ impl StoredArchives {
     async fn download_one(&self, backup: &BackupRow, path: &str) -> Result<Download> {
         let (stored, hold) = self.looked_at(backup).await?;
         let (entry, pieces) = self.engine.download_entry(&stored, path).await.map_err(refused)?;
-        let pieces = self.send_found(pieces, backup.user_id, &hold);
+        let pieces = self.send_found(pieces, backup.user_id.0, &hold);
         Ok(Download { file_name: last_part(path).to_owned(), size: Some(entry.size), pieces })
     }
 
     async fn download_below(&self, backup: &BackupRow, path: &str) -> Result<Download> {
         let (stored, hold) = self.looked_at_files(backup).await?;
         let pieces = self.engine.download_folder(&stored, path).await.map_err(refused)?;
-        let pieces = self.send_found(pieces, backup.user_id, &hold);
+        let pieces = self.send_found(pieces, backup.user_id.0, &hold);
         Ok(Download { file_name: format!("{}.tar", last_part(path)), size: None, pieces })
     }
 }

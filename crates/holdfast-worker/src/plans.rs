@@ -41,7 +41,7 @@ impl Planner {
         let mut tx = app.store.read().await?;
         let row = tasks::find(&mut tx, task).await?.ok_or_else(|| gone("task"))?;
         let settings = row.settings();
-        let owner = UserId(row.user_id);
+        let owner = row.user_id;
         let password = tasks::open_encryption_password(&mut tx, &row).await?;
         let destination = self.destination(&mut tx, settings.destination).await?;
         drop(tx);
@@ -61,7 +61,7 @@ impl Planner {
             started_at: app.now(),
             last: last.map(|(bytes, files)| (count(bytes), count(files))),
         };
-        let jump = server_row.jump_server_id.map(ServerId);
+        let jump = server_row.jump_server_id;
         Ok(Backup { plan, settings, jump, has_heartbeat: row.has_heartbeat })
     }
 
@@ -73,7 +73,7 @@ impl Planner {
         draft: &RestoreDraft,
     ) -> Result<(RestorePlan, Option<ServerId>)> {
         let stored = self.stored(&app.store, backup).await?;
-        let (server, row) = self.server(app, UserId(backup.user_id), draft.server).await?;
+        let (server, row) = self.server(app, backup.user_id, draft.server).await?;
         let target = match &draft.target {
             RestoreTarget::Files { path, entries } => {
                 holdfast_engine::RestoreTarget::Files { path: path.clone(), entries: entries.clone() }
@@ -84,7 +84,7 @@ impl Planner {
         };
         let stored = StoredBackup { proven: Some(Proven::default()), ..stored };
         let plan = RestorePlan { backup: stored, server, overwrite: draft.overwrite, options: draft.options, target };
-        Ok((plan, row.jump_server_id.map(ServerId)))
+        Ok((plan, row.jump_server_id))
     }
 
     pub(crate) async fn stored_by_id(&self, store: &Store, backup: BackupId) -> Result<StoredBackup> {
@@ -95,7 +95,7 @@ impl Planner {
     pub(crate) async fn stored(&self, store: &Store, backup: &BackupRow) -> Result<StoredBackup> {
         let mut tx = store.read().await?;
         Ok(StoredBackup {
-            destination: self.destination(&mut tx, DestinationId(backup.destination_id)).await?,
+            destination: self.destination(&mut tx, backup.destination_id).await?,
             key: backup.locator.clone(),
             content: backup.content,
             size_bytes: u64::try_from(backup.size_bytes).unwrap_or(0),
@@ -115,7 +115,7 @@ impl Planner {
         let mut tx = app.store.read().await?;
         let row = servers::find(&mut tx, id).await?.ok_or_else(|| gone("server"))?;
         let jump = match row.jump_server_id {
-            Some(jump) => Some(servers::find(&mut tx, ServerId(jump)).await?.ok_or_else(|| gone("jump host"))?),
+            Some(jump) => Some(servers::find(&mut tx, jump).await?.ok_or_else(|| gone("jump host"))?),
             None => None,
         };
         let allow_private = users::find(&mut tx, owner).await?.is_some_and(|owner| owner.is_admin);
@@ -153,9 +153,9 @@ impl Planner {
     pub(crate) async fn destination(&self, tx: &mut Tx, id: DestinationId) -> Result<DestinationPlan> {
         let row = destinations::find(tx, id).await?.ok_or_else(|| gone("destination"))?;
         let (access_key, secret_key) = destinations::open_keys(tx, &row).await?;
-        let owner = users::find(tx, UserId(row.user_id)).await?.ok_or_else(|| gone("owner"))?;
+        let owner = users::find(tx, row.user_id).await?.ok_or_else(|| gone("owner"))?;
         Ok(DestinationPlan {
-            folder: local_folder(&self.folder, row.user_id, row.id),
+            folder: local_folder(&self.folder, row.user_id.0, row.id.0),
             spec: row.spec,
             access_key,
             secret_key,

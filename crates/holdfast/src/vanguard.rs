@@ -235,14 +235,14 @@ impl Import<'_> {
             Some(listing) => tags::list(self.app, &listing).await?.items,
             None => Vec::new(),
         };
-        let mut known = known_by(known.into_iter().map(|row| (row.id, row.label)));
+        let mut known = known_by(known.into_iter().map(|row| (row.id.0, row.label)));
         let mut ids = Ids::new();
         for row in self.of("tags", user) {
             let mut input = Input::default().with("label", row.text("label"));
             for name in ["description", "colour"] {
                 set(&mut input, name, row.text(name));
             }
-            let make = async |app: &App, caller: &Caller| tags::create(app, caller, &input).await.map(|row| row.id);
+            let make = async |app: &App, caller: &Caller| tags::create(app, caller, &input).await.map(|row| row.id.0);
             self.keep(&mut ids, "tag", &row, (row.text("label").trim().to_owned(), &mut known), make).await?;
         }
         Ok(ids)
@@ -253,7 +253,7 @@ impl Import<'_> {
             Some(listing) => streams::list(self.app, &listing).await?.items,
             None => Vec::new(),
         };
-        let mut known = known_by(known.into_iter().map(|row| (row.id, row.label)));
+        let mut known = known_by(known.into_iter().map(|row| (row.id.0, row.label)));
         let mut ids = Ids::new();
         for row in self.of("notification_streams", user) {
             let kind = row.text("type");
@@ -275,7 +275,8 @@ impl Import<'_> {
                 }
                 _ => input.with("value", row.text("value")),
             };
-            let make = async |app: &App, caller: &Caller| streams::create(app, caller, &input).await.map(|row| row.id);
+            let make =
+                async |app: &App, caller: &Caller| streams::create(app, caller, &input).await.map(|row| row.id.0);
             self.keep(&mut ids, "stream", &row, (row.text("label").trim().to_owned(), &mut known), make).await?;
         }
         Ok(ids)
@@ -290,7 +291,7 @@ impl Import<'_> {
             format!("{}\n{}\n{host}\n{port}", label.trim(), user.trim())
         };
         let known =
-            known.into_iter().map(|row| (row.id, sign(&row.label, &row.username, &row.host, &row.port.to_string())));
+            known.into_iter().map(|row| (row.id.0, sign(&row.label, &row.username, &row.host, &row.port.to_string())));
         let mut known = known_by(known);
         let mut ids = Ids::new();
         for row in self.of("remote_servers", user) {
@@ -314,7 +315,8 @@ impl Import<'_> {
                 input.set("port", port);
             }
             set(&mut input, "database_password", password);
-            let make = async |app: &App, caller: &Caller| servers::create(app, caller, &input).await.map(|row| row.id);
+            let make =
+                async |app: &App, caller: &Caller| servers::create(app, caller, &input).await.map(|row| row.id.0);
             self.keep(&mut ids, "server", &row, (own, &mut known), make).await?;
         }
         Ok(ids)
@@ -331,7 +333,7 @@ impl Import<'_> {
         let known = known.into_iter().map(|row| {
             let s3 = row.spec.s3();
             let (bucket, endpoint) = (s3.map(|s3| s3.bucket.as_str()), s3.and_then(|s3| s3.endpoint.as_deref()));
-            (row.id, sign(&row.label, bucket, endpoint))
+            (row.id.0, sign(&row.label, bucket, endpoint))
         });
         let mut known = known_by(known);
         let mut ids = Ids::new();
@@ -352,7 +354,7 @@ impl Import<'_> {
                 );
             }
             let make =
-                async |app: &App, caller: &Caller| destinations::create(app, caller, &input).await.map(|row| row.id);
+                async |app: &App, caller: &Caller| destinations::create(app, caller, &input).await.map(|row| row.id.0);
             self.keep(&mut ids, "destination", &row, (own, &mut known), make).await?;
         }
         Ok(ids)
@@ -396,7 +398,7 @@ impl Import<'_> {
         let sign = |label: &str, server: i64, destination: i64| format!("{}\n{server}\n{destination}", label.trim());
         let known = known.into_iter().map(|task| {
             let row = task.row;
-            (row.id, sign(&row.label, row.remote_server_id, row.backup_destination_id))
+            (row.id.0, sign(&row.label, row.remote_server_id.0, row.backup_destination_id.0))
         });
         let mut known = known_by(known);
         let mut ids = Ids::new();
@@ -428,7 +430,7 @@ impl Import<'_> {
             let own = sign(&label, *server, *destination);
             let input = task_input(&row, (*server, *destination), stream_ids, tag_ids, password);
             let make =
-                async |app: &App, caller: &Caller| tasks::create(app, caller, &input).await.map(|task| task.row.id);
+                async |app: &App, caller: &Caller| tasks::create(app, caller, &input).await.map(|task| task.row.id.0);
             let made = self.keep(&mut ids, "task", &row, (own, &mut known), make).await?;
             if let (Some(made), Some(caller)) = (made, &self.caller)
                 && (row.has("paused_at") || self.options.is_paused)

@@ -76,7 +76,7 @@ on_both_engines! {
         let user = app.user("ada").await;
         user.client.get("/api/user").await.expect(200);
         let id = tokens::list(&app.app, user.id).await.unwrap()[0].id;
-        tokens::revoke(&app.app, user.id, &Origin::default(), holdfast_core::ids::TokenId(id)).await.unwrap();
+        tokens::revoke(&app.app, user.id, &Origin::default(), id).await.unwrap();
         user.client.get("/api/user").await.expect(401);
         let expires_at = Some(app.app.now() + std::time::Duration::from_secs(60));
         let request = tokens::TokenRequest { name: "short".into(), scopes: ScopeSet::all(), expires_at };

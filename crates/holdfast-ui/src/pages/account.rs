@@ -89,7 +89,7 @@ async fn page(ui: &Ui, person: &SignedIn, status: StatusCode, sent: Sent) -> Pag
     let token_fields = token_fields(&Fields { t, values: &values, errors: &errors });
     let rows = tokens::list(&ui.app, person.caller.user).await?;
     let line = |row: holdfast_store::tokens::TokenRow| TokenLine {
-        id: row.id,
+        id: row.id.0,
         scopes: describe_scopes(t, &row.scopes),
         last_used: row.last_used_at.map(|at| reader.when(at.0)),
         expires: row.expires_at.map(|at| reader.when(at.0)),

@@ -83,7 +83,7 @@ async fn page(
     let text = |text: String| Markup(crate::human::escaped(&text));
     let silent = |seen: holdfast_core::Timestamp| reader.now.as_second() - seen.as_second() > SILENT_SECS;
     let line = |known: people::Person| PersonLine {
-        id: known.user.id,
+        id: known.user.id.0,
         is_own: known.user.id == person.user.id,
         is_admin: known.user.is_admin,
         has_come: known.user.password_hash.is_some(),

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use holdfast_app::{AppError, Download, EntryItem, Resource, backups, destinations, tasks};
 use holdfast_core::backup::Verification;
 use holdfast_core::content::Content;
-use holdfast_core::ids::{BackupId, DestinationId, TaskId};
+use holdfast_core::ids::{BackupId, TaskId};
 use holdfast_core::input::Errors;
 use holdfast_core::page::PageRequest;
 use holdfast_core::run::RunSubject;
@@ -34,7 +34,7 @@ const ENTRIES: i64 = 200;
 #[template(path = "backups.html")]
 struct BackupsPage {
     frame: Frame,
-    task: Option<(i64, String)>,
+    task: Option<(TaskId, String)>,
     task_query: String,
     status: String,
     statuses: Vec<(String, String)>,
@@ -49,13 +49,13 @@ pub(crate) fn parse(id: &str) -> Result<BackupId, PageError> {
 
 pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
     let (t, query) = (person.t(), &person.query);
-    let task = match query.text("task").parse::<i64>() {
-        Ok(id) => Some((id, tasks::show(&ui.app, &person.caller, TaskId(id)).await?.row.label)),
+    let task = match query.text("task").parse::<i64>().map(TaskId) {
+        Ok(id) => Some((id, tasks::show(&ui.app, &person.caller, id).await?.row.label)),
         Err(_) => None,
     };
     let status = query.text("status");
     let filter = BackupFilter {
-        task: task.as_ref().map(|(id, _)| *id),
+        task: task.as_ref().map(|(id, _)| id.0),
         status: Verification::parse(&status),
         is_damaged: status == "damaged",
         with_deleted: false,
@@ -82,7 +82,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
 struct BackupPage {
     frame: Frame,
     id: i64,
-    task: Option<(i64, String)>,
+    task: Option<(TaskId, String)>,
     task_label: String,
     source: String,
     at: Markup,
@@ -151,9 +151,10 @@ fn entry(person: &SignedIn, id: i64, item: EntryItem, is_found: bool) -> Entry {
 
 async fn folder(ui: &Ui, person: &SignedIn, row: &BackupRow) -> Result<Folder, PageError> {
     let query = &person.query;
-    let (id, search) = (BackupId(row.id), query.text("search").trim().to_owned());
+    let (id, search) = (row.id, query.text("search").trim().to_owned());
     let path = query.text("path").trim_matches('/').to_owned();
-    let steps = crumbs(&path).into_iter().map(|(name, at)| (name, address(row.id, "path", at.trim_start_matches('/'))));
+    let steps =
+        crumbs(&path).into_iter().map(|(name, at)| (name, address(row.id.0, "path", at.trim_start_matches('/'))));
     let mut shown = Folder {
         crumbs: steps.collect(),
         search: search.clone(),
@@ -178,7 +179,7 @@ async fn folder(ui: &Ui, person: &SignedIn, row: &BackupRow) -> Result<Folder, P
     match found {
         Ok(items) => {
             let is_found = !search.is_empty();
-            shown.entries = items.into_iter().map(|item| entry(person, row.id, item, is_found)).collect();
+            shown.entries = items.into_iter().map(|item| entry(person, row.id.0, item, is_found)).collect();
         }
         // The page is there to say what is known of the backup, also when it cannot be read just now.
         Err(
@@ -187,7 +188,7 @@ async fn folder(ui: &Ui, person: &SignedIn, row: &BackupRow) -> Result<Folder, P
             | AppError::DestinationAway(_)
             | AppError::Missing(_)),
         ) => {
-            tracing::warn!(?error, backup = row.id, "a backup cannot be listed");
+            tracing::warn!(?error, backup = row.id.0, "a backup cannot be listed");
             shown.problem = Some(person.t().refused(&error));
         }
         Err(error) => return Err(error.into()),
@@ -203,16 +204,16 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
     let has_folder = is_files && row.deleted_at.is_none() && !person.is_part;
     let folder = if has_folder { Some(folder(&ui, &person, &row).await?) } else { None };
     let task = match row.task_id {
-        Some(id) => Some((id, tasks::show(&ui.app, &person.caller, TaskId(id)).await?.row.label)),
+        Some(id) => Some((id, tasks::show(&ui.app, &person.caller, id).await?.row.label)),
         None => None,
     };
-    let destination = destinations::show(&ui.app, &person.caller, DestinationId(row.destination_id)).await?;
+    let destination = destinations::show(&ui.app, &person.caller, row.destination_id).await?;
     let live = holdfast_app::overview::live_runs(&ui.app, &person.caller).await?;
-    let is_verifying = live.iter().any(|run| run.subject == RunSubject::Verify(BackupId(row.id)));
+    let is_verifying = live.iter().any(|run| run.subject == RunSubject::Verify(row.id));
     let deleted = row.deleted_reason.map(|reason| t.say(&format!("deleted-{}", reason.as_str().replace('_', "-"))));
     let page = BackupPage {
         frame: person.frame(&ui, Place::Backups).await?,
-        id: row.id,
+        id: row.id.0,
         task,
         task_label: row.task_label.clone(),
         source: row.source.clone(),
@@ -223,7 +224,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
         content: t.say(&format!("content-{}", row.content.as_str())),
         key: row.locator.clone(),
         sha256: row.sha256.clone(),
-        destination: (destination.id, destination.label),
+        destination: (destination.id.0, destination.label),
         is_encrypted: row.is_encrypted,
         proof: if is_verifying { state("running", &t.say("backup-verifying")) } else { proof(t, row.verification) },
         proven: row.verified_at.map(|at| reader.when(at.0)),
@@ -287,7 +288,7 @@ pub(crate) async fn delete(
     if let Some(errors) = super::wrong_name(&form, &row.task_label) {
         return Ok(delete_page(&ui, &person, &row, &errors).await?.show(StatusCode::UNPROCESSABLE_ENTITY));
     }
-    backups::delete(&ui.app, &person.caller, BackupId(row.id)).await?;
+    backups::delete(&ui.app, &person.caller, row.id).await?;
     Ok(done("/backups", "deleted"))
 }
 
@@ -297,7 +298,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
     let size = || Markup("<data value=\"1\">1 B</data>".into());
     let list = |backups| BackupsPage {
         frame: frame.clone(),
-        task: Some((1, hostile.into())),
+        task: Some((TaskId(1), hostile.into())),
         task_query: "1".into(),
         status: "verified".into(),
         statuses: vec![("verified".into(), "proven".into())],
@@ -324,7 +325,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
     let page = |folder, deleted| BackupPage {
         frame: frame.clone(),
         id: 1,
-        task: Some((1, hostile.into())),
+        task: Some((TaskId(1), hostile.into())),
         task_label: hostile.into(),
         source: hostile.into(),
         at: time(),

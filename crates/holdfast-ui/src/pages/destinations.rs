@@ -89,7 +89,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     let page = destinations::list(&ui.app, &listing(&person.caller, &person.query, false)).await?;
     let t = person.t();
     let line = |row: DestinationRow| Line {
-        id: row.id,
+        id: row.id.0,
         kind: kind_word(t, row.spec.kind()),
         place: row.spec.container().unwrap_or_default().to_owned(),
         state: reach(t, &row),
@@ -110,12 +110,12 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
         .await?;
     let t = person.t();
     let live = overview::live_runs(&ui.app, &person.caller).await?;
-    let is_checking = live.iter().any(|run| run.subject == RunSubject::CheckDestination(DestinationId(row.id)));
+    let is_checking = live.iter().any(|run| run.subject == RunSubject::CheckDestination(row.id));
     let code = row.last_error_code;
-    let (written, catalogue_error) = destinations::catalogue(&ui.app, &person.caller, DestinationId(row.id)).await?;
+    let (written, catalogue_error) = destinations::catalogue(&ui.app, &person.caller, row.id).await?;
     let page = DestinationPage {
         frame: person.frame(&ui, Place::Destinations).await?,
-        id: row.id,
+        id: row.id.0,
         kind: kind_word(t, row.spec.kind()),
         place: place(t, &row.spec),
         state: if is_checking { state("running", &t.say("server-checking")) } else { reach(t, &row) },
@@ -160,7 +160,7 @@ impl FormResource for Destination {
     }
 
     fn id(row: &DestinationRow) -> i64 {
-        row.id
+        row.id.0
     }
 
     fn label(row: &DestinationRow) -> &str {
@@ -201,7 +201,7 @@ impl FormResource for Destination {
 
     async fn create(app: &App, caller: &Caller, form: &Form) -> Outcome<DestinationRow> {
         let row = destinations::create(app, caller, &input(form)).await?;
-        super::unless_busy(destinations::request_check(app, caller, DestinationId(row.id)).await)?;
+        super::unless_busy(destinations::request_check(app, caller, row.id).await)?;
         Ok(row)
     }
 

@@ -53,7 +53,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
             NoticeStatus::Pending | NoticeStatus::Superseded => "",
         };
         Line {
-            id: row.id,
+            id: row.id.0,
             at: person.reader.when(row.created_at.0),
             title: row.title,
             state: state(class, &t.say(&format!("notice-{}", row.status.as_str()))),

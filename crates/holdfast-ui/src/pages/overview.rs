@@ -176,18 +176,18 @@ async fn steps(ui: &Ui, person: &SignedIn, overview: &Overview) -> Result<Vec<St
     let is_online = server.as_ref().is_some_and(|row| row.connectivity == Connectivity::Online);
     let to =
         |prefix: &str, id: Option<i64>| id.map_or_else(|| format!("/{prefix}/new"), |id| format!("/{prefix}/{id}"));
-    let task_address = to("tasks", task.map(|card| card.task.id));
+    let task_address = to("tasks", task.map(|card| card.task.id).map(|id| id.0));
     Ok(vec![
         Step {
             is_done: is_online,
             text: t.say("step-server"),
-            address: to("servers", server.map(|row| row.id)),
+            address: to("servers", server.map(|row| row.id).map(|id| id.0)),
             action: t.say("step-server-do"),
         },
         Step {
             is_done: destination.as_ref().is_some_and(|row| row.status == Reachability::Reachable),
             text: t.say("step-destination"),
-            address: to("destinations", destination.map(|row| row.id)),
+            address: to("destinations", destination.map(|row| row.id).map(|id| id.0)),
             action: t.say("step-destination-do"),
         },
         Step {
@@ -224,7 +224,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     });
     let took: Vec<Point> = took.collect();
     let upcoming: Vec<(i64, String, Markup)> =
-        overview.upcoming.iter().map(|row| (row.id, row.label.clone(), reader.when(row.next_run_at.0))).collect();
+        overview.upcoming.iter().map(|row| (row.id.0, row.label.clone(), reader.when(row.next_run_at.0))).collect();
     let counts = overview.counts.iter().map(|count| {
         let address = format!("/tasks?state={}", count.health.as_str());
         (health(t, count.health), reader.number(count.tasks), address)
@@ -245,7 +245,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
         },
         proven_at: overview.proven_at.map(|at| reader.when(at)),
         needs: needs(reader, &overview),
-        held: overview.held.iter().map(|row| (row.id, row.label.clone(), tasks::held_words(t, row))).collect(),
+        held: overview.held.iter().map(|row| (row.id.0, row.label.clone(), tasks::held_words(t, row))).collect(),
         counts: counts.collect(),
         next: upcoming.first().cloned(),
         stored: reader.bytes(overview.stored_bytes),

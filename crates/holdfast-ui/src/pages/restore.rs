@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Redirect};
 use holdfast_app::{AppError, backups, servers, tasks};
 use holdfast_core::backup::RestoreInput;
 use holdfast_core::content::{Content, Scope};
-use holdfast_core::ids::{ServerId, TaskId};
+use holdfast_core::ids::ServerId;
 use holdfast_core::input::{Errors, Field};
 use holdfast_core::limits;
 use holdfast_store::backups::BackupRow;
@@ -125,7 +125,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
 /// Most things go back to where they came from.
 async fn origin(ui: &Ui, person: &SignedIn, row: &BackupRow) -> Result<Values, PageError> {
     let Some(task) = row.task_id else { return Ok(Values::default()) };
-    let task = tasks::show(&ui.app, &person.caller, TaskId(task)).await?;
+    let task = tasks::show(&ui.app, &person.caller, task).await?;
     Ok(Values::default().set("remote_server_id", task.row.remote_server_id.to_string()))
 }
 
@@ -213,7 +213,7 @@ async fn summary(ui: &Ui, person: &SignedIn, row: &BackupRow, form: &Form) -> Re
     let entries = chosen.iter().map(|path| ("entry".to_owned(), path.clone()));
     Ok(SummaryPage {
         frame: person.frame(ui, Place::Backups).await?,
-        id: row.id,
+        id: row.id.0,
         from: row.task_label.clone(),
         made: reader.exactly(row.created_at.0),
         what: match chosen.len() {

@@ -60,7 +60,7 @@ struct ServerPage {
     offered_key: Option<String>,
     seen: Option<Markup>,
     latency: Option<String>,
-    jump: Option<(i64, String)>,
+    jump: Option<(ServerId, String)>,
     tools: Vec<(String, String)>,
 }
 
@@ -81,7 +81,7 @@ fn connectivity(t: Translator, row: &ServerRow) -> Markup {
 pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
     let page = servers::list(&ui.app, &listing(&person.caller, &person.query, false)).await?;
     let line = |row: ServerRow| Line {
-        id: row.id,
+        id: row.id.0,
         address: address(&row),
         state: connectivity(person.t(), &row),
         seen: row.last_connected_at.map(|at| person.reader.when(at.0)),
@@ -101,15 +101,15 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
     let row = servers::show(&ui.app, &person.caller, form_resource::parse::<Server>(&id).map(ServerId)?).await?;
     let (t, reader) = (person.t(), &person.reader);
     let live = overview::live_runs(&ui.app, &person.caller).await?;
-    let is_checking = live.iter().any(|run| run.subject == RunSubject::CheckServer(ServerId(row.id)));
+    let is_checking = live.iter().any(|run| run.subject == RunSubject::CheckServer(row.id));
     let jump = match row.jump_server_id {
-        Some(jump) => Some((jump, servers::show(&ui.app, &person.caller, ServerId(jump)).await?.label)),
+        Some(jump) => Some((jump, servers::show(&ui.app, &person.caller, jump).await?.label)),
         None => None,
     };
     let code = row.last_error_code;
     let page = ServerPage {
         frame: person.frame(&ui, Place::Servers).await?,
-        id: row.id,
+        id: row.id.0,
         address: address(&row),
         state: if is_checking { state("running", &t.say("server-checking")) } else { connectivity(t, &row) },
         is_checking,
@@ -175,7 +175,7 @@ impl FormResource for Server {
     }
 
     fn id(row: &ServerRow) -> i64 {
-        row.id
+        row.id.0
     }
 
     fn label(row: &ServerRow) -> &str {
@@ -243,7 +243,7 @@ impl FormResource for Server {
 
     async fn create(app: &App, caller: &Caller, form: &Form) -> Outcome<ServerRow> {
         let row = servers::create(app, caller, &input(form)).await?;
-        super::unless_busy(servers::request_check(app, caller, ServerId(row.id)).await)?;
+        super::unless_busy(servers::request_check(app, caller, row.id).await)?;
         Ok(row)
     }
 
@@ -305,7 +305,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         offered_key: Some(hostile.into()),
         seen: None,
         latency: Some("1 ms".into()),
-        jump: Some((2, hostile.into())),
+        jump: Some((ServerId(2), hostile.into())),
         tools: vec![("tar".into(), hostile.into())],
     };
     vec![list(vec![line]).render().unwrap(), list(Vec::new()).render().unwrap(), server.render().unwrap()]

@@ -69,7 +69,7 @@ fn line(person: &SignedIn, row: StreamRow) -> Line {
         None => (state("", &t.say("stream-untested")), String::new(), None),
     };
     let kind = row.kind.human().to_owned();
-    Line { id: row.id, tells: tells(t, &row), label: row.label, kind, state, answer, at }
+    Line { id: row.id.0, tells: tells(t, &row), label: row.label, kind, state, answer, at }
 }
 
 pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
@@ -120,7 +120,7 @@ impl FormResource for Stream {
     }
 
     fn id(row: &StreamRow) -> i64 {
-        row.id
+        row.id.0
     }
 
     fn label(row: &StreamRow) -> &str {
@@ -195,7 +195,7 @@ impl FormResource for Stream {
 
     async fn create(app: &App, caller: &Caller, form: &Form) -> Outcome<StreamRow> {
         let row = streams::create(app, caller, &input(form, true)).await?;
-        super::unless_busy(streams::request_test(app, caller, StreamId(row.id)).await)?;
+        super::unless_busy(streams::request_test(app, caller, row.id).await)?;
         Ok(row)
     }
 

@@ -44,7 +44,7 @@ struct Line {
 pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
     let page = tags::list(&ui.app, &listing(&person.caller, &person.query, false)).await?;
     let line = |row: TagRow| Line {
-        id: row.id,
+        id: row.id.0,
         label: row.label,
         description: row.description.unwrap_or_default(),
         colour: row.colour,
@@ -94,7 +94,7 @@ impl FormResource for Tag {
     }
 
     fn id(row: &TagRow) -> i64 {
-        row.id
+        row.id.0
     }
 
     fn label(row: &TagRow) -> &str {

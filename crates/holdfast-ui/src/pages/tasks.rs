@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Redirect};
 use holdfast_app::tasks::{self, Task};
 use holdfast_app::{AppError, backups, destinations, logs, overview, servers, streams, tags};
 use holdfast_core::anomaly;
-use holdfast_core::ids::{BackupId, DestinationId, ServerId, TaskId};
+use holdfast_core::ids::{BackupId, TaskId};
 use holdfast_core::input::Errors;
 use holdfast_core::page::PageRequest;
 use holdfast_core::retention::RetentionPolicy;
@@ -74,7 +74,7 @@ pub(crate) fn line(reader: &Reader, task: &TaskRow, row: Option<&TaskHealthRow>,
     let now = row.map_or(TaskHealth::New, TaskHealthRow::health);
     let code = row.and_then(TaskHealthRow::last_error_code);
     Line {
-        id: task.id,
+        id: task.id.0,
         label: task.label.clone(),
         source: source_words(reader.t, task),
         state: health(reader.t, now),
@@ -100,7 +100,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     let page = tasks::list(&ui.app, &listing(&person.caller, query, false), &filter).await?;
     let healths = tasks::list_health(&ui.app, &page.items).await?;
     let labels: Vec<(i64, String)> =
-        tags::list(&ui.app, &all).await?.items.into_iter().map(|row| (row.id, row.label)).collect();
+        tags::list(&ui.app, &all).await?.items.into_iter().map(|row| (row.id.0, row.label)).collect();
     let servers = servers::list(&ui.app, &all).await?.items;
     let has_ground = !servers.is_empty()
         && !destinations::list(&ui.app, &Listing { page: PageRequest { page: 1, per_page: 1 }, ..all })
@@ -118,7 +118,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
         is_filtered,
         has_ground,
         healths: known.collect(),
-        servers: servers.into_iter().map(|row| (row.id, row.label, filter.server == Some(row.id))).collect(),
+        servers: servers.into_iter().map(|row| (row.id.0, row.label, filter.server == Some(row.id.0))).collect(),
         tasks: page
             .items
             .iter()
@@ -210,7 +210,7 @@ pub(crate) struct BackupLine {
 
 pub(crate) fn backup_line(reader: &Reader, row: &holdfast_store::backups::BackupRow) -> BackupLine {
     BackupLine {
-        id: row.id,
+        id: row.id.0,
         task: row.task_label.clone(),
         at: reader.exactly(row.created_at.0),
         size: reader.bytes(row.size_bytes),
@@ -232,24 +232,25 @@ async fn task_page(ui: &Ui, person: &SignedIn, task: Task) -> Result<TaskPage, P
     let stand = tasks::list_health(&ui.app, std::slice::from_ref(&task)).await?.into_iter().next();
     let now = stand.as_ref().map_or(TaskHealth::New, TaskHealthRow::health);
     let recent = Listing { page: PageRequest { page: 1, per_page: SHOWN }, newest_first: true, ..everything(caller) };
-    let runs = logs::list_rows(&ui.app, &recent, &LogFilter { task: Some(row.id), status: None }).await?;
+    let runs = logs::list_rows(&ui.app, &recent, &LogFilter { task: Some(row.id.0), status: None }).await?;
     let live = match runs.items.iter().find(|run| run.is_live()) {
         Some(run) => Some(Live::load(ui, person, run).await?),
         None => None,
     };
-    let filter = BackupFilter { task: Some(row.id), ..BackupFilter::default() };
+    let filter = BackupFilter { task: Some(row.id.0), ..BackupFilter::default() };
     let stored = backups::list(&ui.app, &recent, &filter).await?;
     let sizes: Vec<i64> = stored.items.iter().rev().map(|backup| backup.size_bytes).collect();
     let all = everything(caller);
-    let streams = streams::list(&ui.app, &all).await?.items.into_iter().filter(|row| task.stream_ids.contains(&row.id));
-    let tags = tags::list(&ui.app, &all).await?.items.into_iter().filter(|row| task.tag_ids.contains(&row.id));
-    let server = servers::show(&ui.app, caller, ServerId(row.remote_server_id)).await?;
-    let destination = destinations::show(&ui.app, caller, DestinationId(row.backup_destination_id)).await?;
-    let days = overview::task_days(&ui.app, caller, row.id).await?;
+    let streams =
+        streams::list(&ui.app, &all).await?.items.into_iter().filter(|row| task.stream_ids.contains(&row.id.0));
+    let tags = tags::list(&ui.app, &all).await?.items.into_iter().filter(|row| task.tag_ids.contains(&row.id.0));
+    let server = servers::show(&ui.app, caller, row.remote_server_id).await?;
+    let destination = destinations::show(&ui.app, caller, row.backup_destination_id).await?;
+    let days = overview::task_days(&ui.app, caller, row.id.0).await?;
     let code = stand.as_ref().and_then(TaskHealthRow::last_error_code);
     Ok(TaskPage {
         frame: person.frame(ui, Place::Tasks).await?,
-        id: row.id,
+        id: row.id.0,
         label: row.label.clone(),
         description: row.description.clone().unwrap_or_default(),
         state: health(t, now),
@@ -268,8 +269,8 @@ async fn task_page(ui: &Ui, person: &SignedIn, task: Task) -> Result<TaskPage, P
         backups: stored.items.iter().map(|backup| backup_line(reader, backup)).collect(),
         schedule: schedule_words(reader, &row.spec.schedule),
         source: source_words(t, row),
-        server: (server.id, server.label),
-        destination: (destination.id, destination.label),
+        server: (server.id.0, server.label),
+        destination: (destination.id.0, destination.label),
         keeps: match row.spec.storage.retention {
             RetentionPolicy::All => t.say("task-keeps-all"),
             RetentionPolicy::Newest(number) => t.with("task-keeps", "n", number),
@@ -327,7 +328,7 @@ pub(crate) async fn resume(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id)
 async fn release_page(ui: &Ui, person: &SignedIn, row: &TaskRow) -> Result<FormPage, PageError> {
     let t = person.t();
     let address = format!("/tasks/{}", row.id);
-    let newest = tasks::newest_backup(&ui.app, &person.caller, TaskId(row.id)).await?;
+    let newest = tasks::newest_backup(&ui.app, &person.caller, row.id).await?;
     let look = |id| format!("<p><a href=\"/backups/{id}\">{}</a></p>", escaped(&t.say("task-release-look")));
     let seen = |id| format!("<input type=\"hidden\" name=\"backup_id\" value=\"{id}\">");
     Ok(FormPage {
@@ -376,7 +377,7 @@ struct TriggerPage {
 pub(crate) async fn show_trigger(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
     let task = tasks::show(&ui.app, &person.caller, parse(&id)?).await?;
     let frame = person.frame(&ui, Place::Tasks).await?;
-    Ok(render(StatusCode::OK, &TriggerPage { frame, id: task.row.id, label: task.row.label, url: None }))
+    Ok(render(StatusCode::OK, &TriggerPage { frame, id: task.row.id.0, label: task.row.label, url: None }))
 }
 
 pub(crate) async fn rotate_trigger(
@@ -386,10 +387,10 @@ pub(crate) async fn rotate_trigger(
     _: Form,
 ) -> PageResult {
     let task = tasks::show(&ui.app, &person.caller, parse(&id)?).await?;
-    let secret = tasks::rotate_trigger(&ui.app, &person.caller, TaskId(task.row.id)).await?;
+    let secret = tasks::rotate_trigger(&ui.app, &person.caller, task.row.id).await?;
     let url = format!("{}/webhooks/backup-tasks/{}/run?secret={}", person.base_url, task.row.id, secret.reveal());
     let frame = person.frame(&ui, Place::Tasks).await?;
-    Ok(render(StatusCode::CREATED, &TriggerPage { frame, id: task.row.id, label: task.row.label, url: Some(url) }))
+    Ok(render(StatusCode::CREATED, &TriggerPage { frame, id: task.row.id.0, label: task.row.label, url: Some(url) }))
 }
 
 async fn delete_page(
@@ -400,7 +401,7 @@ async fn delete_page(
     errors: &Errors,
 ) -> Result<FormPage, PageError> {
     let t = person.t();
-    let filter = BackupFilter { task: Some(task.row.id), ..BackupFilter::default() };
+    let filter = BackupFilter { task: Some(task.row.id.0), ..BackupFilter::default() };
     let one = Listing { page: PageRequest { page: 1, per_page: 1 }, ..everything(&person.caller) };
     let stored = backups::list(&ui.app, &one, &filter).await?.total;
     let fields = Fields { t, values, errors };
@@ -431,7 +432,7 @@ pub(crate) async fn delete(
             .await?
             .show(StatusCode::UNPROCESSABLE_ENTITY));
     }
-    tasks::delete(&ui.app, &person.caller, TaskId(task.row.id), form.is_on("delete_backups")).await?;
+    tasks::delete(&ui.app, &person.caller, task.row.id, form.is_on("delete_backups")).await?;
     Ok(done("/tasks", "deleted"))
 }
 

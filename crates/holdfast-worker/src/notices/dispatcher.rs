@@ -398,11 +398,11 @@ pub(crate) async fn stream_channel(tx: &mut Tx, id: StreamId) -> Result<Option<(
         StreamKind::Teams => Channel::Teams(value),
         StreamKind::Pushover => Channel::Pushover { user: value, token: streams::open_pushover_token(tx, &row).await? },
     };
-    Ok(Some((UserId(row.user_id), channel)))
+    Ok(Some((row.user_id, channel)))
 }
 
 async fn heartbeat(tx: &mut Tx, task: TaskId) -> Result<Option<(UserId, Channel)>> {
     let Some(row) = tasks::find(tx, task).await? else { return Ok(None) };
     let url = tasks::open_heartbeat_url(tx, &row).await?;
-    Ok(url.map(|url| (UserId(row.user_id), Channel::Heartbeat(url))))
+    Ok(url.map(|url| (row.user_id, Channel::Heartbeat(url))))
 }

@@ -68,8 +68,9 @@ impl Owner {
 
     async fn find(tx: &mut Tx, user: UserId, now: Timestamp) -> Result<Option<Self>> {
         let row = users::find(tx, user).await?;
-        Ok(row
-            .map(|row| Self::new(row.id, &row.timezone, (row.quiet_from.as_deref(), row.quiet_until.as_deref()), now)))
+        Ok(row.map(|row| {
+            Self::new(row.id.0, &row.timezone, (row.quiet_from.as_deref(), row.quiet_until.as_deref()), now)
+        }))
     }
 }
 
@@ -283,10 +284,10 @@ impl Outbox {
     /// A stored backup cannot be restored any more. Where nobody hears of its task, its owner's other streams do.
     pub(crate) async fn damaged(&self, tx: &mut Tx, id: BackupId, run: RunId, reason: &str, now: Timestamp) -> Result {
         let Some(backup) = backups::find(tx, id).await? else { return Ok(()) };
-        let Some(owner) = Owner::find(tx, UserId(backup.user_id), now).await? else { return Ok(()) };
-        let destination = destinations::find(tx, DestinationId(backup.destination_id)).await?;
+        let Some(owner) = Owner::find(tx, backup.user_id, now).await? else { return Ok(()) };
+        let destination = destinations::find(tx, backup.destination_id).await?;
         let kind = NoticeKind::BackupDamaged;
-        let task = backup.task_id.map(TaskId);
+        let task = backup.task_id;
         let mut listeners = match task {
             Some(task) => notices::list_listeners(tx, Audience::Task(task)).await?,
             None => Vec::new(),
@@ -347,7 +348,7 @@ impl Outbox {
         now: Timestamp,
     ) -> Result {
         let Some(server) = servers::find(tx, id).await? else { return Ok(()) };
-        let Some(owner) = Owner::find(tx, UserId(server.user_id), now).await? else { return Ok(()) };
+        let Some(owner) = Owner::find(tx, server.user_id, now).await? else { return Ok(()) };
         let listeners = notices::list_listeners(tx, Audience::Server(id)).await?;
         let event = new_event();
         let about = self.about(&event, &owner, now);
@@ -372,7 +373,7 @@ impl Outbox {
         now: Timestamp,
     ) -> Result {
         let Some(row) = destinations::find(tx, id).await? else { return Ok(()) };
-        let Some(owner) = Owner::find(tx, UserId(row.user_id), now).await? else { return Ok(()) };
+        let Some(owner) = Owner::find(tx, row.user_id, now).await? else { return Ok(()) };
         let listeners = notices::list_listeners(tx, Audience::Destination(id)).await?;
         let event = new_event();
         let about = self.about(&event, &owner, now);

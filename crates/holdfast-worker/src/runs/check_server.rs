@@ -24,7 +24,7 @@ impl Job for CheckServer {
         let services = working.services;
         let planned = services.planner.server(&services.app, working.run.user_id, self.server).await;
         let (server, row) = planned.map_err(of_app)?;
-        contacts.note(&server, self.server, row.jump_server_id.map(ServerId));
+        contacts.note(&server, self.server, row.jump_server_id);
         self.report = Some(services.engine.check_server(&server, working.context).await?);
         Ok(())
     }

@@ -54,7 +54,7 @@ pub(super) async fn note_lost_destination(
 /// What was read from it shows that the destination of a backup is there.
 pub(super) async fn note_readable(tx: &mut Tx, ending: &Ending<'_>, backup: BackupId) -> Result<(), StoreError> {
     match backups::find(tx, backup).await? {
-        Some(backup) => destinations::update_check(tx, DestinationId(backup.destination_id), None, ending.now).await,
+        Some(backup) => destinations::update_check(tx, backup.destination_id, None, ending.now).await,
         None => Ok(()),
     }
 }
@@ -72,7 +72,7 @@ pub(super) async fn note_unreadable(
             note_damaged(tx, ending, backup, Verification::Corrupt, error).await
         }
         code if LOST_DESTINATION.contains(&code) => match backups::find(tx, backup).await? {
-            Some(row) => note_lost_destination(tx, ending, DestinationId(row.destination_id), error).await,
+            Some(row) => note_lost_destination(tx, ending, row.destination_id, error).await,
             None => Ok(()),
         },
         _ => Ok(()),
@@ -102,7 +102,7 @@ pub(super) async fn note_verification(
     found: Verification,
 ) -> Result<(), StoreError> {
     let Some(row) = backups::find(tx, backup).await? else { return Ok(()) };
-    copies::update_verification(tx, backup, DestinationId(row.destination_id), found, ending.now).await
+    copies::update_verification(tx, backup, row.destination_id, found, ending.now).await
 }
 
 /// Keys are pinned on first contact; a server is online when it let us in.

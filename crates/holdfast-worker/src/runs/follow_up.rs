@@ -3,7 +3,7 @@
 use holdfast_app::Origin;
 use holdfast_core::Timestamp;
 use holdfast_core::clock::later;
-use holdfast_core::ids::{TaskId, UserId};
+use holdfast_core::ids::TaskId;
 use holdfast_core::run::{FailureCode, RunStatus};
 use holdfast_store::runs::{self, RunRow};
 use holdfast_store::{DbTime, StoreError, Tx, audit, due, tasks};
@@ -60,7 +60,7 @@ impl FollowUp<'_> {
         let text = format!("The task is paused: its last {MOST_LOSSES} runs each lost their worker.");
         self.line(tx, &text, now).await?;
         let detail = format!("{task} {}", row.label);
-        let owner = Some(UserId(row.user_id));
+        let owner = Some(row.user_id);
         audit::insert(tx, DbTime(now), owner, &Origin::default(), "backup_task.paused_after_losses", &detail).await?;
         tracing::error!(task = task.0, "paused: its last {MOST_LOSSES} runs each lost their worker");
         metrics::counter!("holdfast_tasks_paused_after_losses_total").increment(1);

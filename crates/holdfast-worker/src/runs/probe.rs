@@ -28,7 +28,7 @@ impl Job for Probe {
             let question = probes::find_question(&mut services.app.store.read().await?, run.id).await?;
             let question = question.ok_or_else(|| gone("question"))?;
             let (server, row) = services.planner.server(&services.app, run.user_id, self.server).await?;
-            contacts.note(&server, self.server, row.jump_server_id.map(ServerId));
+            contacts.note(&server, self.server, row.jump_server_id);
             Ok((server, services.planner.probe(&services.app, &row, question).await?))
         }
         .await

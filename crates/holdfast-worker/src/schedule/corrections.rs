@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use holdfast_app::{App, Origin, Result};
 use holdfast_core::clock::{rfc3339, zone_or_utc};
-use holdfast_core::ids::{TaskId, UserId};
+use holdfast_core::ids::TaskId;
 use holdfast_core::{Timestamp, notice, slots};
 use holdfast_store::corrections::{self, AheadRow, Latest};
 use holdfast_store::workers::WorkerRow;
@@ -52,7 +52,7 @@ impl Corrector {
         let rows =
             corrections::list_tasks_ahead(&mut app.store.read().await?, now, TaskId(self.after), TASKS_AT_ONCE).await?;
         let is_last = (rows.len() as i64) < TASKS_AT_ONCE;
-        self.after = rows.last().filter(|_| !is_last).map_or(0, |row| row.id);
+        self.after = rows.last().filter(|_| !is_last).map_or(0, |row| row.id.0);
         let mut tx = app.store.begin().await?;
         for name in gone {
             workers::delete(&mut tx, &name).await?;
@@ -120,10 +120,10 @@ async fn pull_back(tx: &mut Tx, row: &AheadRow, now: Timestamp) -> Result<bool, 
         return Ok(false);
     }
     let (from, to) = (rfc3339(planned), rfc3339(due));
-    tracing::warn!(task = row.id, from, to, "the next run was too far ahead for its schedule, and is pulled back");
+    tracing::warn!(task = row.id.0, from, to, "the next run was too far ahead for its schedule, and is pulled back");
     if next.is_some() {
         let detail = format!("{} {}: next run {from} → {to}", row.id, row.label);
-        let owner = Some(UserId(row.user_id));
+        let owner = Some(row.user_id);
         audit::insert(tx, DbTime(now), owner, &Origin::default(), "backup_task.next_run_corrected", &detail).await?;
     }
     Ok(true)

@@ -4,7 +4,7 @@ use holdfast_app::{App, Result};
 use holdfast_core::Timestamp;
 use holdfast_core::clock::rfc3339;
 use holdfast_core::clock::seconds_between;
-use holdfast_core::ids::{RunId, TaskId, UserId};
+use holdfast_core::ids::RunId;
 use holdfast_core::run::{FailureCode, RunStatus, RunSubject, Trigger};
 use holdfast_core::slots::{self, Due};
 use holdfast_store::due::{self, DueRow};
@@ -32,13 +32,13 @@ pub(crate) async fn tick(app: &App, outbox: &Outbox, now: Timestamp) -> Result<u
         }
         let retries = due::list_retries(&mut tx, now, BATCH).await?;
         for task in &retries {
-            if !due::drop_retry(&mut tx, TaskId(task.id)).await? {
+            if !due::drop_retry(&mut tx, task.id).await? {
                 continue;
             }
             let trigger = task.requested_by.as_deref().and_then(Trigger::parse).unwrap_or(Trigger::Schedule);
-            let subject = RunSubject::Backup(TaskId(task.id));
+            let subject = RunSubject::Backup(task.id);
             let retry_of = task.retry_run_id.map(RunId);
-            let again = NewRun { attempt: 2, retry_of, ..NewRun::asked_for(UserId(task.user_id), subject, trigger) };
+            let again = NewRun { attempt: 2, retry_of, ..NewRun::asked_for(task.user_id, subject, trigger) };
             // Without a place it has a live run, which is as good.
             queued += usize::from(runs::insert(&mut tx, &again, now).await?.is_some());
         }
@@ -54,10 +54,10 @@ pub(crate) async fn tick(app: &App, outbox: &Outbox, now: Timestamp) -> Result<u
 
 /// Moves one task on; true when that queued a run.
 async fn advance(tx: &mut Tx, outbox: &Outbox, task: &DueRow, now: Timestamp) -> Result<bool, StoreError> {
-    let (id, owner) = (TaskId(task.id), UserId(task.user_id));
+    let (id, owner) = (task.id, task.user_id);
     // A schedule that cannot be read must not hold up everybody else's: its task stops and the log says so.
     let Ok(schedule) = task.schedule().inspect_err(|error| {
-        tracing::error!(task = task.id, %error, "this task has no next run any more");
+        tracing::error!(task = task.id.0, %error, "this task has no next run any more");
     }) else {
         due::advance(tx, task, None).await?;
         return Ok(false);
@@ -74,7 +74,7 @@ async fn advance(tx: &mut Tx, outbox: &Outbox, task: &DueRow, now: Timestamp) ->
         };
         let ended = (RunStatus::Failed, FailureCode::Missed);
         last_missed = runs::insert_ended(tx, owner, id, *slot, ended, &text, now).await?.or(last_missed);
-        tracing::warn!(task = task.id, %slot, "a slot passed while nobody was working");
+        tracing::warn!(task = task.id.0, %slot, "a slot passed while nobody was working");
     }
     if let (Some(last), Some(first)) = (last_missed, missed_since.or(missed.first().copied())) {
         outbox.missed(tx, id, last, (first, missed.len()), now).await?;
@@ -89,6 +89,6 @@ async fn advance(tx: &mut Tx, outbox: &Outbox, task: &DueRow, now: Timestamp) ->
     }
     let text = "Skipped: the run before was still going when this one was due.";
     runs::insert_ended(tx, owner, id, slot, (RunStatus::Cancelled, FailureCode::Skipped), text, now).await?;
-    tracing::warn!(task = task.id, %slot, "skipped: the run before is still going");
+    tracing::warn!(task = task.id.0, %slot, "skipped: the run before is still going");
     Ok(false)
 }

@@ -7,7 +7,6 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use holdfast_app::{App, AppError, Result, transfer};
 use holdfast_core::Timestamp;
 use holdfast_core::backup::catalogue_key;
-use holdfast_core::ids::{DestinationId, UserId};
 use holdfast_engine::sealed_document::Packer;
 use holdfast_engine::{DestinationPlan, Engine};
 use holdfast_store::catalogue::{self, DueRow, Written};
@@ -68,21 +67,21 @@ async fn write_one(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, 
     let written = tokio::time::timeout(PATIENCE, write(app, engine, planner, due, lease)).await;
     let Err(error) = written.unwrap_or_else(|_| Err(silent())) else { return Ok(()) };
     let reason: String = error.reason().chars().take(500).collect();
-    tracing::warn!(destination = due.id, reason, "a catalogue was not written; trying again later");
+    tracing::warn!(destination = due.id.0, reason, "a catalogue was not written; trying again later");
     let mut tx = app.store.begin().await?;
     catalogue::fail(&mut tx, due, lease, &reason, later(app.now(), RETRY_SECS)).await?;
     Ok(tx.commit().await?)
 }
 
 async fn write(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, lease: Timestamp) -> Result<()> {
-    let destination = planner.destination(&mut app.store.read().await?, DestinationId(due.id)).await?;
+    let destination = planner.destination(&mut app.store.read().await?, due.id).await?;
     if destination.is_untouched() {
         // Nobody has used this folder yet; the first who does marks it, and that is a change.
         let mut tx = app.store.begin().await?;
         catalogue::put_off(&mut tx, due, lease).await?;
         return Ok(tx.commit().await?);
     }
-    let owner = UserId(due.user_id);
+    let owner = due.user_id;
     let at = app.now();
     let key = catalogue_key(&transfer::folder(app, owner).await?, at);
     let broken = |error: holdfast_engine::EngineError| AppError::Internal(error.message);
@@ -117,7 +116,7 @@ async fn write(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, leas
         catalogue::wait_until(&mut tx, due, written.next_at, next).await?;
         tx.commit().await?;
     }
-    tracing::debug!(destination = due.id, bytes, "wrote a catalogue");
+    tracing::debug!(destination = due.id.0, bytes, "wrote a catalogue");
     Ok(())
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use holdfast_app::Result;
-use holdfast_core::ids::{DestinationId, ServerId, UserId};
 use holdfast_core::page::PageRequest;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
@@ -44,7 +43,7 @@ pub async fn examine(parts: &Parts) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for user in &people {
         let listing = Listing {
-            owner: UserId(user.id),
+            owner: user.id,
             search: None,
             page: PageRequest { page: 1, per_page: MOST },
             newest_first: false,
@@ -75,7 +74,7 @@ async fn at_destination(parts: &Parts, planner: &Planner, user: &UserRow, row: &
     let what = format!("destination {:?} of {}", row.label, user.email);
     let found = async {
         let mut tx = parts.app.store.read().await.map_err(|error| error.to_string())?;
-        let spec = planner.destination(&mut tx, DestinationId(row.id)).await.map_err(|error| error.reason())?;
+        let spec = planner.destination(&mut tx, row.id).await.map_err(|error| error.reason())?;
         drop(tx);
         if spec.is_untouched() {
             return Ok("not used yet".to_owned());
@@ -98,11 +97,11 @@ async fn at_server(parts: &Parts, planner: &Planner, user: &UserRow, row: &Serve
     let found = async {
         let mut tx = parts.app.store.read().await.map_err(|error| error.to_string())?;
         // Planning would make one, and nothing is written here.
-        if ssh_keys::find_public(&mut tx, UserId(user.id)).await.map_err(|error| error.to_string())?.is_none() {
+        if ssh_keys::find_public(&mut tx, user.id).await.map_err(|error| error.to_string())?.is_none() {
             return Err("its owner has no SSH key yet; their account page makes one".to_owned());
         }
         drop(tx);
-        let planned = planner.server(&parts.app, UserId(user.id), ServerId(row.id)).await;
+        let planned = planner.server(&parts.app, user.id, row.id).await;
         let (server, _) = planned.map_err(|error| error.reason())?;
         let (context, _lines) = Context::new(CancellationToken::new());
         let report = in_time(Box::pin(parts.engine.check_server(&server, &context))).await;

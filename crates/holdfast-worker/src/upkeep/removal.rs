@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use holdfast_app::{App, AppError, Result};
-use holdfast_core::ids::{DestinationId, RunId};
+use holdfast_core::ids::DestinationId;
 use holdfast_engine::{DestinationPlan, Engine};
 use holdfast_store::copies::{self, DueRow};
 use holdfast_store::uploads::{self, AbandonedRow};
@@ -141,14 +141,14 @@ impl Leftover {
     fn user(&self) -> i64 {
         match self {
             Self::Copy(copy) => copy.user_id.0,
-            Self::Upload(upload) => upload.user_id,
+            Self::Upload(upload) => upload.user_id.0,
         }
     }
 
     fn destination(&self) -> i64 {
         match self {
             Self::Copy(copy) => copy.destination_id.0,
-            Self::Upload(upload) => upload.destination_id,
+            Self::Upload(upload) => upload.destination_id.0,
         }
     }
 
@@ -172,7 +172,7 @@ impl Leftover {
             }
             Self::Upload(upload) => {
                 let wait = UPLOAD_WAIT * lease_secs(&services.settings);
-                uploads::claim(&mut tx, RunId(upload.run_id), now, later(now, wait)).await?
+                uploads::claim(&mut tx, upload.run_id, now, later(now, wait)).await?
             }
         };
         tx.commit().await?;
@@ -204,7 +204,7 @@ impl Leftover {
                 // cleared after again for a while.
                 let lease = lease_secs(&services.settings);
                 let is_over = upload.cleared_at.is_some_and(|first| now >= later(first.0, LATE_WORKER * lease));
-                let run = RunId(upload.run_id);
+                let run = upload.run_id;
                 if !is_over {
                     uploads::update_cleared(&mut tx, run, now).await?;
                     return Ok(tx.commit().await?);

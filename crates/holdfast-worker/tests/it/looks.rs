@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_app::probes::{self, Found};
 use holdfast_app::{AppError, Caller, Origin, backups, overview, sessions};
-use holdfast_core::ids::{BackupId, ServerId};
+use holdfast_core::ids::{BackupId, ServerId, TaskId};
 use holdfast_core::input::{Field, Input};
 use holdfast_core::probe::Answer;
 use holdfast_core::task_health::TaskHealth;
@@ -161,7 +161,7 @@ on_both_engines! {
         let today = shown.days.last().unwrap();
         assert_eq!((today.figures.successful, today.figures.failed, today.stored_bytes), (1, 1, Some(shown.stored_bytes)));
         assert_eq!(shown.days.len(), overview::DAYS);
-        assert_eq!(shown.cards[0].task.id, bad, "what needs somebody comes first");
+        assert_eq!(shown.cards[0].task.id, TaskId(bad), "what needs somebody comes first");
         assert_eq!(shown.cards[0].days.last(), Some(&overview::DayResult::Bad));
 
         // The database chooses by the same word that the domain says.
@@ -194,7 +194,7 @@ on_both_engines! {
         let late = overview::show(&bench.app.app, &caller).await.unwrap();
         assert!(counts(&late).contains_key("overdue"), "{:?}", counts(&late));
         bench.back_up(good).await;
-        let task = holdfast_app::tasks::show(&bench.app.app, &caller, holdfast_core::ids::TaskId(good)).await.unwrap();
+        let task = holdfast_app::tasks::show(&bench.app.app, &caller, TaskId(good)).await.unwrap();
         let stand = holdfast_app::tasks::list_health(&bench.app.app, &[task]).await.unwrap();
         assert_eq!(stand[0].health(), TaskHealth::Good);
     }

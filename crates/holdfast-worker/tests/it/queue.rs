@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use holdfast_core::Timestamp;
 use holdfast_core::content::Content;
-use holdfast_core::ids::{BackupId, DestinationId, RunId, TaskId, UserId};
+use holdfast_core::ids::{BackupId, DestinationId, RunId, TaskId};
 use holdfast_core::queue::{AtOnce, Places};
 use holdfast_core::run::{FailureCode, RunStatus, RunSubject, Trigger};
 use holdfast_store::backups::NewBackup;
@@ -705,7 +705,7 @@ async fn reading_back_shares_its_users_part() {
     std::fs::write(bench.source().join("file"), "content").unwrap();
     let backup = bench.back_up(bench.task(json!({})).await).await;
     let mut tx = bench.app.app.store.begin().await.unwrap();
-    let owner = UserId(bench.user.id.0);
+    let owner = bench.user.id;
     let backup = BackupId(backup["id"].as_i64().unwrap());
     for _ in 0..5 {
         let new = NewRun::asked_for(owner, RunSubject::Verify(backup), Trigger::Manual);

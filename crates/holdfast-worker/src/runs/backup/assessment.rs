@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use holdfast_core::anomaly::{self, Finished, Hold, Judgement, Measure};
 use holdfast_core::backup::source_key;
-use holdfast_core::ids::{ServerId, TaskId, UserId};
+use holdfast_core::ids::TaskId;
 use holdfast_core::queue::Extent;
 use holdfast_core::task::TaskSettings;
 use holdfast_core::{Secret, Timestamp};
@@ -70,16 +70,16 @@ async fn is_half_restored(
     source: &str,
     reading: &Reading<'_>,
 ) -> Result<bool, StoreError> {
-    let Some(host) = servers::find_host(tx, ServerId(task.remote_server_id)).await? else { return Ok(false) };
+    let Some(host) = servers::find_host(tx, task.remote_server_id).await? else { return Ok(false) };
     let extents: Vec<Extent> = [task.spec.source.extent()]
         .into_iter()
         .chain(reading.folder.map(|folder| Extent::Files(folder.to_owned())))
         .collect();
-    let (user, times) = (UserId(task.user_id), (reading.begun, reading.ended));
+    let (user, times) = (task.user_id, (reading.begun, reading.ended));
     let Some(restore) = restores::find_unfinished(tx, user, &host, &extents, times).await? else {
         return Ok(false);
     };
-    let confirmed = backups::find_confirmed_run(tx, TaskId(task.id), source).await?;
+    let confirmed = backups::find_confirmed_run(tx, task.id, source).await?;
     Ok(confirmed.is_none_or(|confirmed| confirmed.0 <= restore.0))
 }
 
@@ -93,7 +93,7 @@ impl Assessment {
         let (report, now) = (&done.report, measure(&done.report));
         let source = source_key(&done.server, report.content, &done.source);
         let normal = match task {
-            Some(task) => backups::list_normal(tx, TaskId(task.id), &source).await?,
+            Some(task) => backups::list_normal(tx, task.id, &source).await?,
             None => Normal::default(),
         };
         let held: BTreeSet<&String> = reading.databases.iter().collect();
