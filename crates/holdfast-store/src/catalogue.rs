@@ -81,12 +81,14 @@ pub struct Written<'a> {
     pub next_at: Timestamp,
 }
 
-/// Notes a written catalogue. What has changed since it was begun is wanted still. False when the claim was lost.
+/// Notes a written catalogue. What has changed since it was begun is wanted still, and the one before is noted as pending
+/// until it is removed, so that a worker that ends in between leaves nothing that nobody knows of. False when the claim was
+/// lost.
 pub async fn finish(tx: &mut Tx, due: &DueRow, lease: Timestamp, written: &Written<'_>) -> Result<bool> {
     let noted = execute!(
         tx,
         "UPDATE backup_destinations SET catalogue_key = $1, catalogue_bytes = $2, catalogue_at = $3,
-             catalogue_next_at = $4, catalogue_error = NULL, catalogue_pending = NULL,
+             catalogue_next_at = $4, catalogue_error = NULL, catalogue_pending = $8,
              catalogue_wanted_at = CASE WHEN catalogue_wanted_at = $5 THEN NULL ELSE catalogue_wanted_at END
          WHERE id = $6 AND catalogue_next_at = $7",
         written.key,
@@ -95,9 +97,17 @@ pub async fn finish(tx: &mut Tx, due: &DueRow, lease: Timestamp, written: &Writt
         DbTime(written.next_at),
         due.wanted_at,
         due.id.0,
-        DbTime(lease)
+        DbTime(lease),
+        due.key.as_deref()
     )?;
     Ok(noted == 1)
+}
+
+/// Notes that the one before is gone.
+pub async fn note_removed(tx: &mut Tx, due: &DueRow, key: &str) -> Result<()> {
+    let sql = "UPDATE backup_destinations SET catalogue_pending = NULL WHERE id = $1 AND catalogue_pending = $2";
+    execute!(tx, sql, due.id.0, key)?;
+    Ok(())
 }
 
 /// Puts the next one off for longer, unless somebody has it by now.

@@ -108,12 +108,15 @@ async fn write(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, leas
     tx.commit().await?;
     // Only what is on record goes, and only after what follows it is. When the claim was lost, what was written just now
     // is noted as pending, and whoever has it clears it away.
-    if let Some(old) = due.key.as_deref().filter(|_| is_noted)
-        && !remove(engine, &destination, old).await
-    {
+    if let Some(old) = due.key.as_deref().filter(|_| is_noted) {
+        let is_removed = remove(engine, &destination, old).await;
         let mut tx = app.store.begin().await?;
-        let next = later(app.now(), PAUSE_WITHOUT_REMOVAL_SECS);
-        catalogue::wait_until(&mut tx, due, written.next_at, next).await?;
+        if is_removed {
+            catalogue::note_removed(&mut tx, due, old).await?;
+        } else {
+            let next = later(app.now(), PAUSE_WITHOUT_REMOVAL_SECS);
+            catalogue::wait_until(&mut tx, due, written.next_at, next).await?;
+        }
         tx.commit().await?;
     }
     tracing::debug!(destination = due.id.0, bytes, "wrote a catalogue");
