@@ -17,6 +17,7 @@ pub const PYTHON_VENV: Package = Package { name: "python3-venv", is_there: has_p
 pub const SSHD: Package = Package { name: "openssh-server", is_there: || Path::new("/usr/sbin/sshd").exists() };
 pub const SSH: Package = Package { name: "openssh-client", is_there: || on_path("ssh-keygen") };
 pub const MARIADB: Package = Package { name: "mariadb-server", is_there: || Path::new("/usr/sbin/mariadbd").exists() };
+pub const SQLITE: Package = Package { name: "sqlite3", is_there: || on_path("sqlite3") };
 pub const BUSYBOX: Package = Package { name: "busybox-static", is_there: || on_path("busybox") };
 pub const AGE: Package = Package { name: "age", is_there: || on_path("age") };
 pub const ZSTD: Package = Package { name: "zstd", is_there: || on_path("zstd") };

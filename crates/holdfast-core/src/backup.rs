@@ -233,12 +233,17 @@ impl RestoreDraft {
         if content == Content::PostgresCluster && options.no_owner {
             e.add("no_owner", Rule::OwnersInDump);
         }
-        let target = if content == Content::Files {
+        let target = if content.goes_to_path() {
             let path = rules::required_line(e, "path", &input.path, limits::PATH_CHARS, None);
             if path.as_deref().is_some_and(|path| !is_target_path(path)) {
                 e.add("path", Rule::AbsolutePath);
             }
-            let entries = check_entries(e, &input.entries);
+            let entries = if content.kind() == TaskKind::Files {
+                check_entries(e, &input.entries)
+            } else {
+                refuse_entries(e, input);
+                Vec::new()
+            };
             path.map(|path| RestoreTarget::Files { path, entries })
         } else {
             check_database(e, input, content, overwrite)
@@ -248,10 +253,15 @@ impl RestoreDraft {
     }
 }
 
-fn check_database(e: &mut Errors, input: &RestoreInput, content: Content, overwrite: bool) -> Option<RestoreTarget> {
+/// Nothing but files can be restored in part.
+fn refuse_entries(e: &mut Errors, input: &RestoreInput) {
     if input.entries.value().is_some_and(|entries| !entries.is_empty()) {
         e.add("entries", Rule::FilesOnly);
     }
+}
+
+fn check_database(e: &mut Errors, input: &RestoreInput, content: Content, overwrite: bool) -> Option<RestoreTarget> {
+    refuse_entries(e, input);
     let is_named = input.database_name.value().is_some_and(|name| !name.is_empty());
     // One of a server's databases goes back by itself, under its name, where each has a dump of its own.
     let has_parts = matches!(content.scope(), Scope::Server(_));

@@ -20,6 +20,8 @@ pub enum Content {
     MysqlServerDump,
     /// All MySQL or MariaDB databases, each as a dump in SQL, in a tar archive.
     MysqlServer,
+    /// An SQLite database, as its own tool copies it.
+    SqliteDatabase,
 }
 
 /// How much of a server is inside.
@@ -52,10 +54,11 @@ impl Content {
         Self::MysqlDatabase,
         Self::MysqlServerDump,
         Self::MysqlServer,
+        Self::SqliteDatabase,
     ];
 
     fn facts(self) -> Facts {
-        use DatabaseEngine::{Mysql, Postgresql};
+        use DatabaseEngine::{Mysql, Postgresql, Sqlite};
         let facts = |word, scope, extension, source| Facts { word, scope, extension, source };
         match self {
             Self::Files => facts("files", Scope::Files, "tar", "files"),
@@ -65,6 +68,7 @@ impl Content {
             Self::MysqlDatabase => facts("mysql", Scope::Database(Mysql), "sql", "mysql"),
             Self::MysqlServerDump => facts("mysql-all", Scope::ServerAsOne(Mysql), "sql", "mysql-all"),
             Self::MysqlServer => facts("mysql-server", Scope::Server(Mysql), "tar", "mysql-all"),
+            Self::SqliteDatabase => facts("sqlite", Scope::Database(Sqlite), "sqlite3", "sqlite"),
         }
     }
 
@@ -75,6 +79,7 @@ impl Content {
             (DatabaseEngine::Postgresql, false) => Self::PostgresServer,
             (DatabaseEngine::Mysql, true) => Self::MysqlDatabase,
             (DatabaseEngine::Mysql, false) => Self::MysqlServer,
+            (DatabaseEngine::Sqlite, _) => Self::SqliteDatabase,
         }
     }
 
@@ -111,6 +116,11 @@ impl Content {
             Scope::Files => None,
             Scope::Database(engine) | Scope::Server(engine) | Scope::ServerAsOne(engine) => Some(engine),
         }
+    }
+
+    /// Goes back to a path on a server: files, and databases that are files.
+    pub fn goes_to_path(self) -> bool {
+        self.database_engine().is_none_or(DatabaseEngine::is_file)
     }
 
     /// Holds every database of a server rather than one.

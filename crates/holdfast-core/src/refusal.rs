@@ -158,6 +158,9 @@ refusals! {
         KeysAgain = "keys-again", "The {name} field is required when the endpoint, the region, the bucket or the path \
             style changes: give both keys again together with the change.";
         FilesOnly = "files-only", "The {field} field is for backups of files alone.";
+        /// A name or tables of a database that is a file.
+        FileDatabase = "file-database",
+            "The {name} field must be left out: a database of this engine is a file, copied as a whole.";
         OwnersInDump = "owners-in-dump",
             "This dump of a whole server sets roles, rights and owners itself; they cannot be left out.";
         WholeServer = "whole-server", "This backup holds all databases of a server; leave the database name out.";

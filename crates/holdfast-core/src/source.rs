@@ -42,8 +42,9 @@ const ENGINE: FieldSpec = FieldSpec::choice("database_engine", DatabaseEngine::W
     .only_if("type", &["database"])
     .shown_at("/source/database_engine");
 
-const PATH: FieldSpec =
-    FieldSpec::line("source_path", limits::PATH_CHARS).about("Needed for `files`.").shown_at("/source/path");
+const PATH: FieldSpec = FieldSpec::line("source_path", limits::PATH_CHARS)
+    .about("Needed for `files`, and for databases that are files.")
+    .shown_at("/source/path");
 
 pub const FIELDS: &[&[FieldSpec]] = &[&[KIND, PATH], files::FIELDS, &[ENGINE], database::FIELDS];
 
@@ -77,11 +78,23 @@ impl SourceSpec {
         }
     }
 
+    /// Where it is on its server, for people; nothing where it is all that there is.
+    pub fn place(&self) -> Option<&str> {
+        match self {
+            Self::Files(source) => Some(&source.path),
+            Self::Database { engine: Some(engine), source } if engine.is_file() => source.path.as_deref(),
+            Self::Database { source, .. } => source.name.as_deref(),
+        }
+    }
+
     /// What it reads on its server.
     pub fn extent(&self) -> Extent {
         match self {
             Self::Files(source) => Extent::Files(source.path.clone()),
-            Self::Database { engine, source } => Extent::Database(*engine, source.name.clone()),
+            Self::Database { engine, source } => match (engine.is_some_and(DatabaseEngine::is_file), &source.path) {
+                (true, Some(path)) => Extent::Files(path.clone()),
+                (true, None) | (false, _) => Extent::Database(*engine, source.name.clone()),
+            },
         }
     }
 
@@ -96,14 +109,16 @@ impl SourceSpec {
         let kind = KIND.required_choice(errors, input, current.map(Self::kind), TaskKind::parse);
         let was = current.and_then(Self::path).map(str::to_owned);
         let path = PATH.optional_line(errors, input, was, |_| true);
-        if kind == Some(TaskKind::Files) && path.is_none() && !errors.has(PATH.name) {
-            errors.add(PATH.name, Rule::Required);
-        }
         // Fields of the other kind are not kept, but they must not be wrong either.
         let files = FilesSource::check(errors, input, path.clone().unwrap_or_default(), current.and_then(Self::files));
         let was = current.and_then(Self::engine);
         let engine = ENGINE.optional_choice(errors, input, was, DatabaseEngine::parse);
+        let is_file = kind == Some(TaskKind::Database) && engine.is_some_and(DatabaseEngine::is_file);
+        if (is_file || kind == Some(TaskKind::Files)) && path.is_none() && !errors.has(PATH.name) {
+            errors.add(PATH.name, Rule::Required);
+        }
         let database = DatabaseSource::check(errors, input, path, current.and_then(Self::database));
+        let database = if is_file { database.of_file(errors, input) } else { database };
         Some(match kind? {
             TaskKind::Files => Self::Files(files),
             TaskKind::Database => Self::Database { engine, source: database },

@@ -12,7 +12,8 @@ use crate::Engine;
 use crate::archive::{FRAME_BYTES, Manifest, Out, Packed, Packing, Received, pack};
 use crate::context::Context;
 use crate::destination::{BlobStore, Journal, Metered, Sink, Upload, Uploaded, Written};
-use crate::dialect::{self, Dialect};
+use crate::dialect::Dialect;
+use crate::dialects;
 use crate::error::{EngineError, Result};
 use crate::plan::{BackupPlan, BackupReport, DatabaseSource, FilesSource, Source};
 use crate::remote::{Remote, connect, leave};
@@ -136,7 +137,7 @@ impl Engine {
         Ok(match &plan.source {
             Source::Files(source) => Work::Files(source),
             Source::Database(source) => {
-                Work::Database(dialect::find(self.at(connection, context), source).await?, source)
+                Work::Database(dialects::find(self.at(connection, context), source).await?, source)
             }
         })
     }

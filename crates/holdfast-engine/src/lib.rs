@@ -6,6 +6,7 @@ mod backup;
 mod context;
 pub mod destination;
 mod dialect;
+mod dialects;
 pub mod egress;
 mod error;
 mod extract;

@@ -25,7 +25,10 @@ impl Source {
     pub fn text(&self) -> String {
         match self {
             Self::Files(files) => files.path.clone(),
-            Self::Database(database) => database.name.clone().unwrap_or_else(|| "all databases".to_owned()),
+            Self::Database(database) => {
+                let place = database.path.as_ref().or(database.name.as_ref());
+                place.cloned().unwrap_or_else(|| "all databases".to_owned())
+            }
         }
     }
 }
@@ -91,7 +94,7 @@ pub struct RestorePlan {
 
 #[derive(Debug, Clone)]
 pub enum RestoreTarget {
-    /// Empty `entries` means everything.
+    /// Files, or a database that is one. Empty `entries` means everything.
     Files { path: String, entries: Vec<String> },
     /// `None` puts back a dump of a whole server.
     Database { name: Option<String>, login: Login },

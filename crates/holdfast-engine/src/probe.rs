@@ -7,7 +7,8 @@ use holdfast_core::run::FailureCode;
 
 use crate::Engine;
 use crate::context::Context;
-use crate::dialect::{self, DIALECTS, Size};
+use crate::dialect::Size;
+use crate::dialects::{self, served};
 use crate::error::{EngineError, Result};
 use crate::plan::Source;
 use crate::remote::{self, Remote, Server, connect};
@@ -47,7 +48,7 @@ impl Engine {
                     Ok(Answer::Size { entries, bytes })
                 }
                 Probe::Size(Source::Database(source)) => {
-                    let Size { entries, bytes } = dialect::find(at, source).await?.size(at, source).await?;
+                    let Size { entries, bytes } = dialects::find(at, source).await?.size(at, source).await?;
                     Ok(Answer::Size { entries, bytes })
                 }
             }
@@ -70,7 +71,7 @@ async fn list_databases(at: Remote<'_>, login: &Login) -> Result<Answer> {
         at.context.log.hide(password);
     }
     let (mut items, mut refusal, mut has_answer) = (Vec::new(), None, false);
-    for dialect in DIALECTS {
+    for dialect in served() {
         match dialect.list(at, login).await? {
             Ok(found) => {
                 has_answer = true;

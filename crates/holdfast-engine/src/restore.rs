@@ -3,7 +3,7 @@
 //! out damaged ends the remote process before it can take a half for a whole.
 
 mod dumps;
-mod feed;
+pub(crate) mod feed;
 mod files;
 mod mysql;
 mod mysql_databases;
@@ -29,7 +29,8 @@ use holdfast_core::run::FailureCode;
 
 use crate::Engine;
 use crate::context::Context;
-use crate::dialect::{self, DatabaseRestore};
+use crate::dialect::{DatabaseRestore, Into};
+use crate::dialects;
 use crate::error::{EngineError, Result, classify};
 use crate::plan::{RestorePlan, RestoreReport, RestoreTarget, StoredBackup};
 use crate::remote::{self, Remote, connect};
@@ -39,12 +40,12 @@ impl Engine {
     pub async fn restore(&self, plan: &RestorePlan, context: &Context) -> Result<RestoreReport> {
         let misfit = || EngineError::internal("the target does not fit what is in the backup");
         let engine = plan.backup.content.database_engine();
-        if matches!(plan.target, RestoreTarget::Database { .. }) != engine.is_some() {
+        if matches!(plan.target, RestoreTarget::Files { .. }) != plan.backup.content.goes_to_path() {
             return Err(misfit());
         }
         let connection = connect(&plan.server, &self.settings.remote, context).await?;
         let at = Remote { connection: &connection, settings: &self.settings.remote, context };
-        let report = match (&plan.target, engine.map(dialect::of)) {
+        let report = match (&plan.target, engine.map(dialects::of)) {
             (RestoreTarget::Files { path, entries }, None) => {
                 self.restore_files(&connection, plan, path, entries, context).await
             }
@@ -52,16 +53,20 @@ impl Engine {
                 if let Some(password) = &login.password {
                     context.log.hide(password);
                 }
-                dialect.restore(self, at, &DatabaseRestore { plan, name: name.as_deref(), login }).await
+                let into = Into::Server { name: name.as_deref(), login };
+                dialect.restore(self, at, &DatabaseRestore { plan, into }).await
             }
-            (RestoreTarget::Files { .. }, Some(_)) | (RestoreTarget::Database { .. }, None) => Err(misfit()),
+            (RestoreTarget::Files { path, .. }, Some(dialect)) => {
+                dialect.restore(self, at, &DatabaseRestore { plan, into: Into::File(path) }).await
+            }
+            (RestoreTarget::Database { .. }, None) => Err(misfit()),
         }?;
         remote::leave(connection, context).await;
         Ok(report)
     }
 
     /// Reads the whole backup before anything is changed: what cannot be restored must not destroy what is there.
-    async fn read_first(&self, backup: &StoredBackup, context: &Context) -> Result<()> {
+    pub(crate) async fn read_first(&self, backup: &StoredBackup, context: &Context) -> Result<()> {
         context.log.line("Reading the whole backup before anything is changed.");
         let reading = Context { progress: Arc::default(), ..context.clone() };
         self.verify(backup, &reading).await

@@ -4,7 +4,7 @@ use holdfast_core::source::SourceSpec;
 
 use crate::Engine;
 use crate::context::Context;
-use crate::dialect::{self, DIALECTS};
+use crate::dialects::{self, DIALECTS};
 use crate::error::Result;
 use crate::plan::ServerReport;
 use crate::remote::{self, Script, Server, connect};
@@ -48,7 +48,7 @@ impl ServerReport {
         let has = |name: &str| self.tools.iter().any(|(tool, _)| tool == name);
         match source {
             SourceSpec::Files(_) => (!has("tar") && !self.has_sftp).then(|| "tar, or SFTP".to_owned()),
-            SourceSpec::Database { engine, .. } => engine.and_then(|engine| dialect::missing_tool(engine, has)),
+            SourceSpec::Database { engine, .. } => engine.and_then(|engine| dialects::missing_tool(engine, has)),
         }
     }
 }

@@ -3,7 +3,7 @@
 mod after_rows;
 pub(crate) mod changes;
 pub(crate) mod database;
-mod database_dump;
+pub(crate) mod database_dump;
 pub(crate) mod files;
 pub(crate) mod mysql;
 pub(crate) mod mysql_database;

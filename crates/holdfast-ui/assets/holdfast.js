@@ -126,13 +126,19 @@ for (const log of document.querySelectorAll("pre.output[data-tail]")) log.scroll
 
 // ---- Forms: parts that depend on a choice, and previews of what follows from what is typed.
 
+// Choices between semicolons: one of them is enough. One in a part that is hidden itself does not count.
+function applies(form, choice) {
+  const [name, values] = choice.split("=");
+  const field = form.elements[name];
+  return field && !field.disabled && values.split(",").includes(field.value);
+}
+
 function showParts(form) {
   for (const part of form.querySelectorAll("[data-when]")) {
-    const [name, values] = part.dataset.when.split("=");
-    const applies = values.split(",").includes(form.elements[name]?.value);
-    part.hidden = !applies;
+    const isShown = part.dataset.when.split(";").some((choice) => applies(form, choice));
+    part.hidden = !isShown;
     // What nobody sees is not sent, and must not keep the rest from being sent.
-    for (const element of part.querySelectorAll("input, select, textarea")) element.disabled = !applies;
+    for (const element of part.querySelectorAll("input, select, textarea")) element.disabled = !isShown;
   }
 }
 

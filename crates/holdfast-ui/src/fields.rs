@@ -310,7 +310,7 @@ impl HtmlSafe for Control {}
 pub(crate) struct Group {
     pub title: String,
     /// Shown while a field has one of these values: `type=s3,custom_s3`.
-    pub when: Option<&'static str>,
+    pub when: Option<String>,
     /// Folded away until somebody wants it, or something in it is wrong.
     pub is_folded: bool,
     pub is_open: bool,
@@ -335,8 +335,8 @@ impl Group {
         Self { title, fields, ..Self::default() }
     }
 
-    pub(crate) fn when(self, when: &'static str) -> Self {
-        Self { when: Some(when), ..self }
+    pub(crate) fn when(self, when: impl Into<String>) -> Self {
+        Self { when: Some(when.into()), ..self }
     }
 
     pub(crate) fn folded(self) -> Self {

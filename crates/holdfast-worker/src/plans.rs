@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use holdfast_app::{App, AppError, Result, ssh_key};
 use holdfast_core::Secret;
 use holdfast_core::backup::{RestoreDraft, RestoreTarget, server_address};
+use holdfast_core::database::DatabaseEngine;
 use holdfast_core::ids::{BackupId, DestinationId, ServerId, TaskId, UserId};
 use holdfast_core::probe::Question;
 use holdfast_core::source::SourceSpec;
@@ -139,6 +140,7 @@ impl Planner {
             SourceSpec::Database { engine, source } => Source::Database(DatabaseSource {
                 engine: *engine,
                 name: source.name.clone(),
+                path: source.path.clone().filter(|_| engine.is_some_and(DatabaseEngine::is_file)),
                 excluded_tables: source.excluded_tables.clone(),
                 login: self.login(app, server).await?,
             }),

@@ -10,7 +10,8 @@ pub struct DatabaseSource {
     /// All databases when there is none.
     pub name: Option<String>,
     pub excluded_tables: Vec<String>,
-    /// Means nothing for a database. The API document has a path for every task, so it is kept and shown.
+    /// Where the database is, if it is a file. Means nothing for others; the API document has a path for every task, so it
+    /// is kept and shown.
     pub path: Option<String>,
 }
 
@@ -39,6 +40,16 @@ impl DatabaseSource {
             }
         };
         Self { name, excluded_tables: tables, path }
+    }
+
+    /// A database that is a file has neither a name nor tables that can be left out.
+    pub(super) fn of_file(self, errors: &mut Errors, input: &Input) -> Self {
+        for field in [&NAME, &EXCLUDED_TABLES] {
+            if field.text(input).value().is_some_and(|text| !text.is_empty()) {
+                errors.add(field.name, Rule::FileDatabase);
+            }
+        }
+        Self { name: None, excluded_tables: Vec::new(), path: self.path }
     }
 
     /// The tables as the API has them: between commas, or none.

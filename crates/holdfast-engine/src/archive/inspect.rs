@@ -27,6 +27,7 @@ pub(crate) fn inspect(
         Content::MysqlServer => server::inspect_mysql(reader),
         Content::PostgresCluster => postgres_cluster(reader),
         Content::MysqlDatabase | Content::MysqlServerDump => mysql_dump(reader),
+        Content::SqliteDatabase => sqlite_database(reader),
     };
     inspected.map_err(|error| classify(&error, code, "The stream is not whole"))
 }
@@ -39,6 +40,35 @@ fn tar(reader: &mut dyn Read, on_entry: &mut dyn FnMut(&Entry) -> io::Result<()>
         on_entry(&Entry::of(&member, place))?;
     }
     Ok(inspected)
+}
+
+/// A file of SQLite says in its first page how large its pages are and how many there are.
+fn sqlite_database(reader: &mut dyn Read) -> io::Result<Inspected> {
+    const HEADER_BYTES: usize = 108;
+    let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("no whole SQLite database: {what}"));
+    let mut header = [0; HEADER_BYTES];
+    reader.read_exact(&mut header).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => broken("it ends within its header"),
+        _ => error,
+    })?;
+    let number = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    if !header.starts_with(b"SQLite format 3\0") {
+        return Err(broken("it begins with something else"));
+    }
+    let page_bytes = match u16::from_be_bytes([header[16], header[17]]) {
+        1 => 65536,
+        bytes if bytes >= 512 && bytes.is_power_of_two() => u64::from(bytes),
+        _ => return Err(broken("its pages have an impossible size")),
+    };
+    let expected = page_bytes * u64::from(number(28));
+    let found = HEADER_BYTES as u64 + io::copy(reader, &mut io::sink())?;
+    if found != expected {
+        return Err(broken(&format!("it has {found} bytes of {expected}")));
+    }
+    // The tables, views and indexes that the first page lists, or those of the pages that it points to.
+    let is_leaf = header[100] == 13;
+    let listed = u64::from(u16::from_be_bytes([header[103], header[104]]));
+    Ok(Inspected { entries: if is_leaf { listed } else { listed + 1 }, ..Inspected::default() })
 }
 
 #[cfg(test)]
@@ -85,6 +115,25 @@ mod tests {
         let mut followed = archive.clone();
         followed.extend(b"more");
         assert!(look(Content::Files, &followed).is_err());
+    }
+
+    #[test]
+    fn a_database_of_sqlite_cut_anywhere_is_found() {
+        let mut file = vec![0; 3 * 1024];
+        file[..16].copy_from_slice(b"SQLite format 3\0");
+        file[16..18].copy_from_slice(&1024_u16.to_be_bytes());
+        file[28..32].copy_from_slice(&3_u32.to_be_bytes());
+        file[100] = 13;
+        file[104] = 2;
+        assert_eq!(look(Content::SqliteDatabase, &file).unwrap().0.entries, 2);
+        for length in (0..file.len()).step_by(37) {
+            assert!(look(Content::SqliteDatabase, &file[..length]).is_err(), "cut at {length}");
+        }
+        let longer = [file.as_slice(), b"x"].concat();
+        let other = [b"Welcome!\n", file.as_slice()].concat();
+        for wrong in [longer, other] {
+            assert_eq!(look(Content::SqliteDatabase, &wrong).unwrap_err().code, FailureCode::Incomplete);
+        }
     }
 
     #[test]

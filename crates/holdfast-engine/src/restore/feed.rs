@@ -23,7 +23,7 @@ const PIECE_BYTES: usize = 256 * 1024;
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// How a process ended that was fed to its end, or went away before.
-pub(super) struct Fed<T> {
+pub(crate) struct Fed<T> {
     /// What the reading thread made; `None` when the process ended before it had everything.
     pub made: Option<T>,
     pub exit: Exit,
@@ -32,7 +32,7 @@ pub(super) struct Fed<T> {
 }
 
 /// What a process gets.
-pub(super) struct Feeding {
+pub(crate) struct Feeding {
     pub process: Process,
     /// Before anything else.
     pub login: String,
@@ -43,7 +43,7 @@ pub(super) struct Feeding {
 impl Engine {
     /// Runs a remote process on the backup's plain stream as `transform` passes it on. The process's own end is given
     /// back with what it said; an error of ours ends it first.
-    pub(super) async fn feed<T: Send + 'static>(
+    pub(crate) async fn feed<T: Send + 'static>(
         &self,
         connection: &Connection,
         feeding: Feeding,

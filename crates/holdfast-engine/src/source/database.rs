@@ -25,11 +25,13 @@ pub struct DatabaseSource {
     pub engine: Option<DatabaseEngine>,
     /// `None` is all of them.
     pub name: Option<String>,
+    /// Of a database that is a file.
+    pub path: Option<String>,
     pub excluded_tables: Vec<String>,
     pub login: Login,
 }
 
-pub(super) const EXIT_NO_TOOL: u32 = 98;
+pub(crate) const EXIT_NO_TOOL: u32 = 98;
 
 /// A table as a database lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]

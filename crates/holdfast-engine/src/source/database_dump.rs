@@ -1,29 +1,49 @@
 //! The dump of one database on its way to the archive.
 
+use std::time::Duration;
+
 use super::Outlet;
 use super::database::judge;
 use crate::error::Result;
 use crate::remote::{self, Pace, Remote, Script, end_of};
-use crate::ssh::Process;
+use crate::ssh::{Exit, Process};
 
 /// A tool that writes a dump.
-pub(super) struct Dumping {
+pub(crate) struct Dumping {
     pub tool: &'static str,
     pub script: Script,
     /// What the script reads: the login, and what comes with it.
     pub input: String,
+    /// Nothing may come for so long in the beginning, while a tool makes its copy; as long as later where there is none.
+    pub first_wait: Option<Duration>,
+}
+
+/// How it ended, and what it said.
+pub(crate) struct Ended {
+    pub exit: Exit,
+    pub lines: Vec<String>,
 }
 
 /// Sends the dump to `outlet`. Its end is proven by whoever reads it; its exit status here.
 pub(super) async fn pump(at: Remote<'_>, dumping: Dumping, outlet: &mut Outlet) -> Result<()> {
+    let tool = dumping.tool;
+    let ended = run(at, dumping, outlet).await?;
+    judge(tool, &ended.exit, &ended.lines, at.context)
+}
+
+/// The same, for a tool whose end is judged elsewhere.
+pub(crate) async fn run(at: Remote<'_>, dumping: Dumping, outlet: &mut Outlet) -> Result<Ended> {
     let Remote { connection, settings, context } = at;
     let Process { mut stdin, mut stdout, control } = dumping.script.start(connection).await?;
     let _unwanted = stdin.write_all(dumping.input.into_bytes()).await;
     let _unwanted = stdin.close().await;
     let reading = async {
+        let first_wait = dumping.first_wait.map_or(settings.stall, |wait| wait.max(settings.stall));
+        let mut next = Pace::patient(first_wait).next(&mut stdout, &context.cancel).await?;
         let mut pace = Pace::new(settings.stall);
-        while let Some(chunk) = pace.next(&mut stdout, &context.cancel).await? {
+        while let Some(chunk) = next {
             outlet.send(chunk).await?;
+            next = pace.next(&mut stdout, &context.cancel).await?;
         }
         end_of(&mut stdout, settings.stall, &context.cancel).await
     };
@@ -37,5 +57,5 @@ pub(super) async fn pump(at: Remote<'_>, dumping: Dumping, outlet: &mut Outlet) 
     if !stdout.has_started() {
         return Err(remote::no_commands());
     }
-    judge(dumping.tool, &exit, &remote::lines(stdout.stderr()), context)
+    Ok(Ended { exit, lines: remote::lines(stdout.stderr()) })
 }

@@ -24,14 +24,19 @@ pub(crate) async fn pump(at: Remote<'_>, source: &DatabaseSource, name: &str, ou
     let login = login_lines(&source.login);
     if !asking.gives_definitions().await? {
         let input = format!("{login}{}", ignored_lines(&excluded));
-        return database_dump::pump(at, Dumping { tool: "mysqldump", script: mysql_dump(name), input }, outlet).await;
+        return database_dump::pump(
+            at,
+            Dumping { tool: "mysqldump", script: mysql_dump(name), input, first_wait: None },
+            outlet,
+        )
+        .await;
     }
     let spelled = asking.spelling(name).await?;
     let found = asking.read(&spelled).await?;
     outlet.send(tables::section(found.before.clone())?.into()).await?;
     let input = format!("{login}{}", table_words(&found.tables));
     let script = mysql_tables_dump(name, &found.tables, found.set_of_rows);
-    database_dump::pump(at, Dumping { tool: "mysqldump", script, input }, outlet).await?;
+    database_dump::pump(at, Dumping { tool: "mysqldump", script, input, first_wait: None }, outlet).await?;
     let after = asking.after_rows(&spelled, &found).await?;
     outlet.send(section(after)?.into()).await
 }

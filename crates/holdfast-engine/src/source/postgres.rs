@@ -113,7 +113,7 @@ pub(crate) async fn pump(at: Remote<'_>, source: &DatabaseSource, name: &str, ou
     };
     let role = role_instead(at, &source.login, name).await?;
     let script = pg_dump(name, &excluded, role.as_deref());
-    let dumping = Dumping { tool: "pg_dump", script, input: login_lines(&source.login) };
+    let dumping = Dumping { tool: "pg_dump", script, input: login_lines(&source.login), first_wait: None };
     database_dump::pump(at, dumping, outlet).await
 }
 

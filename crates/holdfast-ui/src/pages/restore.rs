@@ -30,10 +30,10 @@ fn input(form: &Form, content: Content) -> RestoreInput {
     let is_files = content == Content::Files;
     RestoreInput {
         remote_server_id: form.number("remote_server_id"),
-        path: if is_files { form.required("path") } else { Field::Absent },
+        path: if content.goes_to_path() { form.required("path") } else { Field::Absent },
         entries: if is_files && !entries.is_empty() { Field::Value(entries) } else { Field::Absent },
         overwrite: Field::Value(form.is_on("overwrite")),
-        database_name: if is_files { Field::Absent } else { form.optional("database_name") },
+        database_name: if content.goes_to_path() { Field::Absent } else { form.optional("database_name") },
         no_owner: Field::Value(form.is_on("no_owner")),
         numeric_owner: Field::Value(is_files && form.is_on("numeric_owner")),
         restore_devices: Field::Value(is_files && form.is_on("restore_devices")),
@@ -60,7 +60,7 @@ async fn form_page(
     let servers = servers::list(&ui.app, &everything(&person.caller)).await?.items;
     let servers = servers.into_iter().map(|row| (row.id.to_string(), row.label));
     let mut asked = vec![fields.select("remote_server_id", t.say("restore-server"), servers).required().focus()];
-    if content == Content::Files {
+    if content.goes_to_path() {
         asked.push(
             fields
                 .line("path", t.say("restore-path"))
@@ -195,7 +195,7 @@ async fn summary(ui: &Ui, person: &SignedIn, row: &BackupRow, form: &Form) -> Re
         (_, false) => t.say("restore-means-database-empty"),
     };
     let target = match content {
-        Content::Files => form.text("path"),
+        _ if content.goes_to_path() => form.text("path"),
         _ if form.text("database_name").is_empty() => t.say("task-all-databases"),
         _ => t.with("task-one-database", "name", form.text("database_name")),
     };

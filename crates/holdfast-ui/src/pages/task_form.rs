@@ -186,8 +186,9 @@ async fn form_page(
                 ),
             ],
         ),
-        files_group(&fields),
         database_group(&fields),
+        path_group(&fields),
+        files_group(&fields),
         schedule_group(&fields, shown),
         Group::new(
             t.say("task-where"),
@@ -232,17 +233,25 @@ fn missing(values: &Values, name: &str, choices: &[(String, String)]) -> Vec<i64
     values.texts(name).filter(is_missing).filter_map(|value| value.parse().ok()).collect()
 }
 
+/// The path of files, or of a database that is a file.
+fn path_group(fields: &Fields<'_>) -> Group {
+    let t = fields.t;
+    let path = fields
+        .line("source_path", t.say("task-path"))
+        .hint(t.say("task-path-hint"))
+        .placeholder("/var/www")
+        .limit(limits::PATH_CHARS)
+        .aside(t.say("task-browse"), "browse");
+    let engines = DatabaseEngine::ALL.iter().filter(|engine| engine.is_file()).map(|engine| engine.as_str());
+    let engines: Vec<&str> = engines.collect();
+    Group::new(String::new(), vec![path]).when(format!("type=files;database_engine={}", engines.join(",")))
+}
+
 fn files_group(fields: &Fields<'_>) -> Group {
     let t = fields.t;
     Group::new(
         String::new(),
         vec![
-            fields
-                .line("source_path", t.say("task-path"))
-                .hint(t.say("task-path-hint"))
-                .placeholder("/var/www")
-                .limit(limits::PATH_CHARS)
-                .aside(t.say("task-browse"), "browse"),
             fields.area("excluded_paths", t.say("task-excluded")).hint(t.say("task-excluded-hint")),
             fields.switch("one_file_system", t.say("task-one-file-system")).hint(t.say("task-one-file-system-hint")),
         ],

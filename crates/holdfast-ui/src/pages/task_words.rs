@@ -18,8 +18,8 @@ pub(crate) fn source_words(t: Translator, row: &TaskRow) -> String {
     match &row.spec.source {
         SourceSpec::Files(source) if source.path.is_empty() => kind_words(t, TaskKind::Files),
         SourceSpec::Files(source) => source.path.clone(),
-        SourceSpec::Database { source, .. } => match &source.name {
-            Some(name) => t.with("task-one-database", "name", name),
+        source @ SourceSpec::Database { .. } => match source.place() {
+            Some(place) => t.with("task-one-database", "name", place),
             None => t.say("task-all-databases"),
         },
     }

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use holdfast_core::backup::RestoreTarget;
 use holdfast_core::content::Content;
 use holdfast_core::ids::BackupId;
+use holdfast_core::source::TaskKind;
 use holdfast_engine::{Context, Counted, Engine, EngineError, OnWrite, RestoreReport, WriteNote};
 use holdfast_store::runs::RunRow;
 use holdfast_store::{StoreError, Tx, backups, restores};
@@ -66,6 +67,11 @@ impl Job for Restore {
             return Ok(format!("What was there was not changed. {}", left(false)).trim_end().to_owned());
         }
         Ok(match restores::find(tx, run.id).await?.map(|draft| draft.target) {
+            Some(RestoreTarget::Files { .. })
+                if content.is_some_and(|content| content.kind() == TaskKind::Database) =>
+            {
+                left(true).to_owned()
+            }
             Some(RestoreTarget::Files { path, .. }) => format!(
                 "Files may have been written to {path} on the server, and the last ones may be incomplete. Restore \
                  again to complete them."

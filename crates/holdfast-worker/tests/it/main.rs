@@ -33,5 +33,6 @@ mod retention;
 mod s3;
 // Keys, jump hosts and checks.
 mod servers;
+mod sqlite;
 // Stored backups: listed, downloaded, verified, restored in part, deleted.
 mod stored;

@@ -42,6 +42,10 @@ fn follow_on_terminal(commands: &str, environment: &[(&str, &str)]) {
     follow(&typed, &all);
 }
 
+fn text_of(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
 struct Place {
     client: Client,
     installation: Installation,
@@ -104,6 +108,9 @@ async fn the_page_on_recovery_is_true() {
     let pg = place.back_up(json!({"type": "database", "database_engine": "postgresql", "database_name": name})).await;
     let my = place.back_up(json!({"type": "database", "database_engine": "mysql", "database_name": shop})).await;
     let all = place.back_up(json!({"type": "database", "database_engine": "mysql"})).await;
+    let notes = text_of(&work.path().join("notes.db"));
+    follow("sqlite3 \"$NOTES\" 'CREATE TABLE t (a); INSERT INTO t VALUES (7)'", &[("NOTES", &notes)]);
+    let lite = place.back_up(json!({"type": "database", "database_engine": "sqlite", "source_path": notes})).await;
     drop(service);
     for gone in ["holdfast.db", "master.key"] {
         std::fs::remove_file(place.installation.data_dir().join(gone)).unwrap();
@@ -111,7 +118,7 @@ async fn the_page_on_recovery_is_true() {
 
     let page = page();
     let block = |heading: &str, number: usize| page[heading][number].as_str();
-    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let text = text_of;
     let sealed = text(&files);
     follow_on_terminal(block("Decrypt", 0), &[("BACKUP", &sealed)]);
     let opened = sealed.strip_suffix(".age").unwrap().to_owned();
@@ -136,6 +143,9 @@ async fn the_page_on_recovery_is_true() {
     };
     follow_with(block("A PostgreSQL database", 0), &with(&pg, "recovered"));
     follow("[ \"$(psql -XAt -d recovered -c 'SELECT sum(a) FROM t')\" = 500500 ]", &database);
+    let recovered = text(&work.path().join("recovered.db"));
+    follow(block("An SQLite database", 0), &[("BACKUP", &text(&lite)), ("TARGET", &recovered)]);
+    follow("[ \"$(sqlite3 \"$TARGET\" 'SELECT a FROM t')\" = 7 ]", &[("TARGET", &recovered)]);
     follow_with(block("A MySQL or MariaDB database", 0), &with(&my, "recovered"));
     assert_eq!(mariadb.sql("recovered", "SELECT SUM(a) FROM t").trim(), "3");
     mariadb.sql("", &format!("DROP DATABASE {shop}"));

@@ -4,9 +4,11 @@ use async_trait::async_trait;
 use holdfast_core::content::Content;
 use holdfast_core::database::DatabaseEngine;
 
-use super::{DatabaseRestore, Dialect, HALF_REPLACED, Listed, Size, Tools, counted_lines, misfit, names, size_of};
 use crate::Engine;
 use crate::archive::Manifest;
+use crate::dialect::{
+    DatabaseRestore, Dialect, HALF_REPLACED, Into, Listed, Size, Tools, counted_lines, misfit, names, size_of,
+};
 use crate::error::Result;
 use crate::plan::RestoreReport;
 use crate::remote::Remote;
@@ -68,7 +70,7 @@ impl Dialect for Mysql {
     }
 
     async fn restore(&self, engine: &Engine, at: Remote<'_>, restore: &DatabaseRestore<'_>) -> Result<RestoreReport> {
-        let DatabaseRestore { plan, name, login } = *restore;
+        let DatabaseRestore { plan, into: Into::Server { name, login } } = *restore else { return Err(misfit()) };
         let Remote { connection, context, .. } = at;
         match (plan.backup.content, name) {
             (Content::MysqlDatabase, Some(name)) => engine.restore_mysql(connection, plan, name, login, context).await,

@@ -4,12 +4,12 @@ use async_trait::async_trait;
 use holdfast_core::content::Content;
 use holdfast_core::database::DatabaseEngine;
 
-use super::{
-    DatabaseRestore, Dialect, HALF_REPLACED, Listed, Size, Tools, counted_lines, misfit, names, size_of,
-    unless_cancelled,
-};
 use crate::Engine;
 use crate::archive::Manifest;
+use crate::dialect::{
+    DatabaseRestore, Dialect, HALF_REPLACED, Into, Listed, Size, Tools, counted_lines, misfit, names, size_of,
+    unless_cancelled,
+};
 use crate::error::Result;
 use crate::plan::RestoreReport;
 use crate::remote::Remote;
@@ -75,7 +75,7 @@ impl Dialect for Postgresql {
     }
 
     async fn restore(&self, engine: &Engine, at: Remote<'_>, restore: &DatabaseRestore<'_>) -> Result<RestoreReport> {
-        let DatabaseRestore { plan, name, login } = *restore;
+        let DatabaseRestore { plan, into: Into::Server { name, login } } = *restore else { return Err(misfit()) };
         let Remote { connection, context, .. } = at;
         match (plan.backup.content, name) {
             (Content::PostgresDatabase, Some(name)) => {

@@ -1,0 +1,175 @@
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use holdfast_testkit::{SshServer, TestApp, on_both_engines};
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, assert_failed, assert_successful, output};
+use crate::databases::task;
+use crate::faults::wait_for;
+
+fn run_sql(file: &Path, sql: &str) -> String {
+    let output = Command::new("sqlite3").arg("-batch").arg(file).arg(".timeout 20000").arg(sql).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Everything that is in it.
+fn contents(file: &Path) -> String {
+    run_sql(file, ".dump")
+}
+
+fn path(file: &Path) -> &str {
+    file.to_str().unwrap()
+}
+
+async fn sqlite_task(bench: &Bench, file: &Path) -> i64 {
+    task(bench, json!({"database_engine": "sqlite", "source_path": path(file)})).await
+}
+
+fn into(file: &Path) -> Value {
+    json!({"path": path(file)})
+}
+
+fn over(file: &Path) -> Value {
+    json!({"path": path(file), "overwrite": true})
+}
+
+/// Ends with the test.
+struct Writing(Child);
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let _gone = self.0.kill();
+        let _gone = self.0.wait();
+    }
+}
+
+/// A program that adds pairs of rows, each in one transaction, as fast as it can.
+fn keep_writing(file: &Path) -> Writing {
+    const PAIR: &[u8] = b"BEGIN; INSERT INTO pairs (side) VALUES (1); INSERT INTO pairs (side) VALUES (-1); COMMIT;\n";
+    let mut program = Command::new("sqlite3");
+    program.args(["-batch", "-cmd", ".timeout 20000"]).arg(file).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut child = program.stderr(Stdio::null()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    std::thread::spawn(move || while input.write_all(PAIR).is_ok() {});
+    Writing(child)
+}
+
+on_both_engines! {
+    async fn an_sqlite_database_comes_back_where_it_was_and_elsewhere(app: TestApp) {
+        let bench = Bench::new(app).await;
+        let file = bench.source().join("it's a \"shop\" ;$(id) ü.db");
+        run_sql(&file, "CREATE TABLE items (id INTEGER PRIMARY KEY, name TEXT, raw BLOB);
+            CREATE INDEX by_name ON items (name); CREATE VIEW names AS SELECT name FROM items;
+            CREATE TRIGGER t AFTER INSERT ON items BEGIN UPDATE items SET raw = X'00FF' WHERE id = NEW.id; END;
+            INSERT INTO items (name) VALUES ('ä''b'), (NULL), ('line\nbreak')");
+        let before = contents(&file);
+        let shop = sqlite_task(&bench, &file).await;
+        let backup = bench.back_up(shop).await;
+        assert_eq!((&backup["content"], &backup["entries"]), (&json!("sqlite"), &json!(4)));
+        assert!(backup["key"].as_str().unwrap().ends_with(".sqlite3.zst"), "{backup}");
+        assert_successful(&bench.verify(&backup).await);
+
+        let copy = bench.target().join("copy.db");
+        std::fs::create_dir_all(bench.target()).unwrap();
+        let dry = bench.restore(&backup, json!({"path": path(&copy), "dry_run": true})).await;
+        assert!(output(&dry).contains("would be made") && !copy.exists(), "{}", output(&dry));
+        assert_successful(&bench.restore(&backup, into(&copy)).await);
+        assert_eq!(contents(&copy), before);
+
+        // What is there is left alone, unless it is to be replaced.
+        run_sql(&file, "DELETE FROM items; CREATE TABLE later (a)");
+        assert_failed(&bench.restore(&backup, into(&file)).await, "target_not_empty");
+        assert!(contents(&file).contains("later"));
+        assert_successful(&bench.restore(&backup, over(&file)).await);
+        assert_eq!(contents(&file), before);
+        let left: Vec<_> = std::fs::read_dir(bench.target()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["copy.db"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_sqlite_database_is_copied_whole_while_a_program_writes_to_it() {
+    let bench = Bench::new(TestApp::start(holdfast_testkit::Engine::Sqlite).await).await;
+    let file = bench.source().join("busy.db");
+    run_sql(&file, "PRAGMA journal_mode = WAL; CREATE TABLE pairs (id INTEGER PRIMARY KEY, side INTEGER)");
+    let writing = keep_writing(&file);
+    let rows = |file: &Path| run_sql(file, "SELECT COUNT(*) FROM pairs").trim().parse::<u64>().unwrap();
+    wait_for(async || (rows(&file) > 1000).then_some(())).await;
+    assert!(file.with_file_name("busy.db-wal").exists());
+    let shop = sqlite_task(&bench, &file).await;
+    std::fs::create_dir_all(bench.target()).unwrap();
+    for turn in 0..3 {
+        let before = rows(&file);
+        let backup = bench.back_up(shop).await;
+        let copy = bench.target().join(format!("{turn}.db"));
+        assert_successful(&bench.restore(&backup, into(&copy)).await);
+        assert_eq!(run_sql(&copy, "SELECT SUM(side) FROM pairs; PRAGMA integrity_check").trim(), "0\nok");
+        assert!(rows(&copy) >= before, "what was committed before is in it");
+    }
+    // A program that has it open goes on with what was restored.
+    let backup = bench.back_up(shop).await;
+    drop(writing);
+    run_sql(&file, "CREATE TABLE later (a)");
+    let reader = keep_writing(&file);
+    assert_successful(&bench.restore(&backup, over(&file)).await);
+    drop(reader);
+    assert_eq!(run_sql(&file, "PRAGMA integrity_check").trim(), "ok");
+    assert!(!contents(&file).contains("later"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_with_an_sqlite_database_is_told() {
+    let tools = tempfile::tempdir().unwrap();
+    for name in ["sh", "mktemp", "cat", "rm", "wc", "chmod", "ln", "mv", "sleep", "tar", "sqlite3"] {
+        let program = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(name));
+        symlink(program.iter().find(|program| program.exists()).unwrap(), tools.path().join(name)).unwrap();
+    }
+    let home = tempfile::tempdir().unwrap();
+    let temporary = tempfile::tempdir().unwrap();
+    let ssh = SshServer::builder()
+        .set_env("PATH", path(tools.path()))
+        .set_env("TMPDIR", path(temporary.path()))
+        .set_env("HOME", path(home.path()));
+    let bench = Bench::with(TestApp::start(holdfast_testkit::Engine::Sqlite).await, ssh.start()).await;
+    let file = bench.source().join("a.db");
+    let shop = sqlite_task(&bench, &file).await;
+    assert_failed(&bench.run(shop).await, "source_missing");
+    std::fs::write(&file, "no database, but long enough to be one: ".repeat(100)).unwrap();
+    assert_failed(&bench.run(shop).await, "remote_failed");
+    std::fs::remove_file(&file).unwrap();
+    run_sql(&file, "CREATE TABLE a (b); INSERT INTO a VALUES (1)");
+    let backup = bench.back_up(shop).await;
+
+    // Remains of another database would become part of this one.
+    let new = bench.source().join("new.db");
+    std::fs::write(bench.source().join("new.db-wal"), "remains").unwrap();
+    assert_failed(&bench.restore(&backup, into(&new)).await, "target_not_empty");
+    assert!(!new.exists());
+    assert_failed(&bench.restore(&backup, into(&bench.source().join("nowhere/a.db"))).await, "target_unwritable");
+    for (body, field) in [
+        (json!({"database_name": "a"}), "path"),
+        (json!({"path": path(&new), "entries": ["a"]}), "entries"),
+        (json!({"path": "a.db"}), "path"),
+    ] {
+        let mut asked = json!({"remote_server_id": bench.server});
+        asked.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
+        assert_ne!(bench.ask_restore(&backup, asked).await.error_of(field), "");
+    }
+    for (changes, field) in [
+        (json!({"source_path": null}), "source_path"),
+        (json!({"database_name": "a"}), "database_name"),
+        (json!({"excluded_tables": "a"}), "excluded_tables"),
+    ] {
+        let reply = bench.user.client.put(&format!("/api/backup-tasks/{shop}"), changes).await;
+        assert_ne!(reply.error_of(field), "");
+    }
+    let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
+
+    std::fs::remove_file(tools.path().join("sqlite3")).unwrap();
+    assert_failed(&bench.run(shop).await, "tool_missing");
+}
