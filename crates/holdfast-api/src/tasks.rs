@@ -85,7 +85,7 @@ pub(crate) struct SourceResource {
 pub(crate) struct ScheduleResource {
     #[schema(pattern = "^(hourly|daily|weekly|monthly|custom)$")]
     frequency: &'static str,
-    /// `HH:MM` in UTC.
+    /// `HH:MM` in UTC; of a task with a zone or a cron expression, that of the next run.
     #[schema(pattern = "^[0-2][0-9]:[0-5][0-9]$")]
     scheduled_utc_time: String,
     /// The same time in the user's zone, with today's offset.
@@ -96,6 +96,10 @@ pub(crate) struct ScheduleResource {
     day_of_week: Option<i64>,
     /// Of monthly tasks.
     day_of_month: Option<i64>,
+    /// As it was given, in `timezone`.
+    time_to_run_at: Option<String>,
+    /// In which the time and the cron expression are meant; null is UTC.
+    timezone: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -168,6 +172,8 @@ fn schedule(schedule: &Schedule, viewer: &Viewer<'_>) -> ScheduleResource {
         custom_cron: schedule.cron.as_ref().map(|cron| cron.as_str().to_owned()),
         day_of_week: is(Frequency::Weekly).then_some(schedule.day_of_week),
         day_of_month: is(Frequency::Monthly).then_some(schedule.day_of_month),
+        time_to_run_at: schedule.time.map(|time| time.to_string()),
+        timezone: schedule.zone.as_ref().map(|zone| zone.name().to_owned()),
     }
 }
 

@@ -553,7 +553,7 @@ mod tests {
     #[test]
     fn what_is_the_same_is_no_change() {
         let row = json!({"id": 7, "label": "a", "source": {"type": "files", "path": "/srv", "excluded_paths": []},
-            "schedule": {"frequency": "daily", "scheduled_utc_time": "03:00"}, "storage": {"max_backups": 5},
+            "schedule": {"frequency": "daily", "time_to_run_at": "03:00"}, "storage": {"max_backups": 5},
             "remote_server_id": 1, "tag_ids": [1, 2], "has_encryption_password": true, "paused_at": null});
         let labels = BTreeMap::from([
             (("remote_servers", 1), "web".to_owned()),

@@ -237,6 +237,7 @@ mod tests {
             day_of_week: 0,
             day_of_month: 1,
             cron: Cron::read(text),
+            zone: None,
         };
         let success = at("2025-03-03T03:04:00Z");
         assert_eq!(overdue_at(&cron("0 3 * * *"), success), Some(at("2025-03-04T15:00:00Z")));
@@ -252,6 +253,7 @@ mod tests {
             day_of_week: 0,
             day_of_month: 1,
             cron: Cron::read("0 * * * *"),
+            zone: None,
         };
         let now = at("2025-03-03T03:04:00Z");
         let right = overdue_at(&hourly, now).unwrap();

@@ -1,10 +1,11 @@
 //! When a task runs: pure functions from a schedule and an instant to the next slot.
 //!
-//! Every schedule is in UTC, as the API document defines `time_to_run_at`; so no slot is doubled or skipped when
-//! clocks change. The user's zone decides only how times are shown.
+//! A schedule is in UTC, as the API document defines `time_to_run_at`, unless its task names a zone. There, a time that
+//! clocks skip comes right after the gap, and one that they show twice comes once. The user's own zone decides only how
+//! times are shown.
 
 use jiff::civil::{Date, Time, Weekday};
-use jiff::tz::TimeZone;
+use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{Span, Timestamp, ToSpan};
 
 string_enum! {
@@ -81,7 +82,11 @@ const CRON_CHARS: usize = 255;
 impl Cron {
     pub fn parse(text: &str, now: Timestamp) -> Result<Self, CronError> {
         let cron = Self::read(text).ok_or(CronError::Malformed)?;
-        if !cron.is_ever_due() || cron.next_after(now).is_none() { Err(CronError::NeverDue) } else { Ok(cron) }
+        if !cron.is_ever_due() || cron.next_after(now, &TimeZone::UTC).is_none() {
+            Err(CronError::NeverDue)
+        } else {
+            Ok(cron)
+        }
     }
 
     /// The library searches until the year 5000, which takes long for what never comes. In the last 29 years before that,
@@ -132,8 +137,8 @@ impl Cron {
         self.parsed.describe()
     }
 
-    fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
-        let from = after.to_zoned(TimeZone::UTC);
+    fn next_after(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+        let from = after.to_zoned(zone.clone());
         let limit = from.checked_add(Span::new().years(CRON_HORIZON_YEARS)).ok()?;
         let next = self.parsed.find_next_occurrence(&from, false).ok()?;
         (next <= limit).then(|| next.timestamp())
@@ -150,19 +155,43 @@ pub struct Schedule {
     /// 1 to 28, days that every month has.
     pub day_of_month: i64,
     pub cron: Option<Cron>,
+    /// Where the times are those of clocks; UTC without one.
+    pub zone: Option<Zone>,
+}
+
+/// A zone by its name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Zone {
+    name: String,
+    rules: TimeZone,
+}
+
+impl Zone {
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(Self { rules: crate::clock::zone(name)?, name: name.to_owned() })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 impl Schedule {
+    fn rules(&self) -> TimeZone {
+        self.zone.as_ref().map_or(TimeZone::UTC, |zone| zone.rules.clone())
+    }
+
     /// The first slot later than `after`; `None` when there is none any more.
     pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
+        let zone = self.rules();
         if let Some(cron) = &self.cron {
-            return cron.next_after(after);
+            return cron.next_after(after, &zone);
         }
         let time = self.time.unwrap_or(TimeOfDay::MIDNIGHT);
-        let today = after.to_zoned(TimeZone::UTC).date();
-        let at = |date: Date| TimeZone::UTC.to_timestamp(date.to_datetime(time.to_time())).ok();
+        let today = after.to_zoned(zone.clone()).date();
+        let at = |date: Date| instant(&zone, date, time);
         match self.frequency {
-            Frequency::Hourly => next_minute_of_hour(after, time.minute),
+            Frequency::Hourly => next_minute_of_hour(after, time.minute, zone.to_offset(after).seconds()),
             Frequency::Daily | Frequency::Custom => first_after(after, [today, today.tomorrow().ok()?].map(at)),
             Frequency::Weekly => {
                 let weekday = weekday_of(self.day_of_week);
@@ -178,10 +207,12 @@ impl Schedule {
 
     /// The time of day to show: what was asked for, else that of the next slot.
     pub fn utc_time(&self, now: Timestamp) -> TimeOfDay {
-        match (self.time, &self.cron) {
-            (Some(time), _) => time,
-            (None, Some(cron)) => cron.next_after(now).map_or(TimeOfDay::MIDNIGHT, TimeOfDay::of),
-            (None, None) => TimeOfDay::MIDNIGHT,
+        match (self.time, &self.cron, &self.zone) {
+            (Some(time), _, None) => time,
+            (None, None, _) => TimeOfDay::MIDNIGHT,
+            (None, Some(_), _) | (Some(_), _, Some(_)) => {
+                self.next_after(now).map_or(TimeOfDay::MIDNIGHT, TimeOfDay::of)
+            }
         }
     }
 }
@@ -204,9 +235,19 @@ fn first_after<const N: usize>(after: Timestamp, slots: [Option<Timestamp>; N]) 
     slots.into_iter().flatten().find(|slot| *slot > after)
 }
 
-fn next_minute_of_hour(after: Timestamp, minute: i8) -> Option<Timestamp> {
-    let seconds = after.as_second();
-    let slot = seconds - seconds.rem_euclid(3600) + i64::from(minute) * 60;
+/// Where clocks skip this time of the day, the end of the gap; where they show it twice, the first of the two.
+fn instant(zone: &TimeZone, date: Date, time: TimeOfDay) -> Option<Timestamp> {
+    let found = zone.to_ambiguous_timestamp(date.to_datetime(time.to_time()));
+    match found.offset() {
+        AmbiguousOffset::Unambiguous { .. } | AmbiguousOffset::Fold { .. } => found.earlier().ok(),
+        AmbiguousOffset::Gap { .. } => Some(zone.following(found.earlier().ok()?).next()?.timestamp()),
+    }
+}
+
+/// On clocks that are ahead of UTC by `offset` seconds.
+fn next_minute_of_hour(after: Timestamp, minute: i8, offset: i32) -> Option<Timestamp> {
+    let shown = after.as_second() + i64::from(offset);
+    let slot = shown - shown.rem_euclid(3600) + i64::from(minute) * 60 - i64::from(offset);
     first_after(after, [slot, slot + 3600].map(|second| Timestamp::from_second(second).ok()))
 }
 
@@ -221,7 +262,7 @@ mod tests {
     }
 
     fn schedule(frequency: Frequency, time: &str) -> Schedule {
-        Schedule { frequency, time: TimeOfDay::parse(time), day_of_week: 3, day_of_month: 28, cron: None }
+        Schedule { frequency, time: TimeOfDay::parse(time), day_of_week: 3, day_of_month: 28, cron: None, zone: None }
     }
 
     fn cron(text: &str) -> Schedule {
@@ -229,10 +270,75 @@ mod tests {
         Schedule { cron, time: None, ..schedule(Frequency::Custom, "00:00") }
     }
 
+    fn in_zone(schedule: Schedule, name: &str) -> Schedule {
+        Schedule { zone: Some(Zone::parse(name).unwrap()), ..schedule }
+    }
+
+    /// The slots of some days, as clocks there show them.
+    fn shown(schedule: &Schedule, from: &str, count: usize) -> Vec<String> {
+        let zone = schedule.rules();
+        let mut after: Timestamp = from.parse().unwrap();
+        let mut slots = Vec::new();
+        while slots.len() < count {
+            after = schedule.next_after(after).unwrap();
+            slots.push(after.to_zoned(zone.clone()).strftime("%m-%d %H:%M %Z").to_string());
+        }
+        slots
+    }
+
+    #[test]
+    fn a_skipped_time_comes_after_the_gap_and_a_repeated_one_once() {
+        let half_past_two = [schedule(Frequency::Daily, "02:30"), cron("30 2 * * *")];
+        for schedule in half_past_two {
+            let berlin = in_zone(schedule, "Europe/Berlin");
+            // Clocks go from 02:00 to 03:00 on 30 March 2025, and from 03:00 to 02:00 on 26 October.
+            let spring = shown(&berlin, "2025-03-28T12:00:00Z", 3);
+            assert_eq!(spring, ["03-29 02:30 CET", "03-30 03:00 CEST", "03-31 02:30 CEST"]);
+            let autumn = shown(&berlin, "2025-10-24T12:00:00Z", 3);
+            assert_eq!(autumn, ["10-25 02:30 CEST", "10-26 02:30 CEST", "10-27 02:30 CET"]);
+        }
+        let weekly = in_zone(schedule(Frequency::Weekly, "00:15"), "Asia/Kathmandu");
+        assert_eq!(
+            weekly.next_after("2025-03-03T00:00:00Z".parse().unwrap()).unwrap().to_string(),
+            "2025-03-04T18:30:00Z"
+        );
+        let hourly = in_zone(schedule(Frequency::Hourly, "00:15"), "Asia/Kathmandu");
+        assert_eq!(
+            hourly.next_after("2025-03-03T00:00:00Z".parse().unwrap()).unwrap().to_string(),
+            "2025-03-03T00:30:00Z"
+        );
+        // A whole day that Samoa skipped, when it went to the other side of the date line.
+        let apia = in_zone(schedule(Frequency::Daily, "12:00"), "Pacific/Apia");
+        let slots = shown(&apia, "2011-12-29T12:00:00Z", 3);
+        assert_eq!(slots, ["12-29 12:00 -10", "12-31 00:00 +14", "12-31 12:00 +14"]);
+        assert_eq!(Zone::parse("Mars/Olympus"), None);
+    }
+
+    #[test]
+    fn every_day_of_a_zone_has_one_slot_in_order() {
+        for name in
+            ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Sao_Paulo", "Africa/Casablanca"]
+        {
+            for time in ["00:00", "00:30", "01:30", "02:00", "02:15", "02:59", "03:00", "23:59"] {
+                let daily = in_zone(schedule(Frequency::Daily, time), name);
+                let zone = daily.rules();
+                let mut after = daily.next_after("2017-01-01T12:00:00Z".parse().unwrap()).unwrap();
+                let mut date = after.to_zoned(zone.clone()).date();
+                for _ in 0..800 {
+                    let next = daily.next_after(after).unwrap();
+                    let day = next.to_zoned(zone.clone()).date();
+                    assert_eq!(daily.next_after(next - 1.second()), Some(next), "{name} {time}");
+                    assert_eq!(date.tomorrow().unwrap(), day, "{name} {time} {next}");
+                    (after, date) = (next, day);
+                }
+            }
+        }
+    }
+
     #[test]
     fn expressions_that_the_first_release_took_are_still_read() {
         let now: Timestamp = "2025-03-04T12:00:00Z".parse().unwrap();
-        let next = |cron: &Cron| cron.next_after(now).unwrap().to_string();
+        let next = |cron: &Cron| cron.next_after(now, &TimeZone::UTC).unwrap().to_string();
         let cases = [("0 0 , * MON", "0 0 * * MON"), ("0 0  ,, * 1-5", "0 0 * * 1-5"), ("0 0 1 * ,", "0 0 1 * *")];
         for (old, same) in cases {
             assert!(Cron::read(old).is_none(), "{old}");
@@ -327,7 +433,7 @@ mod tests {
         ) {
             let frequency = Frequency::ALL[kind];
             let time = Some(TimeOfDay { hour, minute });
-            let schedule = Schedule { frequency, time, day_of_week, day_of_month, cron: None };
+            let schedule = Schedule { frequency, time, day_of_week, day_of_month, cron: None, zone: None };
             let now = clock::from_micros(second * 1_000_000 + micros);
             let next = schedule.next_after(now).unwrap();
             prop_assert!(next > now);

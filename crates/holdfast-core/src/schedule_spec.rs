@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use crate::fields::FieldSpec;
 use crate::input::{Errors, Field, Input};
 use crate::refusal::Rule;
-use crate::schedule::{self, Cron, CronError, Frequency, Schedule, TimeOfDay};
+use crate::schedule::{self, Cron, CronError, Frequency, Schedule, TimeOfDay, Zone};
 use crate::{limits, rules};
 
 const FREQUENCY: FieldSpec = FieldSpec::choice("frequency", &["hourly", "daily", "weekly", "monthly"])
@@ -13,9 +13,9 @@ const FREQUENCY: FieldSpec = FieldSpec::choice("frequency", &["hourly", "daily",
     .not_null()
     .shown_at("/schedule/frequency");
 const TIME: FieldSpec = FieldSpec::line("time_to_run_at", 5)
-    .about("`HH:MM` in UTC; needed for daily, weekly and monthly tasks.")
+    .about("`HH:MM`, in UTC unless `timezone` is set; needed for daily, weekly and monthly tasks.")
     .pattern("^([01][0-9]|2[0-3]):[0-5][0-9]$")
-    .shown_at("/schedule/scheduled_utc_time");
+    .shown_at("/schedule/time_to_run_at");
 const DAY_OF_WEEK: FieldSpec = FieldSpec::integer("day_of_week", 0, 6)
     .about("0 is Sunday; of weekly tasks, the weekday of creation unless said otherwise.")
     .shown_at("/schedule/day_of_week");
@@ -23,11 +23,18 @@ const DAY_OF_MONTH: FieldSpec = FieldSpec::integer("day_of_month", 1, 28)
     .about("Of monthly tasks, the day of creation unless said otherwise.")
     .shown_at("/schedule/day_of_month");
 const CRON: FieldSpec = FieldSpec::line("custom_cron", limits::TEXT_CHARS)
-    .about("Five fields, in UTC.")
+    .about("Five fields, in UTC unless `timezone` is set.")
     .also_called(&["custom_cron_expression"])
     .shown_at("/schedule/custom_cron");
 
-pub const FIELDS: &[FieldSpec] = &[FREQUENCY, TIME, DAY_OF_WEEK, DAY_OF_MONTH, CRON];
+const TIMEZONE: FieldSpec = FieldSpec::line("timezone", limits::TEXT_CHARS)
+    .about(
+        "An IANA zone, such as `Europe/Berlin`, in which the time and the cron expression are meant; null is UTC. A time \
+         that daylight saving skips runs right after the gap, one that comes twice runs once.",
+    )
+    .shown_at("/schedule/timezone");
+
+pub const FIELDS: &[FieldSpec] = &[FREQUENCY, TIME, DAY_OF_WEEK, DAY_OF_MONTH, CRON, TIMEZONE];
 
 impl Schedule {
     pub fn check(errors: &mut Errors, input: &Input, current: Option<&Self>, now: Timestamp) -> Option<Self> {
@@ -42,7 +49,8 @@ impl Schedule {
         let day_of_week = DAY_OF_WEEK.checked_integer(errors, input, was);
         let was = current.map_or_else(|| schedule::day_of_month(now), |was| was.day_of_month);
         let day_of_month = DAY_OF_MONTH.checked_integer(errors, input, was);
-        Some(Self { frequency: frequency?, time, day_of_week, day_of_month, cron })
+        let zone = check_zone(errors, input, current.and_then(|was| was.zone.as_ref()));
+        Some(Self { frequency: frequency?, time, day_of_week, day_of_month, cron, zone })
     }
 
     pub fn write(&self, values: &mut Input) {
@@ -51,6 +59,7 @@ impl Schedule {
         values.set(DAY_OF_WEEK.name, self.day_of_week);
         values.set(DAY_OF_MONTH.name, self.day_of_month);
         values.set(CRON.name, self.cron.as_ref().map(Cron::as_str));
+        values.set(TIMEZONE.name, self.zone.as_ref().map(Zone::name));
     }
 
     /// Reads what is stored. What no check would let in, but an older import did, is read as it was before.
@@ -65,13 +74,16 @@ impl Schedule {
             day_of_week: *stored.integer(DAY_OF_WEEK.name).value()?,
             day_of_month: *stored.integer(DAY_OF_MONTH.name).value()?,
             cron,
+            // A zone that is no more is read as UTC; the task must not hide the others.
+            zone: stored.text(TIMEZONE.name).value().and_then(|name| Zone::parse(name)),
         })
     }
 
     /// Whether what is stored could have been given: an import takes nothing else.
     pub fn is_sound(stored: &Input) -> bool {
         let has_time = stored.text(TIME.name).value().is_none_or(|text| TimeOfDay::parse(text).is_some());
-        has_time && DAY_OF_WEEK.is_within(stored) && DAY_OF_MONTH.is_within(stored)
+        let has_zone = stored.text(TIMEZONE.name).value().is_none_or(|name| Zone::parse(name).is_some());
+        has_time && has_zone && DAY_OF_WEEK.is_within(stored) && DAY_OF_MONTH.is_within(stored)
     }
 }
 
@@ -86,6 +98,23 @@ fn check_time(errors: &mut Errors, input: &Input, current: Option<TimeOfDay>) ->
                 errors.add(TIME.name, Rule::TimeOfDay);
             }
             return time;
+        }
+    }
+    None
+}
+
+fn check_zone(errors: &mut Errors, input: &Input, current: Option<&Zone>) -> Option<Zone> {
+    match TIMEZONE.text(input) {
+        Field::Absent => return current.cloned(),
+        Field::Null => {}
+        Field::WrongType => errors.add(TIMEZONE.name, Rule::Text),
+        Field::Value(name) if name.trim().is_empty() => {}
+        Field::Value(name) => {
+            let zone = Zone::parse(name.trim());
+            if zone.is_none() {
+                errors.add(TIMEZONE.name, Rule::Timezone);
+            }
+            return zone;
         }
     }
     None

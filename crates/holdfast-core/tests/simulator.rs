@@ -14,7 +14,7 @@ use holdfast_core::lease::{Beat, Watch};
 use holdfast_core::queue::{AtOnce, Chooser, Load, Places, turn};
 use holdfast_core::retention::{self, RetentionPolicy, Stored, Verdict};
 use holdfast_core::run::{FailureCode, RunStatus};
-use holdfast_core::schedule::{Frequency, Schedule, TimeOfDay};
+use holdfast_core::schedule::{Frequency, Schedule, TimeOfDay, Zone};
 use holdfast_core::{Timestamp, clock, slots};
 
 const SEEDS: u64 = 1000;
@@ -650,7 +650,10 @@ impl World {
 fn schedule(dice: &mut Dice) -> Schedule {
     let frequency = Frequency::ALL[dice.roll(4) as usize];
     let time = TimeOfDay::parse(&format!("{:02}:{:02}", dice.roll(24), dice.roll(60)));
-    Schedule { frequency, time, day_of_week: dice.number(7), day_of_month: 1 + dice.number(28), cron: None }
+    let zones = ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"];
+    // Rules of zones take longer to work out, so most schedules do without.
+    let zone = (dice.roll(5) == 0).then(|| Zone::parse(zones[dice.roll(4) as usize])).flatten();
+    Schedule { frequency, time, day_of_week: dice.number(7), day_of_month: 1 + dice.number(28), cron: None, zone }
 }
 
 fn stamp(second: i64) -> Timestamp {

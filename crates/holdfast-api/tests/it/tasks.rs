@@ -19,7 +19,7 @@ on_both_engines! {
             "source": {"path": "/var/www", "type": "files", "database_name": null, "database_engine": null,
                 "excluded_tables": null, "excluded_paths": [], "one_file_system": false},
             "schedule": {"frequency": "daily", "scheduled_utc_time": "03:00", "scheduled_local_time": "04:00",
-                "custom_cron": null, "day_of_week": null, "day_of_month": null},
+                "custom_cron": null, "day_of_week": null, "day_of_month": null, "time_to_run_at": "03:00", "timezone": null},
             "storage": {"max_backups": 7, "appended_filename": null, "path": "/sites", "format": "archive"},
             "notification_streams_count": 0, "notification_stream_ids": [], "tag_ids": [], "status": "ready",
             "has_encryption_password": false, "has_heartbeat_url": false, "last_run_local_time": null, "last_run_utc_time": null,
@@ -29,6 +29,27 @@ on_both_engines! {
         });
         assert_eq!(task, expected);
         assert_eq!(user.client.get(&format!("/api/backup-tasks/{}", task["id"])).await.data(200), expected);
+    }
+
+    async fn a_schedule_follows_the_clocks_of_its_zone(app: TestApp) {
+        let user = app.user("ada").await;
+        let mut body = user.task_body().await;
+        body["timezone"] = json!("America/New_York");
+        let task = user.client.post("/api/backup-tasks", body).await.data(201);
+        let path = format!("/api/backup-tasks/{}", task["id"]);
+        // It is 3 March: winter there, and the clocks change on the 9th.
+        let schedule = &task["schedule"];
+        assert_eq!((&schedule["time_to_run_at"], &schedule["timezone"]), (&json!("03:00"), &json!("America/New_York")));
+        assert_eq!(schedule["scheduled_utc_time"], "08:00");
+        let next = async || user.client.get("/api/backup-tasks/upcoming").await.expect(200)["data"][0]["next_run"].clone();
+        assert!(next().await.as_str().unwrap().contains("2025-03-04T08:00:00"), "{}", next().await);
+        let renamed = user.client.put(&path, json!({"label": "new"})).await.data(200);
+        assert_eq!(renamed["schedule"], *schedule);
+        let errors = user.client.put(&path, json!({"timezone": "Mars/Olympus"})).await.error_of("timezone");
+        assert_eq!(errors, "The timezone field must be a valid timezone.");
+        let utc = user.client.put(&path, json!({"timezone": null})).await.data(200);
+        assert_eq!((&utc["schedule"]["timezone"], &utc["schedule"]["scheduled_utc_time"]), (&json!(null), &json!("03:00")));
+        assert!(next().await.as_str().unwrap().contains("2025-03-04T03:00:00"), "{}", next().await);
     }
 
     async fn a_database_task_takes_all_its_fields_and_spellings(app: TestApp) {

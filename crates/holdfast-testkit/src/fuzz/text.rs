@@ -68,8 +68,14 @@ pub fn run_cron(input: &[u8]) -> bool {
     };
     assert_eq!(Cron::read(cron.as_str()).as_ref(), Some(&cron), "a stored expression is read differently");
     let _said = cron.describe();
-    let schedule =
-        Schedule { frequency: Frequency::Custom, time: None, day_of_week: 0, day_of_month: 1, cron: Some(cron) };
+    let schedule = Schedule {
+        frequency: Frequency::Custom,
+        time: None,
+        day_of_week: 0,
+        day_of_month: 1,
+        cron: Some(cron),
+        zone: None,
+    };
     let mut last = now;
     for _ in 0..3 {
         let Some(next) = schedule.next_after(last) else { break };

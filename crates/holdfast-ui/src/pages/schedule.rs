@@ -1,7 +1,7 @@
 //! A schedule in words, with the reader's own time where it differs.
 
 use holdfast_core::clock;
-use holdfast_core::schedule::{Frequency, Schedule, TimeOfDay};
+use holdfast_core::schedule::{Frequency, Schedule, TimeOfDay, Zone};
 
 use crate::human::Reader;
 
@@ -9,14 +9,20 @@ use crate::human::Reader;
 pub(crate) fn schedule_words(reader: &Reader, schedule: &Schedule) -> String {
     let t = reader.t;
     if let Some(cron) = &schedule.cron {
-        let text = t.with("schedule-cron", "cron", cron.as_str());
+        let text = match &schedule.zone {
+            Some(zone) => t.with2("schedule-cron-zone", "cron", cron.as_str(), "zone", zone.name()),
+            None => t.with("schedule-cron", "cron", cron.as_str()),
+        };
         // The library describes expressions in English alone.
         return if t.code() == "en" { format!("{} ({text})", cron.describe()) } else { text };
     }
     let time = schedule.time.unwrap_or(TimeOfDay::MIDNIGHT);
-    let utc = time.to_string();
+    let utc = format!("{time} {}", schedule.zone.as_ref().map_or("UTC", Zone::name));
     let words = match schedule.frequency {
-        Frequency::Hourly => return t.with("schedule-hourly", "minute", utc.split(':').next_back().unwrap_or("00")),
+        Frequency::Hourly => {
+            let minute = time.to_string();
+            return t.with("schedule-hourly", "minute", minute.split(':').next_back().unwrap_or("00"));
+        }
         Frequency::Daily | Frequency::Custom => t.with("schedule-daily", "time", utc),
         Frequency::Weekly => {
             let weekday = t.say(&format!("weekday-{}", schedule.day_of_week));
@@ -24,8 +30,9 @@ pub(crate) fn schedule_words(reader: &Reader, schedule: &Schedule) -> String {
         }
         Frequency::Monthly => t.with2("schedule-monthly", "day", schedule.day_of_month, "time", utc),
     };
+    // The zone of a task is mostly that of whoever reads this; the times of its next runs are shown beside it.
     let offset = clock::offset_secs(reader.now, &reader.zone);
-    if offset == 0 {
+    if offset == 0 || schedule.zone.is_some() {
         return words;
     }
     let there = time.shifted(offset).to_string();

@@ -14,7 +14,7 @@ use holdfast_core::input::{Errors, Input, Value};
 use holdfast_core::schedule::{self, Frequency, Schedule};
 use holdfast_core::source::{SourceSpec, TaskKind};
 use holdfast_core::task;
-use holdfast_core::{Timestamp, limits};
+use holdfast_core::{Timestamp, clock, limits};
 use holdfast_store::tasks::TaskRow;
 
 use super::probe;
@@ -38,7 +38,7 @@ fn preview(reader: &Reader, form: &Form) -> Markup {
     let mut errors = Errors::default();
     let checked = Schedule::check(&mut errors, &input(form), None, reader.now);
     let Some(schedule) = checked.filter(|_| errors.is_empty()) else {
-        let texts = errors.iter().filter(|(field, _)| *field == "custom_cron" || *field == "time_to_run_at");
+        let texts = errors.iter().filter(|(field, _)| ["custom_cron", "time_to_run_at", "timezone"].contains(field));
         let texts: Vec<String> = texts.flat_map(|(_, rules)| rules).map(|rule| reader.t.rule(rule)).collect();
         let html = texts.iter().map(|text| format!("<p class=\"field-error\">{}</p>", escaped(text)));
         return Markup(html.collect());
@@ -297,7 +297,7 @@ fn schedule_group(fields: &Fields<'_>, shown: Markup) -> Group {
     let preview = Preview {
         id: "schedule",
         address: "/tasks/preview",
-        fields: "frequency time_to_run_at day_of_week day_of_month custom_cron",
+        fields: "frequency time_to_run_at day_of_week day_of_month custom_cron timezone",
         content: shown,
         button: t.say("schedule-preview"),
     };
@@ -324,6 +324,11 @@ fn schedule_group(fields: &Fields<'_>, shown: Markup) -> Group {
                 .placeholder("*/30 8-18 * * MON-FRI")
                 .limit(limits::TEXT_CHARS)
                 .when("frequency=custom"),
+            fields
+                .line("timezone", t.say("task-zone"))
+                .hint(t.say("task-zone-hint"))
+                .limit(limits::TEXT_CHARS)
+                .suggest(clock::zone_names()),
         ],
     )
     .preview(preview)

@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::process::{Installation, Service};
 
 /// What later versions add to answers, as the contract allows; each at any depth.
-const ADDED: &[&str] = &["one_file_system", "protection", "keeps_versions"];
+const ADDED: &[&str] = &["one_file_system", "protection", "keeps_versions", "time_to_run_at", "timezone"];
 
 /// What differs from run to run: only whether there is a value is compared.
 const DIFFERS: &[&str] = &[
