@@ -1,7 +1,6 @@
 //! A backup run: source → archive → destination, confirmed before it counts.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use holdfast_core::backup::object_key;
 use holdfast_core::clock::rfc3339;
@@ -118,10 +117,9 @@ impl Engine {
         plan: &BackupPlan,
         context: &Context,
     ) -> Result<Option<(u64, u64)>> {
-        const COUNT_LIMIT: Duration = Duration::from_secs(60);
         let (None, Source::Files(source)) = (plan.last, &plan.source) else { return Ok(plan.last) };
         let counting = files::estimate(connection, source, &self.settings.remote, context);
-        match tokio::time::timeout(COUNT_LIMIT, counting).await {
+        match tokio::time::timeout(files::COUNT_LIMIT, counting).await {
             Ok(Ok(counted)) => Ok(counted),
             Ok(Err(error)) if error.code == FailureCode::Cancelled => Err(error),
             // A server without GNU find, or with very many files.

@@ -1,4 +1,4 @@
-//! Where backups are kept: one trait over local folders and S3, and decorators that any of them can wear.
+//! Where backups are kept: one trait over local folders and S3, and decorators for any of them.
 
 mod decorators;
 mod local;
@@ -151,12 +151,12 @@ impl Default for DestinationSettings {
 }
 
 impl DestinationSettings {
-    /// The store with all it wears. A folder that is used for the first time is marked; the marker is given back.
+    /// The store with its decorators. A folder that is used for the first time is marked; the marker is given back.
     pub async fn open(&self, plan: &DestinationPlan) -> Result<(Arc<dyn BlobStore>, Option<String>)> {
         match &plan.spec {
             DestinationSpec::Local(_) => {
                 let (store, marker) = Local::open(&plan.folder, plan.marker.as_deref()).await?;
-                Ok((self.dress(store), Some(marker)))
+                Ok((self.decorated(store), Some(marker)))
             }
             DestinationSpec::S3(settings) | DestinationSpec::CustomS3(settings) => {
                 let store = S3::new(S3Config {
@@ -172,7 +172,7 @@ impl DestinationSettings {
                     stall: self.stall,
                     parts: self.parts,
                 })?;
-                Ok((self.dress(store), None))
+                Ok((self.decorated(store), None))
             }
         }
     }
@@ -184,7 +184,7 @@ impl DestinationSettings {
         Self { request_timeout: self.request_timeout.min(ANSWER_WITHIN), retry, ..self.clone() }
     }
 
-    fn dress(&self, store: impl BlobStore + 'static) -> Arc<dyn BlobStore> {
+    fn decorated(&self, store: impl BlobStore + 'static) -> Arc<dyn BlobStore> {
         let retrying = Arc::new(Retrying::new(store, self.retry));
         if self.bytes_per_second == 0 {
             return retrying;

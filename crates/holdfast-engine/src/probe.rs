@@ -1,7 +1,5 @@
 //! Looking around on a server for somebody who makes a task: folders, databases, and how much there is to copy.
 
-use std::time::Duration;
-
 use holdfast_core::probe::{Answer, DatabaseItem, FOLDER_ITEMS};
 use holdfast_core::run::FailureCode;
 
@@ -13,10 +11,8 @@ use crate::error::{EngineError, Result};
 use crate::plan::Source;
 use crate::remote::{self, Remote, Server, connect};
 use crate::source::database::Login;
-use crate::source::{files, sftp};
-
-/// Counting the files of a very large tree takes longer than anybody waits for it.
-const COUNT_LIMIT: Duration = Duration::from_secs(60);
+use crate::source::files::{self, COUNT_LIMIT};
+use crate::source::sftp;
 
 /// What to find out.
 pub enum Probe {

@@ -122,7 +122,8 @@ async fn open_row(
         }
     };
     let (id, user) = (number("id"), number("user_id"));
-    let (row, owner) = (id.or(user).unwrap_or_default(), UserId(user.or(id).unwrap_or_default()));
+    // What belongs to the installation has neither, and no secrets.
+    let place = id.or(user).zip(user.or(id));
     let mut out = Map::new();
     for ((name, kind), cell) in names.iter().zip(kinds).zip(cells) {
         let value = match cell {
@@ -133,7 +134,9 @@ async fn open_row(
             Some(Cell::Int(number)) => number.into(),
             Some(Cell::Bool(is)) => is.into(),
             Some(Cell::Bytes(bytes)) if matches!(kind, Kind::Sealed) => {
-                let place = Place { table: table.name, column: name, row, user: owner };
+                let homeless = || StoreError::Broken(format!("a secret of {} belongs to nobody", table.name));
+                let (row, user) = place.ok_or_else(homeless)?;
+                let place = Place { table: table.name, column: name, row, user: UserId(user) };
                 tx.open(place, &bytes).await?.reveal().into()
             }
             Some(Cell::Bytes(bytes)) => random::hex(&bytes).into(),
@@ -290,7 +293,8 @@ impl Writer {
             match table.name {
                 "users" => self.taken.users.push(new),
                 "backup_destinations" => {
-                    let before = row.get("user_id").and_then(Value::as_i64).unwrap_or_default();
+                    let before = row.get("user_id").and_then(Value::as_i64);
+                    let before = before.ok_or_else(|| wrong(table, "belongs to nobody"))?;
                     self.taken.destinations.push(((before, old), (user, new)));
                 }
                 _ => {}

@@ -3,7 +3,7 @@
 use crate::cookies::Theme;
 use crate::translator::Translator;
 
-/// Where in the house a page is, so that the navigation can show it.
+/// The part of the console that a page belongs to, for the navigation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Place {
     #[default]

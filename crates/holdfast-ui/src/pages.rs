@@ -1,4 +1,4 @@
-//! One module for each part of the house that people visit.
+//! One module for each part of the console.
 
 pub(crate) mod account;
 pub(crate) mod administration;

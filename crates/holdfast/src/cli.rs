@@ -501,7 +501,7 @@ fn task_action(matches: &ArgMatches) -> Result<TaskAction, Failure> {
 }
 
 fn id(matches: &ArgMatches) -> i64 {
-    matches.get_one("id").copied().unwrap_or_default()
+    matches.get_one("id").copied().expect("the parser asks for it")
 }
 
 /// Nothing for the commands that open a file by hand.
@@ -604,9 +604,7 @@ fn token_command(matches: &ArgMatches) -> Result<TokenCommand, Failure> {
             expires_in: optional(matches, "expires-in"),
         },
         "list" => TokenCommand::List { user: text(matches, "user") },
-        "revoke" => {
-            TokenCommand::Revoke { user: text(matches, "user"), id: matches.get_one("id").copied().unwrap_or_default() }
-        }
+        "revoke" => TokenCommand::Revoke { user: text(matches, "user"), id: id(matches) },
         other => return Err(unknown(other)),
     })
 }

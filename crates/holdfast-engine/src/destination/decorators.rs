@@ -1,4 +1,4 @@
-//! What any store can wear: another try, a count of bytes, a limit on speed.
+//! Decorators for any store: retries, a count of bytes, a limit on speed.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! Files of a server: one `tar` on one channel, its exit status read, whatever it could not read told by name.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use holdfast_core::Timestamp;
 use holdfast_core::run::FailureCode;
@@ -510,6 +512,9 @@ if [ "$m" = . ] && [ "$(pwd -P)" = / ]; then
 fi
 exec find "$m" $3 -printf "$2" 2>/dev/null
 "#;
+
+/// Counting the files of a very large tree takes longer than anybody waits for it.
+pub(crate) const COUNT_LIMIT: Duration = Duration::from_secs(60);
 
 /// About how much there is, in bytes of an archive and in files; `None` where the server cannot tell.
 pub(crate) async fn estimate(

@@ -7,5 +7,5 @@ mod conformance;
 mod postgres;
 /// Our SFTP client and OpenSSH's server.
 mod sftp;
-/// The folder, S3 in this process, and what they wear.
+/// The folder, S3 in this process, and their decorators.
 mod stores;

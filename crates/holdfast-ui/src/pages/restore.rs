@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect};
-use holdfast_app::{AppError, backups, servers, tasks};
+use holdfast_app::{AppError, Resource, backups, servers, tasks};
 use holdfast_core::backup::RestoreInput;
 use holdfast_core::content::{Content, Scope};
 use holdfast_core::ids::ServerId;
@@ -183,7 +183,8 @@ pub(crate) async fn submit(
 
 async fn summary(ui: &Ui, person: &SignedIn, row: &BackupRow, form: &Form) -> Result<SummaryPage, PageError> {
     let (t, reader, content) = (person.t(), &person.reader, row.content);
-    let server = form.text("remote_server_id").parse().map(ServerId).unwrap_or(ServerId(0));
+    let server = form.text("remote_server_id").parse().map(ServerId);
+    let server = server.map_err(|_| AppError::NotFound(Resource::RemoteServer))?;
     let server = servers::show(&ui.app, &person.caller, server).await?;
     let chosen: Vec<String> = form.texts("entry").map(str::to_owned).collect();
     let overwrites = form.is_on("overwrite");

@@ -315,7 +315,7 @@ fn query(pairs: &[(&str, &str)]) -> String {
 
 /// Either says which run it is, or stays until its end.
 async fn follow(client: &Client, run: &Value, wait: bool, printer: Printer) -> Result<(), Failure> {
-    let id = run["id"].as_i64().unwrap_or_default();
+    let id = run["id"].as_i64().ok_or_else(|| Failure::other("the service did not say which run it is"))?;
     if wait {
         return watch::run(client, id, printer.is_json).await;
     }
