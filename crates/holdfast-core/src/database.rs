@@ -5,8 +5,7 @@ string_enum! {
 }
 
 impl DatabaseEngine {
-    /// A database of this engine is a file, which no server stands before: tasks name its path, and restores write to
-    /// one.
+    /// A database of this engine is a single file without a database server: tasks and restores give its path.
     pub fn is_file(self) -> bool {
         match self {
             Self::Mysql | Self::Postgresql => false,

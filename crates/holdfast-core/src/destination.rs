@@ -104,13 +104,30 @@ impl DestinationSpec {
 
     /// Whether what is stored could have been given: an import takes nothing else.
     pub fn is_sound(&self) -> bool {
-        self.s3().is_none_or(S3Settings::is_sound)
+        match self {
+            Self::Local(_) => true,
+            Self::S3(settings) | Self::CustomS3(settings) => settings.is_sound(),
+        }
     }
 
     /// Whether what is stored at one of them is at the other, too. A service may get another name with everything in it; a
     /// bucket does not.
     pub fn holds_the_same(&self, other: &Self) -> bool {
-        self.kind() == other.kind() && self.container() == other.container()
+        self.kind() == other.kind() && self.has_same_contents(other)
+    }
+
+    /// The same for somebody who knows where it was and not of which type it is: a service may have another address by
+    /// now. Whether two local folders are the same, their markers say.
+    pub fn has_same_contents(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Local(_), Self::Local(_)) => true,
+            (Self::S3(own) | Self::CustomS3(own), Self::S3(other) | Self::CustomS3(other)) => {
+                own.bucket == other.bucket
+            }
+            (Self::Local(_), Self::S3(_) | Self::CustomS3(_)) | (Self::S3(_) | Self::CustomS3(_), Self::Local(_)) => {
+                false
+            }
+        }
     }
 
     fn check(

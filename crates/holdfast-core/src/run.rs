@@ -1,4 +1,4 @@
-//! Runs: one execution of a backup, or of a check that was asked for.
+//! Runs: one execution of a backup, a restore, a verification or a check.
 
 use crate::ids::{BackupId, DestinationId, ServerId, StreamId, TaskId};
 use crate::limits;
@@ -243,7 +243,7 @@ impl FailureCode {
             Self::EngineUnclear => "Say which one it is with database_engine on the task.",
             Self::RemoteFailed => "The log shows what the server said.",
             Self::Incomplete => "What came was not whole, so nothing was stored. The log shows what the server said.",
-            Self::TargetNotEmpty => "Choose an empty database, or ask for overwrite.",
+            Self::TargetNotEmpty => "Choose an empty database or another path, or ask for overwrite.",
             Self::TargetUnwritable => "Give the SSH user the right to write there, or choose another path.",
             Self::RolesMissing => "Create these roles on the server, or restore without owners (no_owner).",
             Self::TargetFull => "Free some space on the server and restore again.",

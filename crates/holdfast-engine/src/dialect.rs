@@ -1,4 +1,4 @@
-//! Database engines behind one interface, and what they have in common. Those that there are, are in `dialects`.
+//! The interface of database engines, and what they have in common. Implementations and the registry are in `dialects`.
 
 use async_trait::async_trait;
 use holdfast_core::content::Content;

@@ -86,11 +86,13 @@ async fn form_page(
         _ => t.say("restore-overwrite-database"),
     };
     asked.push(fields.switch("overwrite", t.say("restore-overwrite")).hint(hint));
-    let hint = match content {
-        Content::Files => t.say("restore-no-owner-files"),
-        _ => t.say("restore-no-owner-database"),
+    let hint = match content.scope() {
+        Scope::Files => Some(t.say("restore-no-owner-files")),
+        // A file has no owners within it.
+        Scope::Database(engine) if engine.is_file() => None,
+        Scope::Database(_) | Scope::Server(_) | Scope::ServerAsOne(_) => Some(t.say("restore-no-owner-database")),
     };
-    asked.push(fields.switch("no_owner", t.say("restore-no-owner")).hint(hint));
+    asked.extend(hint.map(|hint| fields.switch("no_owner", t.say("restore-no-owner")).hint(hint)));
     if content == Content::Files {
         asked.push(
             fields.switch("numeric_owner", t.say("restore-numeric-owner")).hint(t.say("restore-numeric-owner-hint")),

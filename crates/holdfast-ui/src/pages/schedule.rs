@@ -17,18 +17,18 @@ pub(crate) fn schedule_words(reader: &Reader, schedule: &Schedule) -> String {
         return if t.code() == "en" { format!("{} ({text})", cron.describe()) } else { text };
     }
     let time = schedule.time.unwrap_or(TimeOfDay::MIDNIGHT);
-    let utc = format!("{time} {}", schedule.zone.as_ref().map_or("UTC", Zone::name));
+    let at = format!("{time} {}", schedule.zone.as_ref().map_or("UTC", Zone::name));
     let words = match schedule.frequency {
         Frequency::Hourly => {
             let minute = time.to_string();
             return t.with("schedule-hourly", "minute", minute.split(':').next_back().unwrap_or("00"));
         }
-        Frequency::Daily | Frequency::Custom => t.with("schedule-daily", "time", utc),
+        Frequency::Daily | Frequency::Custom => t.with("schedule-daily", "time", at),
         Frequency::Weekly => {
             let weekday = t.say(&format!("weekday-{}", schedule.day_of_week));
-            t.with2("schedule-weekly", "weekday", weekday, "time", utc)
+            t.with2("schedule-weekly", "weekday", weekday, "time", at)
         }
-        Frequency::Monthly => t.with2("schedule-monthly", "day", schedule.day_of_month, "time", utc),
+        Frequency::Monthly => t.with2("schedule-monthly", "day", schedule.day_of_month, "time", at),
     };
     // The zone of a task is mostly that of whoever reads this; the times of its next runs are shown beside it.
     let offset = clock::offset_secs(reader.now, &reader.zone);

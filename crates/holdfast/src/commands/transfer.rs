@@ -303,8 +303,7 @@ async fn open(
 
 /// Whether it is the destination that was looked at.
 fn is_at(spec: &DestinationPlan, known: &Destination) -> bool {
-    // A service may have another address by now.
-    known.spec.container() == spec.spec.container() && known.marker == spec.marker
+    known.spec.has_same_contents(&spec.spec) && known.marker == spec.marker
 }
 
 /// Says whether all that is on record is there.

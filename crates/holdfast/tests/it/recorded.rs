@@ -16,7 +16,8 @@ use serde_json::Value;
 use crate::process::{Installation, Service};
 
 /// What later versions add to answers, as the contract allows; each at any depth.
-const ADDED: &[&str] = &["one_file_system", "protection", "keeps_versions", "time_to_run_at", "timezone"];
+const ADDED: &[&str] =
+    &["one_file_system", "protection", "keeps_versions", "schedule.time_to_run_at", "schedule.timezone"];
 
 /// What differs from run to run: only whether there is a value is compared.
 const DIFFERS: &[&str] = &[
@@ -151,7 +152,7 @@ fn describe(reply: &Reply) -> String {
     };
     for (path, value) in values {
         let names: Vec<&str> = path.split(['.', '[']).collect();
-        if names.iter().any(|name| ADDED.contains(name)) {
+        if ADDED.iter().any(|added| format!("{path}.").contains(&format!(".{added}."))) {
             continue;
         }
         let differs = names.last().is_some_and(|name| DIFFERS.contains(name));
