@@ -34,65 +34,82 @@ mod exit {
     pub(super) const IS_THERE: u32 = 85;
     pub(super) const REMAINS: u32 = 86;
     pub(super) const CUT: u32 = 87;
-    pub(super) const DAMAGED: u32 = 88;
+    pub(super) const OTHER: u32 = 89;
 }
 
-/// `$1` is the path. The tool reads neither options nor addresses from a name with a slash before it, and nothing from the
+/// Functions of every script. What is in a database is never evaluated: the tool has functions that run programs and write
+/// files, and a constraint can call them. So there is no check of what a database holds; bytes are proven by their number
+/// and hash. The tool guesses what a file is, and opens some others as something else, so only files that begin as
+/// databases do are opened. It reads neither options nor addresses from a name with a slash before it, and nothing from the
 /// account's own settings.
-const OPEN: &str = r#"command -v sqlite3 >/dev/null 2>&1 || exit 98
-case $1 in /*) f=$1 ;; *) f=$PWD/$1 ;; esac
-run() { sqlite3 -batch -init /dev/null "$f" '.timeout 60000' "$@"; }
-[ -f "$f" ] || exit 81
-[ -r "$f" ] || exit 82
+const COMMON: &str = r#"command -v sqlite3 >/dev/null 2>&1 || exit 98
+open() { sqlite3 -batch -init /dev/null "$@"; }
+is_database() { [ "$(dd if="$1" bs=15 count=1 2>/dev/null)" = 'SQLite format 3' ]; }
 "#;
 
-/// The copy is made in a folder of its own and goes with it, whatever ends the script.
+/// `$1` is the path. Read-only: a journal that somebody laid beside the file could name any file to be deleted, and the tool
+/// would do so when it rolls it back. A log (WAL) of a program that ended is read all the same.
+const OPEN: &str = r#"case $1 in /*) f=$1 ;; *) f=$PWD/$1 ;; esac
+read_from() { open -readonly "$f" '.timeout 60000' "$@"; }
+[ -f "$f" ] || exit 81
+[ -r "$f" ] && is_database "$f" || exit 82
+"#;
+
+/// The copy is made in a folder of its own and goes with it, whatever ends the script. In one transaction: programs that
+/// write meanwhile would make the tool begin again and again.
 const DUMP: &str = r#"umask 077
-for t in "${TMPDIR:-}" /var/tmp /tmp; do [ -n "$t" ] && [ -w "$t" ] && break; done
+for t in "${TMPDIR:-}" /var/tmp /tmp; do
+    case $t in /*) [ -w "$t" ] && break ;; esac
+done
 d=$(mktemp -d "$t/holdfast-XXXXXXXX") || exit 83
 trap 'cd /; rm -rf "$d"' EXIT
 trap 'exit 1' HUP INT PIPE TERM
-cd "$d" && run '.backup main copy' >&2 || exit 1
-[ -s copy ] || exit 82
-said=$(sqlite3 -batch -init /dev/null copy 'PRAGMA quick_check(1)' 2>&1)
-[ "$said" = ok ] || printf 'The database is damaged where it is: %s\n' "$said" >&2
+cd "$d" && read_from 'BEGIN; SELECT COUNT(*) FROM sqlite_master' '.backup main copy' >/dev/null || exit 1
+is_database copy || exit 82
 cat copy
 "#;
 
-const SIZE: &str = r#"run 'SELECT COUNT(*) FROM sqlite_master WHERE type = '"'table'" || exit 1
+const SIZE: &str = r#"read_from 'SELECT COUNT(*) FROM sqlite_master WHERE type = '"'table'" || exit 1
 wc -c < "$f"
 "#;
 
-/// What is there: nothing, a file, or what a database that is gone left.
-const LOOK: &str = r#"command -v sqlite3 >/dev/null 2>&1 || exit 98
-f=$1
-[ -d "${f%/*}/" ] || exit 84
-[ ! -e "$f" ] || { [ -f "$f" ] && exit 85; exit 82; }
-for s in -wal -journal; do [ ! -e "$f$s" ] || exit 86; done
-exit 0
+/// What is there: nothing, a database, something else, or what a database that is gone left. A journal that is not empty is
+/// not rolled back by us, for the reason above.
+const LOOK: &str = r#"look() {
+    if [ -e "$1" ]; then
+        [ -f "$1" ] && is_database "$1" || return 89
+        [ ! -s "$1-journal" ] || return 86
+        return 85
+    fi
+    [ ! -L "$1" ] || return 89
+    for s in -wal -journal; do [ ! -e "$1$s" ] || return 86; done
+}
 "#;
 
 /// `$2` is the size and `$3` says whether a database that is there is replaced: by the tool, in one transaction, so that
 /// programs that have it open see the one or the other.
-const RESTORE: &str = r#"command -v sqlite3 >/dev/null 2>&1 || exit 98
-f=$1; u=$(umask); umask 077
+const RESTORE: &str = r#"f=$1; u=$(umask); umask 077
 cd "${f%/*}/" || exit 84
 f=./${f##*/}
 t=$(mktemp ./.holdfast-XXXXXXXX) || exit 83
 trap 'rm -f "$t"' EXIT
 trap 'exit 1' HUP INT PIPE TERM
 cat > "$t" || exit 83
-[ "$(wc -c < "$t")" -eq "$2" ] || exit 87
-said=$(sqlite3 -batch -init /dev/null "$t" 'PRAGMA quick_check(1)' 2>&1)
-[ "$said" = ok ] || { printf '%s\n' "$said" >&2; exit 88; }
-if [ -e "$f" ]; then
-    [ "$3" = replace ] || exit 85
-    sqlite3 -batch -init /dev/null "$f" '.timeout 60000' ".restore main $t" >&2 || exit 1
-else
-    for s in -wal -journal; do [ ! -e "$f$s" ] || exit 86; done
+[ "$(wc -c < "$t")" -eq "$2" ] && is_database "$t" || exit 87
+look "$f"
+case $? in
+0)
     chmod "$(printf '%o' $((0666 & ~0$u)))" "$t"
-    ln "$t" "$f" 2>/dev/null || { [ ! -e "$f" ] && mv "$t" "$f"; } || exit 85
-fi
+    { sync "$t" || sync; } 2>/dev/null
+    ln "$t" "$f" 2>/dev/null || { mv -n "$t" "$f" && [ ! -e "$t" ]; } || exit 85
+    ;;
+85)
+    [ "$3" = replace ] || exit 85
+    open "$f" '.timeout 60000' ".restore main $t" >&2 || exit 1
+    ;;
+86) exit 86 ;;
+*) exit 89 ;;
+esac
 "#;
 
 fn path_of(source: &DatabaseSource) -> Result<&str> {
@@ -104,7 +121,9 @@ fn ended(status: Option<u32>, path: &str) -> Option<EngineError> {
     let path = name_text(path.as_bytes());
     let (code, message) = match status? {
         exit::NO_FILE => (FailureCode::SourceMissing, format!("There is no file {path} on the server.")),
-        exit::UNREADABLE => (FailureCode::SourceUnreadable, format!("{path} cannot be read as a database.")),
+        exit::UNREADABLE => {
+            (FailureCode::SourceUnreadable, format!("{path} is empty, no SQLite database, or may not be read."))
+        }
         exit::NO_ROOM => (
             FailureCode::TargetFull,
             "There is no room for the database on the server. A backup needs as much as the database takes, in TMPDIR, \
@@ -115,10 +134,19 @@ fn ended(status: Option<u32>, path: &str) -> Option<EngineError> {
         exit::IS_THERE => (FailureCode::TargetNotEmpty, format!("{path} is there already; nothing was changed.")),
         exit::REMAINS => (
             FailureCode::TargetNotEmpty,
-            format!("Beside {path} is a file -wal or -journal of a database that is gone; move it away first."),
+            format!(
+                "Beside {path} is a -journal, or a -wal of a database that is gone; nothing was changed. Let the program \
+                 that it belongs to recover, or move it away."
+            ),
         ),
         exit::CUT => (FailureCode::Lost, "The database did not reach the server whole; nothing was changed.".to_owned()),
-        exit::DAMAGED => (FailureCode::Corrupt, "What was restored is damaged; nothing was changed.".to_owned()),
+        exit::OTHER => (
+            FailureCode::TargetNotEmpty,
+            format!(
+                "{path} is there and no SQLite database; nothing was changed. Move it away, with its -wal and -shm, or \
+                 restore to another path."
+            ),
+        ),
         EXIT_NO_TOOL | 127 => (FailureCode::ToolMissing, "The server has no sqlite3.".to_owned()),
         _ => return None,
     };
@@ -156,7 +184,7 @@ impl Dialect for Sqlite {
 
     async fn size(&self, at: Remote<'_>, source: &DatabaseSource) -> Result<Size> {
         let path = path_of(source)?;
-        let answer = at.ask(&Script::new(&format!("{OPEN}{SIZE}"), &[path]), "").await?;
+        let answer = at.ask(&Script::new(&format!("{COMMON}{OPEN}{SIZE}"), &[path]), "").await?;
         if !answer.exit.success() {
             return Err(failed(at, &answer.exit, &answer.stderr, path));
         }
@@ -172,7 +200,7 @@ impl Dialect for Sqlite {
 
     async fn dump(&self, at: Remote<'_>, source: &DatabaseSource, outlet: &mut Outlet) -> Result<()> {
         let path = path_of(source)?;
-        let script = Script::new(&format!("{OPEN}{DUMP}"), &[path]);
+        let script = Script::new(&format!("{COMMON}{OPEN}{DUMP}"), &[path]);
         let dumping = Dumping { tool: TOOL, script, input: String::new(), first_wait: Some(at.settings.finish) };
         let ended = database_dump::run(at, dumping, outlet).await?;
         if !ended.exit.success() {
@@ -191,7 +219,7 @@ impl Dialect for Sqlite {
 
     fn left_behind(&self, _: Content, has_written: bool) -> &'static str {
         if has_written {
-            "The database is what it was before, or what was restored: it is replaced in one transaction. A file named \
+            "The database is what it was before, or what was restored: it is replaced in one transaction. Files named \
              .holdfast-… beside it can be deleted."
         } else {
             ""
@@ -201,7 +229,8 @@ impl Dialect for Sqlite {
 
 async fn put_back(engine: &Engine, at: Remote<'_>, plan: &RestorePlan, path: &str) -> Result<RestoreReport> {
     let Remote { connection, settings, context } = at;
-    let looked = at.ask(&Script::new(LOOK, &[path]), "").await?;
+    let look = format!("{COMMON}{LOOK}[ -d \"${{1%/*}}/\" ] || exit 84\nlook \"$1\"\n");
+    let looked = at.ask(&Script::new(&look, &[path]), "").await?;
     let is_there = looked.exit.status == Some(exit::IS_THERE);
     let may_go_on = looked.exit.success() || is_there && plan.overwrite;
     if !may_go_on {
@@ -215,7 +244,10 @@ async fn put_back(engine: &Engine, at: Remote<'_>, plan: &RestorePlan, path: &st
         return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
     }
     let size = plan.backup.plain_bytes.to_string();
-    let script = Script::new(RESTORE, &[path, &size, if plan.overwrite { "replace" } else { "make" }]);
+    let script = Script::new(
+        &format!("{COMMON}{LOOK}{RESTORE}"),
+        &[path, &size, if plan.overwrite { "replace" } else { "make" }],
+    );
     let whole = engine.open_whole(&plan.backup, context).await?;
     context.begin_writing().await?;
     let process = script.start(connection).await?;

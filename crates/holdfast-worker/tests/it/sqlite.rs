@@ -121,10 +121,51 @@ async fn an_sqlite_database_is_copied_whole_while_a_program_writes_to_it() {
     assert!(!contents(&file).contains("later"));
 }
 
+/// Constraints can call functions of the tool that run programs, and journals can name files to be deleted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_sqlite_database_runs_nothing_and_deletes_nothing() {
+    let bench = Bench::new(TestApp::start(holdfast_testkit::Engine::Sqlite).await).await;
+    let (file, proof) = (bench.source().join("evil.db"), bench.source().join("proof"));
+    run_sql(&file, "CREATE TABLE a (b CHECK (1)); INSERT INTO a VALUES ('x')");
+    let evil = format!(
+        "CREATE TABLE a (b CHECK (length(edit(b, ''touch {}; true'')) >= 0), CHECK (writefile(''{}'', b)))",
+        path(&proof),
+        path(&proof)
+    );
+    run_sql(&file, &format!("PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = '{evil}'"));
+    let shop = sqlite_task(&bench, &file).await;
+    let backup = bench.back_up(shop).await;
+    assert_successful(&bench.verify(&backup).await);
+    std::fs::create_dir_all(bench.target()).unwrap();
+    let copy = bench.target().join("copy.db");
+    assert_successful(&bench.restore(&backup, into(&copy)).await);
+    assert_successful(&bench.restore(&backup, over(&copy)).await);
+    assert!(!proof.exists(), "something in the database was evaluated");
+
+    // The header of a journal of no pages, and the name of another journal that it belongs to.
+    let victim = bench.source().join("victim");
+    std::fs::write(&victim, "precious").unwrap();
+    let name = path(&victim).as_bytes();
+    let mut journal = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7".to_vec();
+    for number in [0_u32, 0, 2, 512, 4096] {
+        journal.extend(number.to_be_bytes());
+    }
+    journal.resize(512, 0);
+    journal.extend(0x4000_0000_u32.wrapping_div(4096).wrapping_add(1).to_be_bytes());
+    journal.extend(name);
+    journal.extend(u32::try_from(name.len()).unwrap().to_be_bytes());
+    journal.extend(name.iter().map(|byte| u32::from(*byte)).sum::<u32>().to_be_bytes());
+    journal.extend(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7");
+    std::fs::write(bench.source().join("evil.db-journal"), &journal).unwrap();
+    bench.run(shop).await;
+    assert_failed(&bench.restore(&backup, over(&file)).await, "target_not_empty");
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_wrong_with_an_sqlite_database_is_told() {
     let tools = tempfile::tempdir().unwrap();
-    for name in ["sh", "mktemp", "cat", "rm", "wc", "chmod", "ln", "mv", "sleep", "tar", "sqlite3"] {
+    for name in ["sh", "mktemp", "cat", "rm", "wc", "chmod", "ln", "mv", "dd", "sync", "sleep", "tar", "sqlite3"] {
         let program = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(name));
         symlink(program.iter().find(|program| program.exists()).unwrap(), tools.path().join(name)).unwrap();
     }
@@ -139,11 +180,28 @@ async fn what_is_wrong_with_an_sqlite_database_is_told() {
     let shop = sqlite_task(&bench, &file).await;
     assert_failed(&bench.run(shop).await, "source_missing");
     std::fs::write(&file, "no database, but long enough to be one: ".repeat(100)).unwrap();
-    assert_failed(&bench.run(shop).await, "remote_failed");
+    assert_failed(&bench.run(shop).await, "source_unreadable");
+    // An empty file may be all that is left of a database whose log still has everything.
+    std::fs::write(&file, "").unwrap();
+    std::fs::write(bench.source().join("a.db-wal"), "the log").unwrap();
+    assert_failed(&bench.run(shop).await, "source_unreadable");
+    assert_eq!(std::fs::read_to_string(bench.source().join("a.db-wal")).unwrap(), "the log");
+    std::fs::remove_file(bench.source().join("a.db-wal")).unwrap();
     std::fs::remove_file(&file).unwrap();
     run_sql(&file, "CREATE TABLE a (b); INSERT INTO a VALUES (1)");
     let backup = bench.back_up(shop).await;
 
+    // What is there and no database is left alone, and so is a link to a volume that is away.
+    let other = bench.source().join("other.db");
+    std::fs::write(&other, "something else").unwrap();
+    assert_failed(&bench.restore(&backup, over(&other)).await, "target_not_empty");
+    assert_eq!(std::fs::read_to_string(&other).unwrap(), "something else");
+    let link = bench.source().join("link.db");
+    symlink("/nowhere/at/all.db", &link).unwrap();
+    for asked in [into(&link), over(&link)] {
+        assert_failed(&bench.restore(&backup, asked).await, "target_not_empty");
+    }
+    assert!(link.is_symlink());
     // Remains of another database would become part of this one.
     let new = bench.source().join("new.db");
     std::fs::write(bench.source().join("new.db-wal"), "remains").unwrap();
