@@ -140,7 +140,7 @@ fn is_time(text: &str) -> bool {
     shape.starts_with("\"0000-00-00T00:00:00") || shape == "\"0000-00-00 00:00:00\""
 }
 
-fn describe(reply: &Reply) -> String {
+fn describe(request: &str, reply: &Reply) -> String {
     let mut text = format!("< {}\n", reply.status);
     for name in ["content-type", "allow", "location", "www-authenticate"] {
         if let Some(value) = reply.headers.get(name) {
@@ -155,7 +155,9 @@ fn describe(reply: &Reply) -> String {
         if ADDED.iter().any(|added| format!("{path}.").contains(&format!(".{added}."))) {
             continue;
         }
-        let differs = names.last().is_some_and(|name| DIFFERS.contains(name));
+        // Which task comes first depends on the time of day.
+        let is_upcoming = request.contains("/upcoming") && path.starts_with(".data[");
+        let differs = is_upcoming || names.last().is_some_and(|name| DIFFERS.contains(name));
         let value = if is_time(&value) || (differs && value != "null") { "…" } else { &value };
         writeln!(text, "{path} = {value}").unwrap();
     }
@@ -257,7 +259,7 @@ impl Scene {
                 let body = Some(self.filled_in(body)).filter(|body| !body.is_empty());
                 let method = Method::from_bytes(method.as_bytes()).unwrap();
                 let reply = self.client(who).send(method, path, body).await;
-                let answer = describe(&reply).replace(self.service.base_url.as_str(), "$BASE");
+                let answer = describe(path, &reply).replace(self.service.base_url.as_str(), "$BASE");
                 Some(answer.replace(&self.work.path().display().to_string(), "$WORK"))
             }
         }
