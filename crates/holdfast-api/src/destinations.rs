@@ -65,7 +65,14 @@ fn of_type(spec: &DestinationSpec) -> OfType {
         let value = match field.kind {
             FieldKind::Switch => values.boolean(field.name).value().map(|on| Value::Bool(*on)),
             FieldKind::Integer { .. } => values.integer(field.name).value().map(|number| Value::from(*number)),
-            _ => values.text(field.name).value().map(|text| Value::from(text.as_str())),
+            FieldKind::Id => values.integer(field.name).value().map(|id| Value::from(*id)),
+            FieldKind::Ids { .. } => values.integers(field.name).value().map(|ids| Value::from(ids.as_slice())),
+            FieldKind::Lines { .. } => values.texts(field.name).value().map(|lines| Value::from(lines.as_slice())),
+            FieldKind::Line { .. } | FieldKind::Paragraph { .. } | FieldKind::Choice(_) => {
+                values.text(field.name).value().map(|text| Value::from(text.as_str()))
+            }
+            // Answers never show one.
+            FieldKind::Secret { .. } => None,
         };
         Some((field.shown_at?.trim_start_matches('/'), value?))
     };

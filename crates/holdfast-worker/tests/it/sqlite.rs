@@ -110,7 +110,7 @@ async fn an_sqlite_database_is_copied_whole_while_a_program_writes_to_it() {
         assert_eq!(run_sql(&copy, "SELECT SUM(side) FROM pairs; PRAGMA integrity_check").trim(), "0\nok");
         assert!(rows(&copy) >= before, "what was committed before is in it");
     }
-    // A program that has it open goes on with what was restored.
+    // A program with the file open continues with the restored data.
     let backup = bench.back_up(shop).await;
     drop(writing);
     run_sql(&file, "CREATE TABLE later (a)");
