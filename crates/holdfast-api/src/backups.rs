@@ -37,7 +37,6 @@ pub(crate) struct BackupResource {
     task_label: String,
     /// The path or database that it is of.
     source: String,
-    #[schema(pattern = "^(files|postgresql|postgresql-all|postgresql-server|mysql|mysql-all|mysql-server)$")]
     content: &'static str,
     #[schema(pattern = "^archive$")]
     format: &'static str,
@@ -59,7 +58,6 @@ pub(crate) struct BackupResource {
 
 #[derive(Serialize, ToSchema)]
 pub(crate) struct VerificationResource {
-    #[schema(pattern = "^(unverified|verified|corrupt|missing)$")]
     status: &'static str,
     checked_at: Option<String>,
 }
@@ -80,13 +78,11 @@ pub(crate) struct EntryResource {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct RunResource {
     id: i64,
-    #[schema(pattern = "^(backup|restore|verify)$")]
     kind: &'static str,
     /// The backup that is restored or verified.
     backup_id: Option<i64>,
     backup_task_id: Option<i64>,
     output: String,
-    #[schema(pattern = "^(queued|running|successful|failed|cancelled)$")]
     status: &'static str,
     created_at: String,
     started_at: Option<String>,

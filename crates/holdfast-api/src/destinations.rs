@@ -23,7 +23,6 @@ pub(crate) struct DestinationResource {
     id: i64,
     user_id: i64,
     label: String,
-    #[schema(pattern = "^(s3|custom_s3|local)$")]
     r#type: &'static str,
     type_human: &'static str,
     /// The fields of its type.
@@ -34,7 +33,6 @@ pub(crate) struct DestinationResource {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     keeps_versions: Option<bool>,
-    #[schema(pattern = "^(unknown|reachable|unreachable)$")]
     status: &'static str,
     last_checked_at: Option<String>,
     last_error: Option<String>,

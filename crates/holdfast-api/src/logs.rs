@@ -22,11 +22,9 @@ pub(crate) struct LogResource {
     output: String,
     /// Null while the run is under way.
     finished_at: Option<String>,
-    #[schema(pattern = "^(queued|running|successful|failed|cancelled)$")]
     status: &'static str,
     created_at: String,
     started_at: Option<String>,
-    #[schema(pattern = "^(schedule|manual|webhook|catch-up)$")]
     trigger: &'static str,
     attempt: i64,
     bytes_read: i64,

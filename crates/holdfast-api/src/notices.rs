@@ -28,7 +28,6 @@ pub(crate) struct NoticeResource {
     /// The same for everybody who is told of the same thing; every message carries it.
     event: String,
     title: String,
-    #[schema(pattern = "^(pending|delivered|undelivered|superseded)$")]
     status: &'static str,
     tries: i64,
     /// Null once it is settled.

@@ -4,6 +4,7 @@
 pub(crate) mod doc;
 mod fields;
 mod update;
+mod words;
 
 use std::collections::BTreeMap;
 
@@ -48,6 +49,7 @@ pub fn document() -> Value {
             keep(&body.schema, |_| ());
         }
     }
+    words::add_to(&mut schemas);
     for route in &routes {
         if let Some(body) = route.body.as_ref().filter(|body| body.partial) {
             schemas.extend(update::schemas(&body.schema));

@@ -49,7 +49,6 @@ pub(crate) struct Connection {
 
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ServerStatus {
-    #[schema(pattern = "^(unknown|online|offline)$")]
     connectivity: &'static str,
     last_connected_at: Option<String>,
     last_checked_at: Option<String>,

@@ -18,7 +18,6 @@ pub(crate) struct StreamResource {
     id: i64,
     user_id: i64,
     label: String,
-    #[schema(pattern = "^(email|discord|slack|teams|pushover)$")]
     r#type: &'static str,
     type_human: &'static str,
     notifications: NotificationFlags,

@@ -41,7 +41,6 @@ pub(crate) struct TaskResource {
     notification_streams_count: i64,
     notification_stream_ids: Vec<i64>,
     tag_ids: Vec<i64>,
-    #[schema(pattern = "^(ready|running)$")]
     status: &'static str,
     has_encryption_password: bool,
     has_heartbeat_url: bool,
@@ -70,7 +69,6 @@ pub(crate) struct ProtectionResource {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct SourceResource {
     path: String,
-    #[schema(pattern = "^(files|database)$")]
     r#type: &'static str,
     database_name: Option<String>,
     database_engine: Option<&'static str>,
@@ -83,7 +81,6 @@ pub(crate) struct SourceResource {
 
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ScheduleResource {
-    #[schema(pattern = "^(hourly|daily|weekly|monthly|custom)$")]
     frequency: &'static str,
     /// `HH:MM` in UTC; of a task with a zone or a cron expression, that of the next run.
     #[schema(pattern = "^[0-2][0-9]:[0-5][0-9]$")]
@@ -113,7 +110,6 @@ pub(crate) struct StorageResource {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct StatusResource {
     id: i64,
-    #[schema(pattern = "^(ready|running)$")]
     status: &'static str,
 }
 

@@ -10,6 +10,8 @@ use holdfast_core::source::TaskKind;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use super::words::kinds_of_backup_runs;
+
 /// A type's schema by name, with those it refers to.
 pub(crate) struct SchemaDoc {
     pub name: String,
@@ -181,7 +183,7 @@ impl QueryDoc {
             QueryKind::Switch => json!({ "type": "boolean", "default": false }),
             QueryKind::Verification => words(Verification::ALL.iter().map(|status| status.as_str()).collect()),
             QueryKind::NoticeStatus => words(NoticeStatus::ALL.iter().map(|status| status.as_str()).collect()),
-            QueryKind::RunKind => words(vec!["restore", "verify"]),
+            QueryKind::RunKind => words(kinds_of_backup_runs()),
             QueryKind::RunStatus => words(RunStatus::ALL.iter().map(|status| status.as_str()).collect()),
             QueryKind::TaskStatus => words(TaskStatus::ALL.iter().map(|status| status.as_str()).collect()),
             QueryKind::TaskType => words(TaskKind::ALL.iter().map(|kind| kind.as_str()).collect()),

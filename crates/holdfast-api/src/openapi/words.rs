@@ -1,0 +1,65 @@
+//! Fields of answers that hold one word of a closed list. The lists are those of the types, so a new word is here as soon
+//! as it exists.
+
+use std::collections::BTreeMap;
+
+use holdfast_core::backup::Verification;
+use holdfast_core::content::Content;
+use holdfast_core::destination::{DestinationKind, Reachability};
+use holdfast_core::notice::NoticeStatus;
+use holdfast_core::run::{RunKind, RunStatus, TaskStatus, Trigger};
+use holdfast_core::schedule::Frequency;
+use holdfast_core::server::Connectivity;
+use holdfast_core::source::TaskKind;
+use holdfast_core::stream::StreamKind;
+use serde_json::{Value, json};
+
+/// The kinds of runs that work on a stored backup.
+pub(super) fn kinds_of_backup_runs() -> Vec<&'static str> {
+    RunKind::ALL.iter().filter(|kind| kind.is_of_backup()).map(|kind| kind.as_str()).collect()
+}
+
+/// Schema, field, words.
+fn lists() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
+    let kinds_of_runs = [vec![RunKind::Backup.as_str()], kinds_of_backup_runs()].concat();
+    let contents = Content::ALL.iter().map(|content| content.as_str()).collect();
+    vec![
+        ("BackupResource", "content", contents),
+        ("VerificationResource", "status", Verification::WORDS.to_vec()),
+        ("RunResource", "kind", kinds_of_runs),
+        ("RunResource", "status", RunStatus::WORDS.to_vec()),
+        ("LogResource", "status", RunStatus::WORDS.to_vec()),
+        ("LogResource", "trigger", Trigger::WORDS.to_vec()),
+        ("DestinationResource", "type", DestinationKind::WORDS.to_vec()),
+        ("DestinationResource", "status", Reachability::WORDS.to_vec()),
+        ("ServerStatus", "connectivity", Connectivity::WORDS.to_vec()),
+        ("NoticeResource", "status", NoticeStatus::WORDS.to_vec()),
+        ("StreamResource", "type", StreamKind::WORDS.to_vec()),
+        ("TaskResource", "status", TaskStatus::WORDS.to_vec()),
+        ("StatusResource", "status", TaskStatus::WORDS.to_vec()),
+        ("SourceResource", "type", TaskKind::WORDS.to_vec()),
+        ("ScheduleResource", "frequency", Frequency::WORDS.to_vec()),
+    ]
+}
+
+pub(super) fn add_to(schemas: &mut BTreeMap<String, Value>) {
+    for (schema, field, words) in lists() {
+        if let Some(property) = schemas.get_mut(schema).and_then(|schema| schema["properties"].get_mut(field)) {
+            property["pattern"] = json!(format!("^({})$", words.join("|")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_list_is_of_a_field_that_exists() {
+        let document = crate::openapi::document();
+        for (schema, field, _) in lists() {
+            let property = &document["components"]["schemas"][schema]["properties"][field];
+            assert!(property["pattern"].is_string(), "{schema}.{field}: {property}");
+        }
+    }
+}
