@@ -17,10 +17,12 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use holdfast_core::Secret;
 use holdfast_core::run::FailureCode;
-use russh::client::{self, AuthResult, DisconnectReason, Handle, Msg};
+use russh::client::{self, AuthResult, DisconnectReason, Handle, KeyboardInteractiveAuthResponse, Msg};
 use russh::keys::ssh_key::private::{Ed25519Keypair, KeypairData};
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKeyOrCertificate};
-use russh::{Channel, ChannelId, ChannelMsg, ChannelStream, Disconnect, Preferred, cipher, compression, kex, mac};
+use russh::{
+    Channel, ChannelId, ChannelMsg, ChannelStream, Disconnect, MethodKind, Preferred, cipher, compression, kex, mac,
+};
 use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
@@ -39,16 +41,22 @@ pub struct Target {
     pub host: String,
     pub port: u16,
     pub username: String,
-    /// Seed of the ed25519 key that we authenticate with.
-    pub key_seed: KeySeed,
+    pub credential: Credential,
     /// `SHA256:` and unpadded base64; `None` accepts any key (first contact; read it from [`Connection::host_key`]).
     pub pinned_host_key: Option<String>,
     /// One round trip, as it was measured before; `None` is unknown.
     pub round_trip: Option<Duration>,
 }
 
-/// The private half of a user's key; wiped when dropped, never printed.
+/// What we authenticate with.
 #[derive(Clone)]
+pub enum Credential {
+    Key(KeySeed),
+    Password(Secret),
+}
+
+/// The private half of a user's ed25519 key; wiped when dropped, never printed.
+#[derive(Debug, Clone)]
 pub struct KeySeed(pub Secret);
 
 impl KeySeed {
@@ -109,8 +117,9 @@ pub enum SshError {
     Timeout,
     #[error("the server shows another host key: {offered}")]
     HostKeyChanged { offered: String, is_jump: bool },
-    #[error("the server refused the key")]
-    Auth,
+    /// What it refused: the key or the password.
+    #[error("the server refused the {0}")]
+    Auth(&'static str),
     #[error("the connection was lost: {0}")]
     Lost(String),
     #[error("SSH protocol error: {0}")]
@@ -147,7 +156,7 @@ impl From<SshError> for EngineError {
             SshError::Dns(_) => FailureCode::Dns,
             SshError::Timeout => FailureCode::Timeout,
             SshError::HostKeyChanged { .. } => FailureCode::HostKeyChanged,
-            SshError::Auth => FailureCode::Auth,
+            SshError::Auth(_) => FailureCode::Auth,
             SshError::Lost(_) => FailureCode::Lost,
             SshError::Protocol(_) | SshError::ExecRefused => FailureCode::RemoteFailed,
         };
@@ -300,17 +309,16 @@ impl Session {
             let is_ssh = shared.lock().offered.is_some() || matches!(error, russh::Error::NoCommonAlgo { .. });
             shared.failure(error).told(target, is_ssh)
         })?;
-        let pair = Ed25519Keypair::from_seed(&target.key_seed.bytes()?);
-        let key =
-            PrivateKey::new(KeypairData::Ed25519(pair), "").map_err(|error| SshError::Protocol(error.to_string()))?;
-        let answer = handle
-            .authenticate_publickey(target.username.as_str(), PrivateKeyWithHashAlg::new(Arc::new(key), None))
-            .await
-            .map_err(|error| shared.failure(error))?;
+        let (answer, refused) = match &target.credential {
+            Credential::Key(seed) => (with_key(&mut handle, target, seed, &shared).await?, "key"),
+            Credential::Password(password) => {
+                (with_password(&mut handle, target, password, &shared).await?, "password")
+            }
+        };
         if let AuthResult::Failure { remaining_methods, .. } = answer {
             // A connection that broke meanwhile looks like a refusal, but for what a server says with it.
             let is_broken = remaining_methods.is_empty() && handle.is_closed();
-            return Err(if is_broken { shared.lost() } else { SshError::Auth });
+            return Err(if is_broken { shared.lost() } else { SshError::Auth(refused) });
         }
         lifelines.push(Arc::new(sender));
         let host_key = shared.lock().offered.clone().unwrap_or_default();
@@ -320,6 +328,52 @@ impl Session {
     async fn disconnect(&self) {
         let _ = self.handle.disconnect(Disconnect::ByApplication, "", "").await;
     }
+}
+
+async fn with_key(
+    handle: &mut Handle<Events>,
+    target: &Target,
+    seed: &KeySeed,
+    shared: &Shared,
+) -> Result<AuthResult, SshError> {
+    let pair = Ed25519Keypair::from_seed(&seed.bytes()?);
+    let key = PrivateKey::new(KeypairData::Ed25519(pair), "").map_err(|error| SshError::Protocol(error.to_string()))?;
+    let key = PrivateKeyWithHashAlg::new(Arc::new(key), None);
+    handle.authenticate_publickey(target.username.as_str(), key).await.map_err(|error| shared.failure(error))
+}
+
+/// As a password or, where a server takes only that, as the answer to the one question that it asks.
+async fn with_password(
+    handle: &mut Handle<Events>,
+    target: &Target,
+    password: &Secret,
+    shared: &Shared,
+) -> Result<AuthResult, SshError> {
+    /// A server may greet with empty rounds before its question, and ask nothing after it.
+    const ROUNDS: usize = 4;
+    let username = target.username.as_str();
+    let failure = |error| shared.failure(error);
+    let answer = handle.authenticate_password(username, password.reveal()).await.map_err(failure)?;
+    let AuthResult::Failure { remaining_methods, .. } = &answer else { return Ok(answer) };
+    if !remaining_methods.contains(&MethodKind::KeyboardInteractive) {
+        return Ok(answer);
+    }
+    let mut round = handle.authenticate_keyboard_interactive_start(username, None).await.map_err(failure)?;
+    for _ in 0..ROUNDS {
+        let answers = match round {
+            KeyboardInteractiveAuthResponse::Success => return Ok(AuthResult::Success),
+            KeyboardInteractiveAuthResponse::Failure { remaining_methods, partial_success } => {
+                return Ok(AuthResult::Failure { remaining_methods, partial_success });
+            }
+            KeyboardInteractiveAuthResponse::InfoRequest { prompts, .. } => match prompts.as_slice() {
+                [] => Vec::new(),
+                [question] if !question.echo => vec![password.reveal().to_owned()],
+                _ => return Ok(answer),
+            },
+        };
+        round = handle.authenticate_keyboard_interactive_respond(answers).await.map_err(failure)?;
+    }
+    Ok(answer)
 }
 
 /// An authenticated connection.

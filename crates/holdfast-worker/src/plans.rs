@@ -10,7 +10,7 @@ use holdfast_core::ids::{BackupId, DestinationId, ServerId, TaskId, UserId};
 use holdfast_core::probe::Question;
 use holdfast_core::source::SourceSpec;
 use holdfast_core::task::TaskSettings;
-use holdfast_engine::ssh::{KeySeed, Target};
+use holdfast_engine::ssh::{Credential, KeySeed, Target};
 use holdfast_engine::{
     BackupPlan, DatabaseSource, DestinationPlan, Login, Probe, Proven, RestorePlan, Server, Source, StoredBackup,
 };
@@ -187,7 +187,7 @@ fn target(row: &ServerRow, key: &Secret) -> Target {
         host: row.host.clone(),
         port: u16::try_from(row.port).unwrap_or(22),
         username: row.username.clone(),
-        key_seed: KeySeed(key.clone()),
+        credential: Credential::Key(KeySeed(key.clone())),
         pinned_host_key: row.host_key.clone(),
     }
 }
