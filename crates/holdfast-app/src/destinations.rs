@@ -38,12 +38,11 @@ pub async fn update(app: &App, caller: &Caller, id: DestinationId, input: &Input
     let mut tx = app.store.begin().await?;
     let row = owned(caller, destinations::find_locked(&mut tx, id).await?)?;
     let draft = DestinationDraft::check(input, Some(&row.current())).map_err(AppError::Invalid)?;
-    let is_another = !row.spec.holds_the_same(&draft.spec);
-    let backups = if is_another { destinations::count_backups(&mut tx, id).await? } else { 0 };
-    if backups > 0 {
+    let backups = destinations::count_backups(&mut tx, id).await?;
+    if backups > 0 && !row.spec.holds_the_same(&draft.spec) {
         return Err(AppError::Conflict(Conflict::DestinationMoves { backups: refusal::backups(backups) }));
     }
-    destinations::update(&mut tx, &row, &draft, app.now()).await?;
+    destinations::update(&mut tx, &row, &draft, backups == 0, app.now()).await?;
     if row.spec != draft.spec {
         let detail = format!("{id} {} to {}", row.spec.place(), draft.spec.place());
         app.audit(&mut tx, caller, "backup_destination.moved", &detail).await?;

@@ -32,6 +32,13 @@ impl DestinationKind {
     }
 }
 
+/// What a destination is known by from its first use on: another one in its place is not used.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DestinationIdentity {
+    /// What the marker of its folder says.
+    pub marker: Option<String>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DestinationSpec {
     Local(LocalDestination),
@@ -78,11 +85,19 @@ impl DestinationSpec {
         }
     }
 
-    /// What its service calls it: the bucket. A folder of this machine has no name.
-    pub fn container(&self) -> Option<&str> {
+    /// Where it is, in a word, for lists: the bucket, the server with the folder. A folder of this machine has no name.
+    pub fn short_place(&self) -> String {
         match self {
-            Self::Local(_) => None,
-            Self::S3(settings) | Self::CustomS3(settings) => Some(&settings.bucket),
+            Self::Local(_) => String::new(),
+            Self::S3(settings) | Self::CustomS3(settings) => settings.bucket.clone(),
+        }
+    }
+
+    /// Whether a marker in it says that it is the one that was used before.
+    pub fn has_marker(&self) -> bool {
+        match self {
+            Self::Local(_) => true,
+            Self::S3(_) | Self::CustomS3(_) => false,
         }
     }
 

@@ -10,7 +10,7 @@ use holdfast_core::run::FailureCode;
 use crate::Engine;
 use crate::archive::{FRAME_BYTES, Manifest, Out, Packed, Packing, Received, pack};
 use crate::context::Context;
-use crate::destination::{BlobStore, Journal, Metered, Sink, Upload, Uploaded, Written};
+use crate::destination::{BlobStore, Journal, Metered, Opened, Sink, Upload, Uploaded, Written};
 use crate::dialect::Dialect;
 use crate::dialects;
 use crate::error::{EngineError, Result};
@@ -46,7 +46,7 @@ impl Engine {
         journal: Arc<dyn Journal>,
     ) -> Result<BackupReport> {
         // The destination first: a backup that has nowhere to go need not disturb the server.
-        let (store, marker) = self.settings.destination.open(&plan.destination).await?;
+        let Opened { store, identity } = self.settings.destination.open(&plan.destination).await?;
         let (sink, written) = Sink::new();
         let sealing = self.seal(sink, plan);
         let connection = connect(&plan.server, &self.settings.remote, context).await?;
@@ -105,7 +105,7 @@ impl Engine {
             plain_sha256: packed.plain_sha256,
             entries: packed.entries,
             is_empty: packed.is_empty,
-            marker,
+            identity,
         })
     }
 
@@ -171,7 +171,7 @@ impl Engine {
         match (packed, uploaded) {
             (Ok(packed), Ok(Uploaded { size, is_proven, is_versioned })) if size == packed.stored_bytes => {
                 if !is_proven {
-                    context.log.line("The destination's checksum is of another kind, so the backup is read back.");
+                    context.log.line("The destination does not prove what it stored, so the backup is read back.");
                     read_back(store, &key, size, &packed.stored_sha256, context).await?;
                 }
                 if is_versioned {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use holdfast_core::Secret;
-use holdfast_core::destination::{DestinationSpec, LocalDestination};
+use holdfast_core::destination::{DestinationIdentity, DestinationSpec, LocalDestination};
 use holdfast_core::run::FailureCode;
 
 pub use decorators::{Metered, RetryPolicy, Retrying, Throttle, Throttled};
@@ -91,7 +91,7 @@ pub struct DestinationPlan {
     pub secret_key: Option<Secret>,
     /// Where a local destination is.
     pub folder: PathBuf,
-    /// What the marker of a local folder said when it was first used. An empty mount point has none and is not written to.
+    /// What the marker of a folder said when it was first used. An empty mount point has none and is not written to.
     pub marker: Option<String>,
     /// The owner may reach private networks.
     pub allow_private: bool,
@@ -112,8 +112,14 @@ impl DestinationPlan {
 
     /// A folder that nobody has used yet.
     pub fn is_untouched(&self) -> bool {
-        matches!(self.spec, DestinationSpec::Local(_)) && self.marker.is_none()
+        self.spec.has_marker() && self.marker.is_none()
     }
+}
+
+/// A destination that was reached.
+pub struct Opened {
+    pub store: Arc<dyn BlobStore>,
+    pub identity: DestinationIdentity,
 }
 
 /// How this installation reaches destinations.
@@ -151,12 +157,13 @@ impl Default for DestinationSettings {
 }
 
 impl DestinationSettings {
-    /// The store with its decorators. A folder that is used for the first time is marked; the marker is given back.
-    pub async fn open(&self, plan: &DestinationPlan) -> Result<(Arc<dyn BlobStore>, Option<String>)> {
+    /// The store with its decorators. A folder that is used for the first time is marked.
+    pub async fn open(&self, plan: &DestinationPlan) -> Result<Opened> {
         match &plan.spec {
             DestinationSpec::Local(_) => {
                 let (store, marker) = Local::open(&plan.folder, plan.marker.as_deref()).await?;
-                Ok((self.decorated(store), Some(marker)))
+                let identity = DestinationIdentity { marker: Some(marker) };
+                Ok(Opened { store: self.decorated(store), identity })
             }
             DestinationSpec::S3(settings) | DestinationSpec::CustomS3(settings) => {
                 let store = S3::new(S3Config {
@@ -172,7 +179,7 @@ impl DestinationSettings {
                     stall: self.stall,
                     parts: self.parts,
                 })?;
-                Ok((self.decorated(store), None))
+                Ok(Opened { store: self.decorated(store), identity: DestinationIdentity::default() })
             }
         }
     }
@@ -196,8 +203,7 @@ impl DestinationSettings {
 /// What a check found beside that the destination works.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Checked {
-    /// The marker of a local folder.
-    pub marker: Option<String>,
+    pub identity: DestinationIdentity,
     /// What is deleted there stays as an older version.
     pub keeps_versions: bool,
 }

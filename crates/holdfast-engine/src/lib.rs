@@ -77,9 +77,9 @@ impl Engine {
     }
 
     /// Proves that a destination can be written, read, listed and deleted from.
-    pub async fn check_destination(&self, spec: &DestinationPlan, probe_key: &str) -> Result<destination::Checked> {
-        let (store, marker) = self.settings.destination.for_checks().open(spec).await?;
+    pub async fn check_destination(&self, plan: &DestinationPlan, probe_key: &str) -> Result<destination::Checked> {
+        let destination::Opened { store, identity } = self.settings.destination.for_checks().open(plan).await?;
         let keeps_versions = destination::check(store.as_ref(), probe_key).await?;
-        Ok(destination::Checked { marker, keeps_versions })
+        Ok(destination::Checked { identity, keeps_versions })
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use holdfast_core::backup::RestoreOptions;
 use holdfast_core::content::Content;
+use holdfast_core::destination::DestinationIdentity;
 use holdfast_core::{Secret, Timestamp};
 
 use crate::archive::Counted;
@@ -59,8 +60,8 @@ pub struct BackupReport {
     pub entries: u64,
     /// It holds no data: nothing but folders and empty files, or no table.
     pub is_empty: bool,
-    /// The marker of a local folder that was used for the first time, or again.
-    pub marker: Option<String>,
+    /// What its destination is known by.
+    pub identity: DestinationIdentity,
 }
 
 /// A stored backup, as it was recorded.

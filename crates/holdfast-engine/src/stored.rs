@@ -15,7 +15,7 @@ use crate::Engine;
 use crate::archive::tar::{Expanded, Reader};
 use crate::archive::{Archive, Bounded, Entry, EntryKind, Manifest, forward, inspect, plain};
 use crate::context::Context;
-use crate::destination::{BlobStore, Blocks, ObjectReader};
+use crate::destination::{BlobStore, Blocks, ObjectReader, Opened};
 use crate::error::{EngineError, Result, classify};
 use crate::plan::StoredBackup;
 
@@ -142,7 +142,7 @@ impl Engine {
 
     /// A reader of the object, after the destination said that it is there.
     async fn open(&self, backup: &StoredBackup, stop: &CancellationToken) -> Result<ObjectReader> {
-        let (store, _) = self.settings.destination.open(&backup.destination).await?;
+        let Opened { store, .. } = self.settings.destination.open(&backup.destination).await?;
         stat(store.as_ref(), backup).await?;
         let reader = ObjectReader::new(store, &backup.key, backup.size_bytes);
         Ok(reader.like(backup.proven.as_ref()).until(stop.clone()))
@@ -158,25 +158,25 @@ impl Engine {
 
     /// Removes the object of a backup; one that is gone already is fine.
     pub async fn remove(&self, destination: &crate::DestinationPlan, key: &str) -> Result<()> {
-        let (store, _) = self.settings.destination.open(destination).await?;
+        let Opened { store, .. } = self.settings.destination.open(destination).await?;
         store.remove(key).await
     }
 
     /// Stores a small object, whole or not at all.
     pub async fn put(&self, destination: &crate::DestinationPlan, key: &str, body: Bytes) -> Result<()> {
-        let (store, _) = self.settings.destination.open(destination).await?;
+        let Opened { store, .. } = self.settings.destination.open(destination).await?;
         store.put(key, body).await
     }
 
     /// Up to `limit` keys at a destination that start with `prefix`.
     pub async fn list(&self, destination: &crate::DestinationPlan, prefix: &str, limit: usize) -> Result<Vec<String>> {
-        let (store, _) = self.settings.destination.open(destination).await?;
+        let Opened { store, .. } = self.settings.destination.open(destination).await?;
         store.list(prefix, limit).await
     }
 
     /// An object of up to `most` bytes, whole.
     pub async fn get(&self, destination: &crate::DestinationPlan, key: &str, most: u64) -> Result<Bytes> {
-        let (store, _) = self.settings.destination.open(destination).await?;
+        let Opened { store, .. } = self.settings.destination.open(destination).await?;
         let missing = || EngineError::new(FailureCode::Missing, format!("{key} is not there."));
         let stat = store.stat(key).await?.ok_or_else(missing)?;
         if stat.size > most {
@@ -192,7 +192,7 @@ impl Engine {
         key: &str,
         upload_id: Option<&str>,
     ) -> Result<()> {
-        let (store, _) = self.settings.destination.open(destination).await?;
+        let Opened { store, .. } = self.settings.destination.open(destination).await?;
         store.abort(key, upload_id).await?;
         store.remove(key).await
     }

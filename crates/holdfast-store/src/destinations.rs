@@ -1,6 +1,8 @@
 //! Backup destinations.
 
-use holdfast_core::destination::{CurrentDestination, DestinationDraft, DestinationSpec, Reachability};
+use holdfast_core::destination::{
+    CurrentDestination, DestinationDraft, DestinationIdentity, DestinationSpec, Reachability,
+};
 use holdfast_core::ids::{DestinationId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::rules::search_form;
@@ -19,7 +21,7 @@ packed_row! {
         last_checked_at: Option<DbTime> = "d.last_checked_at",
         last_error: Option<String> = "d.last_error",
         last_error_code: Option<FailureCode> = "d.last_error_code",
-        /// What marks the folder of a local destination, once it was used.
+        /// What marks its folder, once it was used.
         marker: Option<String> = "d.marker",
         /// Whether what is deleted stays as an older version, as the last check found it.
         keeps_versions: bool = "d.keeps_versions",
@@ -66,9 +68,19 @@ pub async fn insert(tx: &mut Tx, owner: UserId, draft: &DestinationDraft, now: T
     Ok(DestinationId(id))
 }
 
-/// Writes the new settings. A destination that is another one now has not been checked.
-pub async fn update(tx: &mut Tx, row: &DestinationRow, draft: &DestinationDraft, now: Timestamp) -> Result<()> {
+/// Writes the new settings. A destination that is another one now has not been checked; one that holds nothing
+/// (`is_empty`) need not be the place that was used before either.
+pub async fn update(
+    tx: &mut Tx,
+    row: &DestinationRow,
+    draft: &DestinationDraft,
+    is_empty: bool,
+    now: Timestamp,
+) -> Result<()> {
     write(tx, row.id.0, row.user_id, draft, row.updated_at.moved_on(now)).await?;
+    if is_empty && row.spec != draft.spec {
+        execute!(tx, "UPDATE backup_destinations SET marker = NULL WHERE id = $1", row.id.0)?;
+    }
     if row.spec != draft.spec || draft.keys.has_new() {
         let reset = "UPDATE backup_destinations SET status = 'unknown', last_error = NULL, last_error_code = NULL,
                  last_checked_at = NULL
@@ -137,9 +149,21 @@ pub async fn update_check(
     Ok(())
 }
 
-/// Remembers the marker of a folder that was used for the first time.
-pub async fn update_marker(tx: &mut Tx, id: DestinationId, marker: &str) -> Result<()> {
-    execute!(tx, "UPDATE backup_destinations SET marker = $1 WHERE id = $2 AND marker IS NULL", marker, id.0)?;
+/// Remembers what a destination is known by once it was used, if it still is where it was then.
+pub async fn update_identity(
+    tx: &mut Tx,
+    id: DestinationId,
+    used: &DestinationSpec,
+    identity: &DestinationIdentity,
+) -> Result<()> {
+    let is_new = |row: &DestinationRow| row.spec == *used && row.marker.is_none() && identity.marker.is_some();
+    // Nearly always there is nothing new; then nothing is written.
+    if !find(tx, id).await?.is_some_and(|row| is_new(&row))
+        || !find_locked(tx, id).await?.is_some_and(|row| is_new(&row))
+    {
+        return Ok(());
+    }
+    execute!(tx, "UPDATE backup_destinations SET marker = $1 WHERE id = $2", identity.marker.as_deref(), id.0)?;
     Ok(())
 }
 

@@ -357,6 +357,7 @@ destination-add = Ziel hinzufügen
 destination-add-and-check = Hinzufügen und prüfen
 destination-edit = Ziel bearbeiten
 destination-kind = Art
+destination-place = Ort
 destination-kind-hint = Eine Festplatte dieses Rechners geht mit ihm verloren. Bewahren Sie mindestens eine Kopie anderswo auf.
 destination-type-local = Festplatte dieses Rechners
 destination-type-s3 = Amazon S3

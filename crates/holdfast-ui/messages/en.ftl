@@ -320,6 +320,7 @@ destination-add = Add a destination
 destination-add-and-check = Add and check
 destination-edit = Edit destination
 destination-kind = Type
+destination-place = Location
 destination-kind-hint = If this machine fails, its disk is lost with it. Keep at least one copy somewhere else.
 destination-type-local = Disk of this machine
 destination-type-s3 = Amazon S3

@@ -34,6 +34,31 @@ impl Default for RetryPolicy {
     }
 }
 
+impl RetryPolicy {
+    /// Tries again what failed because the destination did not answer, or did not answer well.
+    pub(super) async fn persist<T, F>(&self, what: &str, mut attempt: impl FnMut() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let mut wait = self.first_wait;
+        let mut failing_since = None;
+        loop {
+            let error = match attempt().await {
+                Err(error) if error.code == FailureCode::DestinationUnavailable => error,
+                done => return done,
+            };
+            let since = *failing_since.get_or_insert_with(Instant::now);
+            if since.elapsed() + wait > self.give_up_after {
+                return Err(error);
+            }
+            tracing::debug!(what, %error, ?wait, "the destination failed; trying again");
+            let spread = f64::from(u16::from_be_bytes(random::bytes())) / f64::from(u16::MAX);
+            tokio::time::sleep(wait.mul_f64(0.5 + spread / 2.0)).await;
+            wait = (wait * 2).min(self.longest_wait);
+        }
+    }
+}
+
 /// Tries again what failed in passing; everything else fails at once.
 pub struct Retrying<S> {
     inner: S,
@@ -45,26 +70,11 @@ impl<S: BlobStore> Retrying<S> {
         Self { inner, policy }
     }
 
-    async fn persist<T, F>(&self, what: &str, mut attempt: impl FnMut() -> F) -> Result<T>
+    async fn persist<T, F>(&self, what: &str, attempt: impl FnMut() -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,
     {
-        let mut wait = self.policy.first_wait;
-        let mut failing_since = None;
-        loop {
-            let error = match attempt().await {
-                Err(error) if error.code == FailureCode::DestinationUnavailable => error,
-                done => return done,
-            };
-            let since = *failing_since.get_or_insert_with(Instant::now);
-            if since.elapsed() + wait > self.policy.give_up_after {
-                return Err(error);
-            }
-            tracing::debug!(what, %error, ?wait, "the destination failed in passing; trying again");
-            let spread = f64::from(u16::from_be_bytes(random::bytes())) / f64::from(u16::MAX);
-            tokio::time::sleep(wait.mul_f64(0.5 + spread / 2.0)).await;
-            wait = (wait * 2).min(self.policy.longest_wait);
-        }
+        self.policy.persist(what, attempt).await
     }
 }
 
@@ -111,9 +121,9 @@ impl<S: BlobStore> BlobStore for Retrying<S> {
     }
 }
 
-/// What happens to bytes on their way; see `Tolled`.
+/// Told of every byte that is moved; see `Observed`.
 #[async_trait]
-pub trait Toll: Send + Sync {
+pub trait Observer: Send + Sync {
     /// Before bytes are moved, either way.
     async fn before(&self, _bytes: u64) {}
 
@@ -121,34 +131,34 @@ pub trait Toll: Send + Sync {
     fn stored(&self, _bytes: u64) {}
 }
 
-/// A store whose bytes pass a toll.
-pub struct Tolled<T> {
+/// A store with an observer of what it moves.
+pub struct Observed<T> {
     inner: Arc<dyn BlobStore>,
-    toll: T,
+    observer: T,
 }
 
 /// Counts what reaches the destination.
-pub type Metered = Tolled<Arc<Progress>>;
+pub type Metered = Observed<Arc<Progress>>;
 /// Moves no more than so many bytes a second, counted over all parts of a run.
-pub type Throttled = Tolled<Throttle>;
+pub type Throttled = Observed<Throttle>;
 
-impl<T: Toll> Tolled<T> {
-    pub fn new(inner: Arc<dyn BlobStore>, toll: T) -> Self {
-        Self { inner, toll }
+impl<T: Observer> Observed<T> {
+    pub fn new(inner: Arc<dyn BlobStore>, observer: T) -> Self {
+        Self { inner, observer }
     }
 }
 
 #[async_trait]
-impl<T: Toll> BlobStore for Tolled<T> {
+impl<T: Observer> BlobStore for Observed<T> {
     fn shape(&self, expected_bytes: u64) -> Shape {
         self.inner.shape(expected_bytes)
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<()> {
         let size = body.len() as u64;
-        self.toll.before(size).await;
+        self.observer.before(size).await;
         self.inner.put(key, body).await?;
-        self.toll.stored(size);
+        self.observer.stored(size);
         Ok(())
     }
 
@@ -158,9 +168,9 @@ impl<T: Toll> BlobStore for Tolled<T> {
 
     async fn put_part(&self, key: &str, upload_id: &str, index: usize, body: PartBody) -> Result<String> {
         let size = body.size_bytes();
-        self.toll.before(size).await;
+        self.observer.before(size).await;
         let id = self.inner.put_part(key, upload_id, index, body).await?;
-        self.toll.stored(size);
+        self.observer.stored(size);
         Ok(id)
     }
 
@@ -177,7 +187,7 @@ impl<T: Toll> BlobStore for Tolled<T> {
     }
 
     async fn read(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
-        self.toll.before(range.end.saturating_sub(range.start)).await;
+        self.observer.before(range.end.saturating_sub(range.start)).await;
         self.inner.read(key, range).await
     }
 
@@ -191,7 +201,7 @@ impl<T: Toll> BlobStore for Tolled<T> {
 }
 
 #[async_trait]
-impl Toll for Arc<Progress> {
+impl Observer for Arc<Progress> {
     fn stored(&self, bytes: u64) {
         self.add_stored(bytes);
     }
@@ -200,24 +210,24 @@ impl Toll for Arc<Progress> {
 /// So many bytes a second.
 pub struct Throttle {
     bytes_per_second: u64,
-    /// When the bytes let through so far will have been paid for.
-    paid_until: Mutex<Instant>,
+    /// When the bytes let through so far will have taken their time.
+    free_at: Mutex<Instant>,
 }
 
 impl Throttle {
     pub fn new(bytes_per_second: u64) -> Self {
-        Self { bytes_per_second: bytes_per_second.max(1), paid_until: Mutex::new(Instant::now()) }
+        Self { bytes_per_second: bytes_per_second.max(1), free_at: Mutex::new(Instant::now()) }
     }
 }
 
 #[async_trait]
-impl Toll for Throttle {
+impl Observer for Throttle {
     async fn before(&self, bytes: u64) {
         let until = {
-            let mut paid_until = self.paid_until.lock().await;
-            let cost = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
-            *paid_until = (*paid_until).max(Instant::now()) + cost;
-            *paid_until
+            let mut free_at = self.free_at.lock().await;
+            let time = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
+            *free_at = (*free_at).max(Instant::now()) + time;
+            *free_at
         };
         tokio::time::sleep_until(until).await;
     }

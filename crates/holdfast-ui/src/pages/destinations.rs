@@ -91,7 +91,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     let line = |row: DestinationRow| Line {
         id: row.id.0,
         kind: kind_word(t, row.spec.kind()),
-        place: row.spec.container().unwrap_or_default().to_owned(),
+        place: row.spec.short_place(),
         state: reach(t, &row),
         checked: row.last_checked_at.map(|at| person.reader.when(at.0)),
         label: row.label,

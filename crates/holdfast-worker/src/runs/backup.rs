@@ -93,7 +93,7 @@ impl Job for Backup {
             return Err(StoreError::Broken(format!("run {} has no backup to record", ending.run.id)));
         };
         let (run, now) = (ending.run, ending.now);
-        let Done { report, settings, password, source, server, .. } = done;
+        let Done { report, settings, password, source, server, destination } = done;
         let contact = ending.context.contact.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
         let new = NewBackup {
             task: self.task,
@@ -117,7 +117,7 @@ impl Job for Backup {
         };
         backups::insert(tx, run.user_id, &new, now).await?;
         uploads::delete(tx, run.id).await?;
-        note_destination(tx, settings.destination, report.marker.as_deref(), now).await?;
+        note_destination(tx, settings.destination, &destination.spec, &report.identity, now).await?;
         assessment.record(tx, &ending.services.outbox, self.task, run, now).await?;
         if assessment.judgement.hold.is_on() {
             return Ok(());

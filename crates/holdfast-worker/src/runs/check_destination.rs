@@ -35,11 +35,11 @@ impl Job for CheckDestination {
     async fn work(&mut self, working: &Working<'_>, _contacts: &mut Contacts) -> Result<(), EngineError> {
         let services = working.services;
         let mut tx = services.app.store.read().await.map_err(of_store)?;
-        let spec = services.planner.destination(&mut tx, self.destination).await.map_err(of_app)?;
+        let plan = services.planner.destination(&mut tx, self.destination).await.map_err(of_app)?;
         drop(tx);
         let key = format!("holdfast-check-{}", random::hex(&random::bytes::<8>()));
-        self.written = Some((spec.clone(), key.clone()));
-        self.checked = Some(services.engine.check_destination(&spec, &key).await?);
+        self.written = Some((plan.clone(), key.clone()));
+        self.checked = Some(services.engine.check_destination(&plan, &key).await?);
         Ok(())
     }
 
@@ -48,8 +48,8 @@ impl Job for CheckDestination {
     }
 
     async fn record(&self, tx: &mut Tx, ending: &Ending<'_>) -> Result<(), StoreError> {
-        let Some(checked) = &self.checked else { return Ok(()) };
-        note_destination(tx, self.destination, checked.marker.as_deref(), ending.now).await?;
+        let (Some(checked), Some((plan, _))) = (&self.checked, &self.written) else { return Ok(()) };
+        note_destination(tx, self.destination, &plan.spec, &checked.identity, ending.now).await?;
         destinations::update_keeps_versions(tx, self.destination, checked.keeps_versions).await
     }
 

@@ -3,6 +3,7 @@
 use holdfast_app::Origin;
 use holdfast_core::Timestamp;
 use holdfast_core::backup::Verification;
+use holdfast_core::destination::{DestinationIdentity, DestinationSpec};
 use holdfast_core::ids::{BackupId, DestinationId};
 use holdfast_core::run::FailureCode;
 use holdfast_engine::{Contact, EngineError};
@@ -26,12 +27,11 @@ const UNREACHABLE: &[FailureCode] =
 pub(super) async fn note_destination(
     tx: &mut Tx,
     destination: DestinationId,
-    marker: Option<&str>,
+    used: &DestinationSpec,
+    identity: &DestinationIdentity,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    if let Some(marker) = marker {
-        destinations::update_marker(tx, destination, marker).await?;
-    }
+    destinations::update_identity(tx, destination, used, identity).await?;
     destinations::update_check(tx, destination, None, now).await
 }
 
