@@ -58,7 +58,8 @@ impl SftpError {
         matches!(self, Self::Status { code: found, .. } if *found == code)
     }
 
-    fn is_final(&self) -> bool {
+    /// Whether the session is over with it.
+    pub(crate) fn is_final(&self) -> bool {
         !matches!(self, Self::Status { .. } | Self::NotOffered(_) | Self::Limit(_))
     }
 }

@@ -1,6 +1,7 @@
 //! Reading and writing a file with many requests under way, so that the time of a round trip is not felt.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use bytes::Bytes;
 
@@ -60,6 +61,20 @@ impl FileReader {
                 Err(error)
             }
         }
+    }
+
+    /// Opens a file for the bytes of a range alone.
+    pub async fn open_range(client: &mut Client, path: &[u8], range: Range<u64>) -> Result<Self, SftpError> {
+        let handle = client.open(path, OpenMode::Read, Attributes::default()).await?;
+        Ok(Self {
+            handle,
+            piece: PIECE_BYTES,
+            asked: range.start,
+            given: range.start,
+            end: range.end,
+            in_flight: VecDeque::new(),
+            last_look: None,
+        })
     }
 
     /// The next bytes; `None` at the end of the file, wherever that has come to be. Never more than up to its size.
@@ -141,6 +156,11 @@ impl FileWriter {
     ) -> Result<Self, SftpError> {
         let handle = client.open(path, mode, attributes).await?;
         Ok(Self { handle, offset: 0, in_flight: VecDeque::new() })
+    }
+
+    /// Writes into a file that is open, from a place on.
+    pub fn at(handle: Handle, offset: u64) -> Self {
+        Self { handle, offset, in_flight: VecDeque::new() }
     }
 
     /// Appends; an error may be that of an earlier piece.

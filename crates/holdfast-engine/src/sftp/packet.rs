@@ -171,6 +171,8 @@ pub enum OpenMode {
     CreateNew,
     /// Made, or emptied.
     Truncate,
+    /// One that exists, to write into.
+    Write,
 }
 
 impl OpenMode {
@@ -184,6 +186,7 @@ impl OpenMode {
             Self::Read => READ,
             Self::CreateNew => WRITE | CREATE | EXCLUSIVE,
             Self::Truncate => WRITE | CREATE | TRUNCATE,
+            Self::Write => WRITE,
         }
     }
 }
