@@ -69,8 +69,8 @@ fn of_type(spec: &DestinationSpec) -> OfType {
             FieldKind::Line { .. } | FieldKind::Paragraph { .. } | FieldKind::Choice(_) => {
                 values.text(field.name).value().map(|text| Value::from(text.as_str()))
             }
-            // Answers never show one.
-            FieldKind::Secret { .. } => None,
+            // Whether there is one is all that answers ever show.
+            FieldKind::Secret { .. } => values.boolean(field.name).value().map(|is_set| Value::Bool(*is_set)),
         };
         Some((field.shown_at?.trim_start_matches('/'), value?))
     };

@@ -32,7 +32,9 @@ impl SchemaDoc {
             let types = if field.shown_if.is_empty() { types } else { field.shown_if };
             let types: Vec<String> = types.iter().map(|word| format!("`{word}`")).collect();
             let about = format!("Only for {}.", types.join(" and "));
-            let shown = json!({ "type": word(field), "description": about });
+            // Of a secret, answers say whether it is set.
+            let word = if field.is_secret() { "boolean" } else { word(field) };
+            let shown = json!({ "type": word, "description": about });
             properties.insert(pointer.trim_start_matches('/').to_owned(), shown);
         }
         self
