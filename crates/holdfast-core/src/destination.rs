@@ -4,6 +4,7 @@
 mod keys;
 pub mod local;
 pub mod s3;
+pub mod sftp;
 
 use crate::fields::FieldSpec;
 use crate::input::{Errors, Input};
@@ -12,9 +13,10 @@ use crate::limits;
 pub use keys::Keys;
 pub use local::LocalDestination;
 pub use s3::{DEFAULT_REGION, S3Settings};
+pub use sftp::SftpDestination;
 
 string_enum! {
-    DestinationKind { S3 = "s3", CustomS3 = "custom_s3", Local = "local" }
+    DestinationKind { S3 = "s3", CustomS3 = "custom_s3", Local = "local", Sftp = "sftp" }
 }
 
 string_enum! {
@@ -28,6 +30,7 @@ impl DestinationKind {
             Self::S3 => "S3",
             Self::CustomS3 => "Custom S3",
             Self::Local => "Local",
+            Self::Sftp => "SFTP",
         }
     }
 }
@@ -37,6 +40,8 @@ impl DestinationKind {
 pub struct DestinationIdentity {
     /// What the marker of its folder says.
     pub marker: Option<String>,
+    /// The fingerprint of its server's host key.
+    pub host_key: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,13 +49,14 @@ pub enum DestinationSpec {
     Local(LocalDestination),
     S3(S3Settings),
     CustomS3(S3Settings),
+    Sftp(SftpDestination),
 }
 
 const LABEL: FieldSpec = FieldSpec::line("label", limits::TEXT_CHARS).min_chars(1).required().shown_at("/label");
 const KIND: FieldSpec = FieldSpec::choice("type", DestinationKind::WORDS).required().shown_at("/type");
 
 /// What only some types have.
-const OF_TYPES: &[&[FieldSpec]] = &[local::FIELDS, s3::FIELDS];
+const OF_TYPES: &[&[FieldSpec]] = &[local::FIELDS, s3::FIELDS, sftp::FIELDS];
 
 /// Every field of a destination.
 pub fn fields() -> impl Iterator<Item = &'static FieldSpec> {
@@ -65,7 +71,7 @@ pub fn type_fields() -> impl Iterator<Item = &'static FieldSpec> {
 
 /// Those of them that answers show, in their order.
 pub fn shown_fields() -> impl Iterator<Item = &'static FieldSpec> {
-    const SHOWN: &[&[FieldSpec]] = &[local::SHOWN, s3::SHOWN];
+    const SHOWN: &[&[FieldSpec]] = &[local::SHOWN, s3::SHOWN, sftp::SHOWN];
     SHOWN.iter().copied().flatten()
 }
 
@@ -75,13 +81,21 @@ impl DestinationSpec {
             Self::Local(_) => DestinationKind::Local,
             Self::S3(_) => DestinationKind::S3,
             Self::CustomS3(_) => DestinationKind::CustomS3,
+            Self::Sftp(_) => DestinationKind::Sftp,
         }
     }
 
     pub fn s3(&self) -> Option<&S3Settings> {
         match self {
-            Self::Local(_) => None,
+            Self::Local(_) | Self::Sftp(_) => None,
             Self::S3(settings) | Self::CustomS3(settings) => Some(settings),
+        }
+    }
+
+    pub fn sftp(&self) -> Option<&SftpDestination> {
+        match self {
+            Self::Local(_) | Self::S3(_) | Self::CustomS3(_) => None,
+            Self::Sftp(settings) => Some(settings),
         }
     }
 
@@ -90,21 +104,33 @@ impl DestinationSpec {
         match self {
             Self::Local(_) => String::new(),
             Self::S3(settings) | Self::CustomS3(settings) => settings.bucket.clone(),
+            Self::Sftp(settings) => format!("{}:{}", settings.host, settings.path),
         }
     }
 
     /// Whether a marker in it says that it is the one that was used before.
     pub fn has_marker(&self) -> bool {
         match self {
-            Self::Local(_) => true,
+            Self::Local(_) | Self::Sftp(_) => true,
             Self::S3(_) | Self::CustomS3(_) => false,
         }
+    }
+
+    /// Whether it is opened with the owner's own SSH key.
+    pub fn uses_owner_key(&self) -> bool {
+        self.sftp().is_some_and(|sftp| !sftp.has_password)
+    }
+
+    /// The same with the host key that its server showed; nothing where one is known already, or none is used.
+    pub fn pinned(&self, host_key: &str) -> Option<Self> {
+        let sftp = self.sftp().filter(|sftp| sftp.host_key.is_none())?;
+        Some(Self::Sftp(SftpDestination { host_key: Some(host_key.to_owned()), ..sftp.clone() }))
     }
 
     /// Whether it can tell that it keeps versions of what is deleted.
     pub fn tells_versions(&self) -> bool {
         match self {
-            Self::Local(_) => false,
+            Self::Local(_) | Self::Sftp(_) => false,
             Self::S3(_) | Self::CustomS3(_) => true,
         }
     }
@@ -114,6 +140,7 @@ impl DestinationSpec {
         match self {
             Self::Local(_) => "the local disk".to_owned(),
             Self::S3(settings) | Self::CustomS3(settings) => settings.to_string(),
+            Self::Sftp(settings) => settings.to_string(),
         }
     }
 
@@ -122,6 +149,7 @@ impl DestinationSpec {
         match self {
             Self::Local(_) => true,
             Self::S3(settings) | Self::CustomS3(settings) => settings.is_sound(),
+            Self::Sftp(settings) => settings.is_sound(),
         }
     }
 
@@ -132,16 +160,12 @@ impl DestinationSpec {
     }
 
     /// The same for somebody who knows where it was and not of which type it is: a service may have another address by
-    /// now. Whether two local folders are the same, their markers say.
+    /// now. Whether two folders are the same, their markers say.
     pub fn has_same_contents(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Local(_), Self::Local(_)) => true,
-            (Self::S3(own) | Self::CustomS3(own), Self::S3(other) | Self::CustomS3(other)) => {
-                own.bucket == other.bucket
-            }
-            (Self::Local(_), Self::S3(_) | Self::CustomS3(_)) | (Self::S3(_) | Self::CustomS3(_), Self::Local(_)) => {
-                false
-            }
+        match self {
+            Self::Local(_) => matches!(other, Self::Local(_)),
+            Self::Sftp(_) => matches!(other, Self::Sftp(_)),
+            Self::S3(own) | Self::CustomS3(own) => other.s3().is_some_and(|other| own.bucket == other.bucket),
         }
     }
 
@@ -165,6 +189,10 @@ impl DestinationSpec {
                 let (settings, keys) = S3Settings::check(errors, input, true, same.and_then(Self::s3));
                 (settings.map(Self::CustomS3), keys)
             }
+            DestinationKind::Sftp => {
+                let (settings, keys) = SftpDestination::check(errors, input, same.and_then(Self::sftp));
+                (settings.map(Self::Sftp), keys)
+            }
         }
     }
 
@@ -174,6 +202,7 @@ impl DestinationSpec {
         match self {
             Self::Local(_) => {}
             Self::S3(settings) | Self::CustomS3(settings) => settings.write(&mut values),
+            Self::Sftp(settings) => settings.write(&mut values),
         }
         values
     }
@@ -184,6 +213,7 @@ impl DestinationSpec {
             DestinationKind::Local => Self::Local(LocalDestination),
             DestinationKind::S3 => Self::S3(S3Settings::read(stored)),
             DestinationKind::CustomS3 => Self::CustomS3(S3Settings::read(stored)),
+            DestinationKind::Sftp => Self::Sftp(SftpDestination::read(stored)),
         })
     }
 }
@@ -240,7 +270,7 @@ mod tests {
         let names = |fields: Vec<&'static FieldSpec>| -> std::collections::BTreeSet<&str> {
             fields.into_iter().map(|field| field.name).collect()
         };
-        let said = type_fields().filter(|field| field.shown_at.is_some() && !field.is_secret()).collect();
+        let said = type_fields().filter(|field| field.shown_at.is_some()).collect();
         assert_eq!(names(said), names(shown_fields().collect()));
     }
 

@@ -157,6 +157,9 @@ refusals! {
         /// The stored keys were given for another place.
         KeysAgain = "keys-again", "The {name} field is required when the endpoint, the region, the bucket or the path \
             style changes: give both keys again together with the change.";
+        /// The stored password was given for another server or account.
+        PasswordAgain = "password-again", "The {name} field is required when the host, the port, the user or the host \
+            key changes: give the password again together with the change.";
         FilesOnly = "files-only", "The {field} field is for backups of files alone.";
         /// A name or tables of a database that is a file.
         FileDatabase = "file-database",

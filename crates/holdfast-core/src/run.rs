@@ -174,6 +174,7 @@ string_enum! {
         // At the destination.
         DestinationUnavailable = "destination_unavailable",
         DestinationDenied = "destination_denied",
+        DestinationKeyChanged = "destination_key_changed",
         BucketMissing = "bucket_missing",
         ClockSkew = "clock_skew",
         DestinationFull = "destination_full",
@@ -248,7 +249,10 @@ impl FailureCode {
             Self::RolesMissing => "Create these roles on the server, or restore without owners (no_owner).",
             Self::TargetFull => "Free some space on the server and restore again.",
             Self::DestinationUnavailable => "The destination did not answer well, repeatedly. Try again later.",
-            Self::DestinationDenied => "Check the destination's keys and what they may do.",
+            Self::DestinationDenied => "Check the destination's user, keys or password, and what they may do.",
+            Self::DestinationKeyChanged => {
+                "The destination's server shows another host key than before. If you know why, enter its fingerprint in the destination's settings; if not, somebody may be in between."
+            }
             Self::BucketMissing => "Check the bucket's name and region.",
             Self::ClockSkew => "Set the clock of this machine.",
             Self::DestinationFull => "Free some space, or keep fewer backups.",

@@ -115,7 +115,7 @@ impl ServerDraft {
 }
 
 /// Letters, digits and the few signs that system and directory accounts use; nothing that could be an option.
-fn is_username(name: &str) -> bool {
+pub fn is_username(name: &str) -> bool {
     name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._@\\+-$".contains(&byte))
 }

@@ -1,10 +1,11 @@
-//! Where backups are kept: one trait over local folders and S3, and decorators for any of them.
+//! Where backups are kept: one trait over folders, buckets and servers, and decorators for any of them.
 
 mod decorators;
 mod local;
 mod object;
 mod parts;
 mod s3;
+mod sftp;
 mod upload;
 
 use std::ops::Range;
@@ -24,11 +25,13 @@ pub(crate) use object::Blocks;
 pub use object::{ObjectReader, Proven};
 pub use parts::{PartBody, PartLimits, PartPlan, SpooledPart};
 pub use s3::{S3, S3Config};
+pub use sftp::Sftp;
 pub use upload::Journal;
 pub(crate) use upload::{PERMIT_BYTES, Sink, Upload, Uploaded, Written};
 
 use crate::egress::Egress;
 use crate::error::{EngineError, Result};
+use crate::ssh::KeySeed;
 
 /// Size and entity tag of a stored object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,6 +96,8 @@ pub struct DestinationPlan {
     pub folder: PathBuf,
     /// What the marker of a folder said when it was first used. An empty mount point has none and is not written to.
     pub marker: Option<String>,
+    /// The SSH key of the owner, for destinations that are opened with it.
+    pub owner_key: Option<KeySeed>,
     /// The owner may reach private networks.
     pub allow_private: bool,
 }
@@ -106,6 +111,7 @@ impl DestinationPlan {
             secret_key: None,
             folder,
             marker,
+            owner_key: None,
             allow_private: false,
         }
     }
@@ -162,7 +168,7 @@ impl DestinationSettings {
         match &plan.spec {
             DestinationSpec::Local(_) => {
                 let (store, marker) = Local::open(&plan.folder, plan.marker.as_deref()).await?;
-                let identity = DestinationIdentity { marker: Some(marker) };
+                let identity = DestinationIdentity { marker: Some(marker), ..DestinationIdentity::default() };
                 Ok(Opened { store: self.decorated(store), identity })
             }
             DestinationSpec::S3(settings) | DestinationSpec::CustomS3(settings) => {
@@ -174,14 +180,32 @@ impl DestinationSettings {
                     access_key: plan.access_key.clone().unwrap_or_default(),
                     secret_key: plan.secret_key.clone().unwrap_or_default(),
                     ca_pem: self.ca_pem.clone(),
-                    egress: Egress { allow_private: plan.allow_private, allowed: self.egress_allow.clone() },
+                    egress: self.egress(plan),
                     timeout: self.request_timeout,
                     stall: self.stall,
                     parts: self.parts,
                 })?;
                 Ok(Opened { store: self.decorated(store), identity: DestinationIdentity::default() })
             }
+            DestinationSpec::Sftp(settings) => {
+                // Connecting is a large future, and nearly everything begins with opening a destination.
+                let (store, identity) = Box::pin(Sftp::open(settings, plan, self)).await?;
+                Ok(Opened { store: self.decorated(store), identity })
+            }
         }
+    }
+
+    /// What marks a destination that was used before, without writing to it; nothing where none is marked.
+    pub async fn find_marker(&self, plan: &DestinationPlan) -> Result<Option<String>> {
+        match &plan.spec {
+            DestinationSpec::Local(_) => Local::find_marker(&plan.folder).map(Some),
+            DestinationSpec::S3(_) | DestinationSpec::CustomS3(_) => Ok(None),
+            DestinationSpec::Sftp(settings) => Sftp::find_marker(settings, plan, self).await.map(Some),
+        }
+    }
+
+    fn egress(&self, plan: &DestinationPlan) -> Egress {
+        Egress { allow_private: plan.allow_private, allowed: self.egress_allow.clone() }
     }
 
     /// For somebody who waits for the answer: little is moved, so silence tells sooner.

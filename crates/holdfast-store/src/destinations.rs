@@ -156,14 +156,23 @@ pub async fn update_identity(
     used: &DestinationSpec,
     identity: &DestinationIdentity,
 ) -> Result<()> {
-    let is_new = |row: &DestinationRow| row.spec == *used && row.marker.is_none() && identity.marker.is_some();
+    let pinned = identity.host_key.as_deref().and_then(|key| used.pinned(key));
+    let is_new = |row: &DestinationRow| {
+        row.spec == *used && (pinned.is_some() || (row.marker.is_none() && identity.marker.is_some()))
+    };
     // Nearly always there is nothing new; then nothing is written.
     if !find(tx, id).await?.is_some_and(|row| is_new(&row))
         || !find_locked(tx, id).await?.is_some_and(|row| is_new(&row))
     {
         return Ok(());
     }
-    execute!(tx, "UPDATE backup_destinations SET marker = $1 WHERE id = $2", identity.marker.as_deref(), id.0)?;
+    execute!(
+        tx,
+        "UPDATE backup_destinations SET marker = COALESCE(marker, $1), spec = $2 WHERE id = $3",
+        identity.marker.as_deref(),
+        spec::encode(&pinned.as_ref().unwrap_or(used).write())?,
+        id.0
+    )?;
     Ok(())
 }
 

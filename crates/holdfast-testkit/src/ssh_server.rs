@@ -234,6 +234,13 @@ fn find_sshd() -> PathBuf {
     found.expect("the OpenSSH server is installed; `cargo xtask test` does that")
 }
 
+/// OpenSSH's half of SFTP.
+pub(crate) fn find_sftp_server() -> PathBuf {
+    let places = ["/usr/lib/openssh", "/usr/libexec/openssh", "/usr/lib/ssh", "/usr/libexec"];
+    let found = places.iter().map(|place| Path::new(place).join("sftp-server")).find(|path| path.exists());
+    found.expect("OpenSSH's SFTP server is installed; `cargo xtask test` does that")
+}
+
 fn own_uid() -> u32 {
     std::fs::metadata("/proc/self").expect("Linux").uid()
 }

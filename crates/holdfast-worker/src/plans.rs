@@ -16,7 +16,7 @@ use holdfast_engine::{
 };
 use holdfast_store::backups::{self, BackupRow};
 use holdfast_store::servers::{self, ServerRow};
-use holdfast_store::{Store, Tx, destinations, tasks, users};
+use holdfast_store::{Store, Tx, destinations, ssh_keys, tasks, users};
 
 /// Makes plans; knows where local destinations are.
 #[derive(Debug, Clone)]
@@ -156,12 +156,14 @@ impl Planner {
         let row = destinations::find(tx, id).await?.ok_or_else(|| gone("destination"))?;
         let (access_key, secret_key) = destinations::open_keys(tx, &row).await?;
         let owner = users::find(tx, row.user_id).await?.ok_or_else(|| gone("owner"))?;
+        let owner_key = if row.spec.uses_owner_key() { ssh_keys::find_private(tx, row.user_id).await? } else { None };
         Ok(DestinationPlan {
             folder: local_folder(&self.folder, row.user_id.0, row.id.0),
             spec: row.spec,
             access_key,
             secret_key,
             marker: row.marker,
+            owner_key: owner_key.map(KeySeed),
             allow_private: owner.is_admin,
         })
     }

@@ -177,7 +177,10 @@ fn transfer_parsers() -> [clap::Command; 3] {
     let passphrase = || path("passphrase-file", "A file with the passphrase; without it, it is asked for");
     let paused = || flag("paused", "Pause all tasks, while another installation still runs them");
     let file = || Arg::new("file").required(true).value_name("FILE").value_parser(clap::value_parser!(PathBuf));
-    let place = Arg::new("place").required(true).value_name("DESTINATION").help("s3://BUCKET, or a folder");
+    let place = Arg::new("place")
+        .required(true)
+        .value_name("DESTINATION")
+        .help("s3://BUCKET, sftp://USER@HOST:PORT/FOLDER, or a folder");
     [
         clap::Command::new("export")
             .about("Write everything but the backups themselves into one file, sealed with a passphrase")
@@ -204,6 +207,7 @@ fn transfer_parsers() -> [clap::Command; 3] {
             .arg(place)
             .arg(Arg::new("region").long("region").default_value("us-east-1").help("Region of the bucket"))
             .arg(Arg::new("endpoint").long("endpoint").help("URL of an S3-compatible store"))
+            .arg(Arg::new("host-key").long("host-key").help("Host key of the SFTP server, as ssh-keygen -l prints it"))
             .arg(option("only", "Only this account, by e-mail; can be given several times").action(ArgAction::Append))
             .arg(flag("path-style", "Name the bucket in the path, as most S3-compatible stores want it"))
             .arg(paused()),
@@ -430,6 +434,7 @@ pub fn command(matches: &ArgMatches) -> Result<Command, Failure> {
                 region: text(matches, "region"),
                 endpoint: optional(matches, "endpoint"),
                 path_style: matches.get_flag("path-style"),
+                host_key: optional(matches, "host-key"),
                 only: many(matches, "only"),
             },
             is_paused: matches.get_flag("paused"),

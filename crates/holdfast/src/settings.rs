@@ -101,6 +101,7 @@ pub const TABLE: &[Setting] = &[
     plain("HOLDFAST_DESTINATION_RETRY_SECS", "120", "How long a destination that fails in passing is tried again"),
     secret("HOLDFAST_S3_ACCESS_KEY", "Access key of the bucket that `holdfast bootstrap` looks into"),
     secret("HOLDFAST_S3_SECRET_KEY", "Secret key of that bucket"),
+    secret("HOLDFAST_SFTP_PASSWORD", "Password of the SFTP server that `holdfast bootstrap` looks into"),
     plain("HOLDFAST_RATE_PER_SECOND", "50", "API requests per second and token, on average"),
     plain("HOLDFAST_RATE_BURST", "500", "API requests of a token at once"),
     plain("HOLDFAST_RUNS_PER_MINUTE", "30", "Runs and checks that a token may ask for per minute"),
@@ -156,6 +157,7 @@ pub struct Settings {
     pub token: Option<Secret>,
     /// Of the bucket that is bootstrapped from.
     pub s3_keys: Option<(Secret, Secret)>,
+    pub sftp_password: Option<Secret>,
     pub log: String,
     pub log_json: bool,
     pub device_auth_enabled: bool,
@@ -327,6 +329,7 @@ impl Settings {
             identity: identity(&given)?,
             engine: engine(&given)?,
             s3_keys: s3_keys(&given)?,
+            sftp_password: given.text("HOLDFAST_SFTP_PASSWORD")?.map(Secret::new),
             url: given.text("HOLDFAST_URL")?,
             token: given.text("HOLDFAST_TOKEN")?.map(Secret::new),
             limits: Limits {

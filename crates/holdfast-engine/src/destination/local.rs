@@ -19,7 +19,7 @@ use super::{BlobStore, PartBody, PartPlan, Shape, Stat};
 use crate::error::{EngineError, Result};
 
 /// Tells the folder that was used before from an empty mount point in its place.
-const MARKER: &str = ".holdfast-destination";
+pub(super) const MARKER: &str = ".holdfast-destination";
 /// Written in order; a megabyte is past what a disk gains from larger writes.
 const PART_BYTES: u64 = 1024 * 1024;
 /// Flushed this often: what piles up unwritten would hold up everybody else's fsync, the database's first of all.
@@ -48,10 +48,7 @@ impl Local {
     /// The marker that a folder carries: it is of one that was used before.
     pub fn find_marker(folder: &Path) -> Result<String> {
         let text = std::fs::read_to_string(folder.join(MARKER)).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => EngineError::new(
-                FailureCode::DestinationUnmounted,
-                format!("{} is no folder that Holdfast has kept backups in.", folder.display()),
-            ),
+            io::ErrorKind::NotFound => unmarked(&folder.display().to_string()),
             _ => failed(&error, "cannot read the folder's marker"),
         })?;
         Ok(text.trim().to_owned())
@@ -63,17 +60,23 @@ impl Local {
     }
 }
 
+pub(super) fn unmounted() -> EngineError {
+    EngineError::new(
+        FailureCode::DestinationUnmounted,
+        "The destination's folder does not carry the marker of the one used before; is it mounted?",
+    )
+}
+
+pub(super) fn unmarked(folder: &str) -> EngineError {
+    let message = format!("{folder} is no folder that Holdfast has kept backups in.");
+    EngineError::new(FailureCode::DestinationUnmounted, message)
+}
+
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(EngineError::internal)?
 }
 
 fn open_marked(folder: &Path, expected: Option<&str>) -> Result<(Dir, String)> {
-    let unmounted = || {
-        EngineError::new(
-            FailureCode::DestinationUnmounted,
-            "The destination's folder does not carry the marker of the one used before; is it mounted?",
-        )
-    };
     if expected.is_none() {
         let mut builder = std::fs::DirBuilder::new();
         builder

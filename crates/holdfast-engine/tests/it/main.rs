@@ -7,5 +7,7 @@ mod conformance;
 mod postgres;
 /// Our SFTP client and OpenSSH's server.
 mod sftp;
+/// A server as a destination, over SFTP.
+mod sftp_store;
 /// The folder, S3 in this process, and their decorators.
 mod stores;

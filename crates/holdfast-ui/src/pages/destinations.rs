@@ -79,7 +79,8 @@ fn kind_word(t: Translator, kind: DestinationKind) -> String {
 fn place(t: Translator, spec: &DestinationSpec) -> Vec<(String, String)> {
     let values = spec.write();
     let shown = |field: &FieldSpec| {
-        let text = values.text(field.name).value()?.clone();
+        let number = || values.integer(field.name).value().map(i64::to_string);
+        let text = values.text(field.name).value().cloned().or_else(number)?;
         Some((t.say(&format!("field-{}", field.name)), text))
     };
     destination::type_fields().filter_map(shown).collect()
@@ -129,6 +130,11 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
     Ok(render(StatusCode::OK, &page))
 }
 
+/// Whether a secret is set; one that answers do not tell of is always there.
+fn has_secret(spec: &DestinationSpec, field: &FieldSpec) -> bool {
+    field.shown_at.is_none() || spec.write().boolean(field.name).value() == Some(&true)
+}
+
 fn input(form: &Form) -> Input {
     let mut input = form.input(destination::fields());
     // Amazon takes the bucket in the host name; the form does not ask.
@@ -152,7 +158,7 @@ impl FormResource for Destination {
     const DELETE_MEANS: Option<&'static str> = Some("destination-delete-means");
 
     fn blank() -> Values {
-        Values::default().set("type", "local").switch("path_style_endpoint", true)
+        Values::default().set("type", "local").switch("path_style_endpoint", true).set("sftp_port", "22")
     }
 
     fn values(row: &DestinationRow) -> Values {
@@ -184,7 +190,7 @@ impl FormResource for Destination {
         asked.extend(destination::type_fields().map(|field| match field.name {
             // Amazon takes the bucket in the host name.
             "path_style_endpoint" => fields.listed(field, false).when("type=custom_s3"),
-            _ => fields.listed(field, row.is_some()),
+            _ => fields.listed(field, row.is_some_and(|row| has_secret(&row.spec, field))),
         }));
         let groups = vec![Group::new(String::new(), asked)];
         Ok(FormPage {

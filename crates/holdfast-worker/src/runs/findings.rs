@@ -15,6 +15,7 @@ use super::job::Ending;
 const LOST_DESTINATION: &[FailureCode] = &[
     FailureCode::DestinationUnavailable,
     FailureCode::DestinationDenied,
+    FailureCode::DestinationKeyChanged,
     FailureCode::BucketMissing,
     FailureCode::DestinationUnmounted,
     FailureCode::ForbiddenAddress,

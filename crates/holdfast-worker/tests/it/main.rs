@@ -33,6 +33,8 @@ mod retention;
 mod s3;
 // Keys, jump hosts and checks.
 mod servers;
+// A server in place of a folder.
+mod sftp;
 mod sqlite;
 // Stored backups: listed, downloaded, verified, restored in part, deleted.
 mod stored;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use holdfast_app::AppError;
 use holdfast_app::transfer::{self, Destination, Document, FOLDER, Manner};
-use holdfast_core::destination::{DestinationSpec, S3Settings};
-use holdfast_core::run::stored_line;
+use holdfast_core::destination::{DestinationSpec, S3Settings, SftpDestination};
+use holdfast_core::run::{FailureCode, stored_line};
 use holdfast_engine::sealed_document::{self, Packer};
 use holdfast_engine::{DestinationPlan, Engine, EngineError};
 use holdfast_store::Migrations;
@@ -103,7 +103,7 @@ pub async fn import(
     let sealed = std::fs::read(file).map_err(|error| Failure::io(&error, file))?;
     let passphrase = ask::secret("Passphrase of the export", passphrase)?;
     let plain = sealed_document::open(&sealed, &passphrase).map_err(|error| match error.code {
-        holdfast_core::run::FailureCode::WrongPassword => Failure::other("the passphrase does not open this export"),
+        FailureCode::WrongPassword => Failure::other("the passphrase does not open this export"),
         _ => Failure::other(error.message),
     })?;
     let document = Document::of(&plain)?;
@@ -154,23 +154,55 @@ type Moved = ((i64, i64), (i64, i64));
 
 /// Where catalogues are looked for.
 pub struct Place {
-    /// A folder, or `s3://bucket`.
+    /// A folder, `s3://bucket`, or `sftp://user@host/folder`.
     pub place: String,
     pub region: String,
     pub endpoint: Option<String>,
     pub path_style: bool,
+    /// The host key of an SFTP server.
+    pub host_key: Option<String>,
     /// Only these accounts; all where there are none.
     pub only: Vec<String>,
 }
 
 impl Place {
-    fn spec(&self, settings: &Settings) -> Result<DestinationPlan, Failure> {
-        let Some(bucket) = self.place.strip_prefix("s3://") else {
+    /// As a plan that names the marker of what is there.
+    async fn plan(&self, settings: &Settings) -> Result<DestinationPlan, Failure> {
+        let plan = if let Some(bucket) = self.place.strip_prefix("s3://") {
+            self.bucket(settings, bucket)?
+        } else if self.place.starts_with("sftp://") {
+            self.sftp(settings)?
+        } else {
             let folder =
                 std::fs::canonicalize(&self.place).map_err(|error| Failure::io(&error, Path::new(&self.place)))?;
-            let marker = holdfast_engine::destination::Local::find_marker(&folder).map_err(explain)?;
-            return Ok(DestinationPlan::local(folder, Some(marker)));
+            DestinationPlan::local(folder, None)
         };
+        let marker = settings.engine.destination.find_marker(&plan).await.map_err(|error| match error.code {
+            FailureCode::DestinationKeyChanged if self.host_key.is_none() => Failure::other(format!(
+                "{} If this is the server's key, name it with --host-key; nobody has signed in yet.",
+                error.message
+            )),
+            _ => explain(error),
+        })?;
+        Ok(DestinationPlan { marker, ..plan })
+    }
+
+    /// A server whose key nobody has named is not signed in to: the password would be its, whoever it is.
+    fn sftp(&self, settings: &Settings) -> Result<DestinationPlan, Failure> {
+        const UNKNOWN: &str = "not known";
+        let named = SftpDestination::of_url(&self.place);
+        let sftp = named.ok_or_else(|| Failure::settings("an SFTP server is named as sftp://user@host:port/folder"))?;
+        let password = settings.sftp_password.clone();
+        let password = password.ok_or_else(|| {
+            Failure::settings("set HOLDFAST_SFTP_PASSWORD (or …_FILE), or mount the folder and name it instead")
+        })?;
+        let host_key = Some(self.host_key.clone().unwrap_or_else(|| UNKNOWN.to_owned()));
+        let spec = DestinationSpec::Sftp(SftpDestination { has_password: true, host_key, ..sftp });
+        let local = DestinationPlan::local(PathBuf::new(), None);
+        Ok(DestinationPlan { spec, secret_key: Some(password), allow_private: true, ..local })
+    }
+
+    fn bucket(&self, settings: &Settings, bucket: &str) -> Result<DestinationPlan, Failure> {
         let keys = settings.s3_keys.clone();
         let (access_key, secret_key) = keys.ok_or_else(|| {
             Failure::settings("set HOLDFAST_S3_ACCESS_KEY and HOLDFAST_S3_SECRET_KEY (or …_FILE) to the bucket's keys")
@@ -197,15 +229,15 @@ pub async fn bootstrap(settings: &Settings, place: &Place, is_paused: bool) -> R
             settings.data_dir.join("master.key").display()
         )));
     }
-    let spec = place.spec(settings)?;
+    let plan = place.plan(settings).await?;
     let engine = Engine::new(settings.engine.clone())
         .map_err(|error| Failure::other(format!("cannot start the threads that compress: {error}")))?;
-    let keys = engine.list(&spec, "", KEYS).await.map_err(explain)?;
+    let keys = engine.list(&plan, "", KEYS).await.map_err(explain)?;
     if keys.len() >= KEYS {
         return Err(Failure::other(format!("{} holds more objects than can be looked through", place.place)));
     }
     // Everything is opened before anything is made: a wrong key leaves nothing behind.
-    let found = open_newest(settings, &engine, &spec, &keys, &place.place).await?;
+    let found = open_newest(settings, &engine, &plan, &keys, &place.place).await?;
     let app = open_app(settings, Migrations::Apply).await?;
     let manner = Manner { keep_ids: transfer::is_empty(&app).await?, is_paused };
     let mut taken_in = 0;
@@ -225,8 +257,8 @@ pub async fn bootstrap(settings: &Settings, place: &Place, is_paused: bool) -> R
         taken_in += 1;
         tell_administrators(document);
         println!("Taken in, as of {}, of {}: {}.", document.made_at, emails.join(", "), summary(&document.counts()));
-        adopt(settings, &spec, document, &taken)?;
-        compare(&spec, document, place, &keys);
+        adopt(settings, &plan, document, &taken)?;
+        compare(&plan, document, place, &keys);
     }
     app.store.close().await;
     if taken_in == 0 {
@@ -249,7 +281,7 @@ fn owner(key: &str) -> Option<&str> {
 async fn open_newest(
     settings: &Settings,
     engine: &Engine,
-    spec: &DestinationPlan,
+    plan: &DestinationPlan,
     keys: &[String],
     place: &str,
 ) -> Result<Vec<Document>, Failure> {
@@ -267,7 +299,7 @@ async fn open_newest(
         // What is in it says when it was made; whoever has the destination can give an old one a later name.
         let mut newest: Option<Document> = None;
         for key in own {
-            match open(settings, engine, spec, key).await {
+            match open(settings, engine, plan, key).await {
                 Ok(Some(document)) => {
                     newest = Some(document)
                         .filter(|document| newest.as_ref().is_none_or(|newest| document.made_at > newest.made_at))
@@ -292,24 +324,24 @@ async fn open_newest(
 async fn open(
     settings: &Settings,
     engine: &Engine,
-    spec: &DestinationPlan,
+    plan: &DestinationPlan,
     key: &str,
 ) -> Result<Option<Document>, Failure> {
-    let sealed = engine.get(spec, key, CATALOGUE_BYTES).await.map_err(explain)?;
+    let sealed = engine.get(plan, key, CATALOGUE_BYTES).await.map_err(explain)?;
     let opened = holdfast_store::open_file(&settings.master_key, &sealed).map_err(AppError::from)?;
     let Some(packed) = opened else { return Ok(None) };
     Ok(Some(Document::of(&sealed_document::expand(&packed).map_err(explain)?)?))
 }
 
 /// Whether it is the destination that was looked at.
-fn is_at(spec: &DestinationPlan, known: &Destination) -> bool {
-    known.spec.has_same_contents(&spec.spec) && known.marker == spec.marker
+fn is_at(plan: &DestinationPlan, known: &Destination) -> bool {
+    known.spec.has_same_contents(&plan.spec) && known.marker == plan.marker
 }
 
 /// Says whether all that is on record is there.
-fn compare(spec: &DestinationPlan, document: &Document, place: &Place, keys: &[String]) {
+fn compare(plan: &DestinationPlan, document: &Document, place: &Place, keys: &[String]) {
     let stored: std::collections::HashSet<&str> = keys.iter().map(String::as_str).collect();
-    for known in document.destinations().iter().filter(|known| is_at(spec, known)) {
+    for known in document.destinations().iter().filter(|known| is_at(plan, known)) {
         let wanted = document.stored_at(known.id);
         let there = wanted.iter().filter(|key| stored.contains(*key)).count();
         println!("{}: {there} of {} backups on record are there.", place.place, wanted.len());
@@ -317,9 +349,9 @@ fn compare(spec: &DestinationPlan, document: &Document, place: &Place, keys: &[S
 }
 
 /// A folder that survived stays where it is; the data folder points to it.
-fn adopt(settings: &Settings, spec: &DestinationPlan, document: &Document, taken: &Taken) -> Result<(), Failure> {
-    let (DestinationSpec::Local(_), folder) = (&spec.spec, &spec.folder) else { return Ok(()) };
-    let known = document.destinations().into_iter().find(|known| is_at(spec, known));
+fn adopt(settings: &Settings, plan: &DestinationPlan, document: &Document, taken: &Taken) -> Result<(), Failure> {
+    let (DestinationSpec::Local(_), folder) = (&plan.spec, &plan.folder) else { return Ok(()) };
+    let known = document.destinations().into_iter().find(|known| is_at(plan, known));
     let new = known.and_then(|known| taken.destinations.iter().find(|((_, was), _)| *was == known.id));
     let Some((_, (user, new))) = new else { return Ok(()) };
     let link = settings.data_dir.join("destinations").join(user.to_string()).join(new.to_string());

@@ -3,7 +3,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use holdfast_engine::sealed_document;
-use holdfast_testkit::{Client, Engine, Fingerprint, S3Server, SampleTree, SshServer, assert_same};
+use holdfast_testkit::{
+    Client, Engine, Fingerprint, PasswordMethod, PasswordServer, S3Server, SampleTree, SshServer, assert_same,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -220,6 +222,44 @@ async fn a_folder_and_the_master_key_bring_everything_back() {
     let service = serve(&new);
     let client = sign_in(&service).await;
     assert!(client.get("/api/backup-tasks").await.data(200)[0]["paused_at"].is_string());
+    restore_and_compare(&client, server, &files.path().join("source"), &files.path().join("back")).await;
+    drop(ssh);
+}
+
+/// Everything is lost but a storage box with a password, and the master key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_and_the_master_key_bring_everything_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = PasswordServer::start(PasswordMethod::Password, folder.path(), &[]).await;
+    let home = Home::new(Engine::Sqlite).await;
+    let body = json!({"label": "box", "type": "sftp", "sftp_host": "127.0.0.1", "sftp_port": storage.port(),
+        "sftp_username": PasswordServer::USERNAME, "sftp_password": PasswordServer::PASSWORD, "sftp_path": "kept"});
+    let destination = home.client.post("/api/backup-destinations", body).await.id(201);
+    home.back_up(destination).await;
+    wait_for_catalogues(&home.service).await;
+    let new = Installation::new(Engine::Sqlite).await;
+    std::fs::create_dir_all(new.data_dir()).unwrap();
+    std::fs::copy(home.installation.data_dir().join("master.key"), new.data_dir().join("master.key")).unwrap();
+    let Home { installation, service, ssh, files, server, .. } = home;
+    drop(service);
+    drop(installation);
+    let place = format!("sftp://{}@127.0.0.1:{}/~/kept", PasswordServer::USERNAME, storage.port());
+    let bootstrap = |more: &[&str], password: &str| {
+        let mut command = new.command(&[&["bootstrap", place.as_str()], more].concat());
+        let output = run(command.env("HOLDFAST_SFTP_PASSWORD", password), "");
+        (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    let tries = storage.tries();
+    let (code, said) = bootstrap(&[], PasswordServer::PASSWORD);
+    assert!(code == Some(1) && said.contains(storage.fingerprint()) && said.contains("--host-key"), "{said}");
+    assert_eq!(storage.tries(), tries, "nobody whose key was not named gets the password");
+    let key = ["--host-key", storage.fingerprint()];
+    let (code, said) = bootstrap(&key, "wrong");
+    assert!(code == Some(1) && said.contains("refused the user or the password"), "{said}");
+    let (code, said) = bootstrap(&key, PasswordServer::PASSWORD);
+    assert!(code == Some(0) && said.contains("1 of 1 backups on record are there"), "{said}");
+    let service = serve(&new);
+    let client = sign_in(&service).await;
     restore_and_compare(&client, server, &files.path().join("source"), &files.path().join("back")).await;
     drop(ssh);
 }

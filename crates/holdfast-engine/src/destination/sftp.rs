@@ -1,0 +1,700 @@
+//! A folder of a server, over SFTP. One connection, used by one request at a time; when it breaks, the next request makes
+//! another one, and an upload goes on where its last part ended.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use holdfast_core::backup::{is_object_key, name_text};
+use holdfast_core::destination::{DestinationIdentity, SftpDestination};
+use holdfast_core::random;
+use holdfast_core::run::FailureCode;
+use tokio_util::sync::CancellationToken;
+
+use super::local::{MARKER, unmarked, unmounted};
+use super::{BlobStore, DestinationPlan, DestinationSettings, PartBody, PartPlan, Shape, Stat};
+use crate::egress::Egress;
+use crate::error::{EngineError, Result};
+use crate::sftp::{
+    Attributes, Client, FileKind, FileReader, FileWriter, Folder, FolderLimits, Handle, OpenMode, SftpError, StatusCode,
+};
+use crate::ssh::{Connection, Credential, SshError, Target, Timeouts};
+
+/// The server confirms each part, so a part has to be worth a round trip.
+const PART_BYTES: u64 = 8 * 1024 * 1024;
+/// Flushed this often, so that the end of an upload does not wait for all of it.
+const FLUSH_BYTES: u64 = 64 * 1024 * 1024;
+/// A marker is 32 characters; whatever is longer is none.
+const MARKER_BYTES: u64 = 64;
+/// Names and folders that a listing looks at. An installation keeps far fewer objects at one destination.
+const LISTED_NAMES: usize = 4_000_000;
+/// With less room than this, a write that failed has failed for want of it.
+const LEAST_FREE_BYTES: u64 = 1024 * 1024;
+
+pub struct Sftp {
+    target: Target,
+    egress: Egress,
+    connect_within: Duration,
+    /// For one request as a whole.
+    request_within: Duration,
+    /// For one reply of the server.
+    reply_within: Duration,
+    root: String,
+    can_flush: bool,
+    /// None while nobody is connected. Whoever takes it out and is stopped leaves none.
+    session: tokio::sync::Mutex<Option<Session>>,
+    /// Where each part ends, of uploads under way.
+    uploads: Mutex<HashMap<String, Vec<u64>>>,
+}
+
+struct Session {
+    client: Client,
+    /// The file of the upload that was written to last.
+    open_file: Option<(String, Handle)>,
+    connection: Connection,
+}
+
+impl Sftp {
+    /// Connects and finds the folder. Without a marker to expect it is created and marked; with one it must carry that
+    /// very one.
+    pub async fn open(
+        settings: &SftpDestination,
+        plan: &DestinationPlan,
+        how: &DestinationSettings,
+    ) -> Result<(Self, DestinationIdentity)> {
+        let mut store = Self::new(settings, plan, how)?;
+        let (host_key, can_flush) = how.retry.persist("connect", || store.connect()).await?;
+        // Whoever answers the next time has to be the same, also before that is on record.
+        store.target.pinned_host_key = Some(host_key.clone());
+        store.can_flush = can_flush;
+        let found = how.retry.persist("marker", || store.read_marker()).await?;
+        let marker = match (plan.marker.as_deref(), found) {
+            (Some(expected), Some(found)) if expected == found => found,
+            (Some(_), _) => return Err(unmounted()),
+            (None, Some(found)) => found,
+            (None, None) => how.retry.persist("mark", || store.mark()).await?,
+        };
+        let identity = DestinationIdentity { marker: Some(marker), host_key: Some(host_key) };
+        Ok((store, identity))
+    }
+
+    /// The marker that a folder carries: it is of one that was used before.
+    pub async fn find_marker(
+        settings: &SftpDestination,
+        plan: &DestinationPlan,
+        how: &DestinationSettings,
+    ) -> Result<String> {
+        let store = Self::new(settings, plan, how)?;
+        how.retry.persist("marker", || store.read_marker()).await?.ok_or_else(|| unmarked(&settings.to_string()))
+    }
+
+    fn new(settings: &SftpDestination, plan: &DestinationPlan, how: &DestinationSettings) -> Result<Self> {
+        let credential = match (&plan.secret_key, &plan.owner_key) {
+            (Some(password), _) if settings.has_password => Credential::Password(password.clone()),
+            (_, Some(key)) if !settings.has_password => Credential::Key(key.clone()),
+            _ => return Err(denied("there is neither a password nor an SSH key to sign in with.")),
+        };
+        Ok(Self {
+            target: Target {
+                host: settings.host.clone(),
+                port: settings.port,
+                username: settings.username.clone(),
+                credential,
+                pinned_host_key: settings.host_key.clone(),
+                round_trip: None,
+            },
+            egress: how.egress(plan),
+            connect_within: Timeouts::default().connect.min(how.request_timeout),
+            request_within: how.request_timeout,
+            reply_within: how.stall.min(how.request_timeout),
+            root: settings.path.clone(),
+            can_flush: false,
+            session: tokio::sync::Mutex::default(),
+            uploads: Mutex::default(),
+        })
+    }
+}
+
+/// The session, for one request. It goes back only when the request has come to its end: one that breaks off leaves
+/// replies behind that nobody waits for.
+struct Lease<'a> {
+    slot: tokio::sync::MutexGuard<'a, Option<Session>>,
+    session: Session,
+}
+
+impl Lease<'_> {
+    fn give_back(mut self) {
+        *self.slot = Some(self.session);
+    }
+
+    /// Gives the session back, unless what was done ended it.
+    fn settle<T>(self, done: Result<T, SftpError>) -> Result<T, SftpError> {
+        if !done.as_ref().is_err_and(SftpError::is_final) {
+            self.give_back();
+        }
+        done
+    }
+}
+
+impl Sftp {
+    async fn lease(&self) -> Result<Lease<'_>> {
+        let mut slot = self.session.lock().await;
+        let session = match slot.take().filter(|session| !session.connection.is_closed()) {
+            Some(session) => session,
+            None => self.start().await?,
+        };
+        Ok(Lease { slot, session })
+    }
+
+    async fn start(&self) -> Result<Session> {
+        let timeouts = Timeouts { connect: self.connect_within, ..Timeouts::default() };
+        let connection =
+            Connection::open(&self.target, None, timeouts, &self.egress).await.map_err(|error| not_reached(&error))?;
+        let channel = connection.sftp_channel().await.map_err(|error| match error {
+            SshError::ExecRefused => {
+                EngineError::new(FailureCode::DestinationFailed, "The destination's server offers no SFTP.")
+            }
+            error => not_reached(&error),
+        })?;
+        let started = Client::start(channel, self.reply_within, CancellationToken::new()).await;
+        let client = started.map_err(|error| failed("cannot open SFTP", &error))?;
+        Ok(Session { client, open_file: None, connection })
+    }
+
+    /// The fingerprint of the server's host key, and whether it flushes files when asked.
+    async fn connect(&self) -> Result<(String, bool)> {
+        self.within(async {
+            let lease = self.lease().await?;
+            let host_key = lease.session.connection.host_key().to_owned();
+            let can_flush = lease.session.client.extensions().fsync;
+            lease.give_back();
+            Ok((host_key, can_flush))
+        })
+        .await
+    }
+
+    async fn within<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let late = || {
+            let message = "The destination's server did not answer in time.";
+            Err(EngineError::new(FailureCode::DestinationUnavailable, message))
+        };
+        tokio::time::timeout(self.request_within, work).await.unwrap_or_else(|_| late())
+    }
+
+    fn uploads(&self) -> MutexGuard<'_, HashMap<String, Vec<u64>>> {
+        self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn path(&self, key: &str) -> Result<String> {
+        if is_object_key(key) {
+            return Ok(join(&self.root, key));
+        }
+        Err(EngineError::internal(format!("{key:?} is no key")))
+    }
+
+    async fn read_marker(&self) -> Result<Option<String>> {
+        let path = join(&self.root, MARKER);
+        self.within(async {
+            let mut lease = self.lease().await?;
+            let read = read_range(&mut lease.session.client, &path, 0..MARKER_BYTES).await;
+            match lease.settle(read) {
+                Ok(text) => Ok(Some(String::from_utf8_lossy(&text).trim().to_owned())),
+                Err(error) if error.is(StatusCode::NoSuchFile) => Ok(None),
+                Err(error) => Err(failed("cannot read the folder's marker", &error)),
+            }
+        })
+        .await
+    }
+
+    /// Makes and marks the folder, and gives the marker that it has from then on: the first one counts, whoever set it.
+    async fn mark(&self) -> Result<String> {
+        let marker = random::hex(&random::bytes::<16>());
+        let (path, temporary) = (join(&self.root, MARKER), join(&self.root, &format!("{MARKER}-{marker}")));
+        self.within(async {
+            let mut lease = self.lease().await?;
+            let client = &mut lease.session.client;
+            let marked = async {
+                make_folders(client, &self.root).await?;
+                write_file(client, &temporary, marker.as_bytes()).await?;
+                match client.rename(temporary.as_bytes(), path.as_bytes()).await {
+                    Err(error) if error.is_final() => Err(error),
+                    // Another run was first, or else no marker is found below.
+                    Err(_) => absent_is_fine(client.remove(temporary.as_bytes()).await),
+                    Ok(()) => Ok(()),
+                }
+            };
+            let marked = marked.await;
+            lease.settle(marked).map_err(|error| failed("cannot mark the folder", &error))
+        })
+        .await?;
+        let unmarked = || EngineError::new(FailureCode::DestinationFailed, "The destination's folder takes no marker.");
+        self.read_marker().await?.ok_or_else(unmarked)
+    }
+
+    /// Why a write failed. SFTP has no word for a full disk.
+    async fn write_failed(&self, doing: &str, error: SftpError) -> EngineError {
+        if !error.is(StatusCode::Failure) {
+            return failed(doing, &error);
+        }
+        let space = async {
+            let mut lease = self.lease().await?;
+            let space = lease.session.client.space(self.root.as_bytes()).await;
+            lease.settle(space).map_err(|error| failed("cannot ask for the room", &error))
+        };
+        match self.within(space).await {
+            Ok(space) if space.free_bytes < LEAST_FREE_BYTES || space.free_files == Some(0) => {
+                EngineError::new(FailureCode::DestinationFull, "The disk of the destination's server is full.")
+            }
+            Ok(_) | Err(_) => {
+                let message = format!("The destination's server: {doing}: {error}. A quota may be used up.");
+                EngineError::new(FailureCode::DestinationFailed, message)
+            }
+        }
+    }
+
+    async fn list_below(&self, client: &mut Client, prefix: &str, limit: usize) -> Result<Vec<String>, SftpError> {
+        let mut found = Vec::new();
+        let mut folders = vec![String::new()];
+        let mut looked_at = 0;
+        while let Some(folder) = folders.pop() {
+            let path = if folder.is_empty() { self.root.clone() } else { join(&self.root, &folder) };
+            let mut reading = match Folder::open(client, path.as_bytes(), FolderLimits::default()).await {
+                // Somebody removed it meanwhile.
+                Err(error) if error.is(StatusCode::NoSuchFile) && !folder.is_empty() => continue,
+                opened => opened?,
+            };
+            while let Some(page) = reading.next_page(client).await? {
+                looked_at += page.len();
+                if looked_at > LISTED_NAMES {
+                    return Err(SftpError::Limit("The destination holds too many files to list.".to_owned()));
+                }
+                for name in page {
+                    // What is no text has no key, so it is not ours; what is hidden is not there yet.
+                    let Ok(text) = String::from_utf8(name.name) else { continue };
+                    let key = if folder.is_empty() { text.clone() } else { format!("{folder}/{text}") };
+                    if text.starts_with('.') || !is_object_key(&key) {
+                        continue;
+                    }
+                    let kind = match name.attributes.kind() {
+                        Some(kind) => Some(kind),
+                        None => client.lstat(join(&self.root, &key).as_bytes()).await?.kind(),
+                    };
+                    match kind {
+                        // Into folders that can hold such keys, and no others.
+                        Some(FileKind::Directory)
+                            if prefix.starts_with(&format!("{key}/")) || key.starts_with(prefix) =>
+                        {
+                            folders.push(key);
+                        }
+                        Some(FileKind::Regular) if key.starts_with(prefix) => found.push(key),
+                        Some(
+                            FileKind::Directory
+                            | FileKind::Regular
+                            | FileKind::Symlink
+                            | FileKind::Socket
+                            | FileKind::Special,
+                        )
+                        | None => {}
+                    }
+                    if found.len() == limit {
+                        reading.close(client)?;
+                        return Ok(found);
+                    }
+                }
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+}
+
+#[async_trait]
+impl BlobStore for Sftp {
+    fn shape(&self, _expected_bytes: u64) -> Shape {
+        // A server that flushes answers for its bytes, as a disk does. What another one took is read back.
+        Shape { parts: PartPlan::fixed(PART_BYTES), parallel: 1, has_tags: !self.can_flush }
+    }
+
+    async fn put(&self, key: &str, body: Bytes) -> Result<()> {
+        let path = self.path(key)?;
+        let part = part_path(&path);
+        let put = async {
+            let mut lease = self.lease().await?;
+            let client = &mut lease.session.client;
+            let written = async {
+                make_folders(client, parent(&path)).await?;
+                write_file(client, &part, &body).await?;
+                replace(client, &part, &path).await?;
+                flush_folder(client, parent(&path)).await
+            };
+            let written = written.await;
+            Ok(lease.settle(written))
+        };
+        match self.within(put).await? {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.write_failed("cannot write a file", error).await),
+        }
+    }
+
+    async fn begin(&self, key: &str) -> Result<String> {
+        let part = part_path(&self.path(key)?);
+        let begin = async {
+            let mut lease = self.lease().await?;
+            let client = &mut lease.session.client;
+            let opened = async {
+                make_folders(client, parent(&part)).await?;
+                // What an attempt before this one left is written over.
+                client.open(part.as_bytes(), OpenMode::Truncate, private(0o600)).await
+            };
+            let opened = opened.await;
+            if let Ok(handle) = &opened {
+                lease.session.open_file = Some((part.clone(), handle.clone()));
+            }
+            Ok(lease.settle(opened))
+        };
+        match self.within(begin).await? {
+            Ok(_) => {
+                self.uploads().insert(part.clone(), Vec::new());
+                Ok(part)
+            }
+            Err(error) => Err(self.write_failed("cannot begin a file", error).await),
+        }
+    }
+
+    async fn put_part(&self, _key: &str, upload_id: &str, index: usize, body: PartBody) -> Result<String> {
+        let ends = self.uploads().get(upload_id).cloned();
+        let begins = match (ends, index) {
+            (Some(_), 0) => Some(0),
+            (Some(ends), index) => ends.get(index - 1).copied(),
+            (None, _) => None,
+        };
+        let begins = begins.ok_or_else(|| EngineError::internal("a part of an upload that is not open"))?;
+        let ends = begins + body.size_bytes();
+        let flushes = self.can_flush && begins / FLUSH_BYTES != ends / FLUSH_BYTES;
+        let put = async {
+            let mut lease = self.lease().await?;
+            let handle = match lease.session.handle(upload_id).await {
+                Ok(handle) => handle,
+                Err(error) => return Ok(lease.settle(Err(error))),
+            };
+            let client = &mut lease.session.client;
+            let written = async {
+                let mut writer = FileWriter::at(handle.clone(), begins);
+                match body {
+                    PartBody::Memory(chunks) => {
+                        for chunk in chunks {
+                            writer.write(client, &chunk).await?;
+                        }
+                    }
+                    PartBody::File(part) => {
+                        let mut offset = 0;
+                        let lost = |error: std::io::Error| SftpError::Limit(format!("A part is lost: {error}."));
+                        while let Some(piece) = part.piece(offset).map_err(lost)? {
+                            offset += piece.len() as u64;
+                            writer.write(client, &piece).await?;
+                        }
+                    }
+                }
+                writer.finish(client).await?;
+                if flushes { client.fsync(&handle).await } else { Ok(()) }
+            };
+            let written = written.await;
+            // After an error, replies to other pieces are still to come: such a session is not used again.
+            if written.is_ok() {
+                lease.give_back();
+            }
+            Ok(written)
+        };
+        if let Err(error) = self.within(put).await? {
+            return Err(self.write_failed("cannot write", error).await);
+        }
+        if let Some(all) = self.uploads().get_mut(upload_id) {
+            all.truncate(index);
+            all.push(ends);
+        }
+        Ok(String::new())
+    }
+
+    async fn complete(&self, key: &str, upload_id: &str, _parts: Vec<String>) -> Result<()> {
+        let path = self.path(key)?;
+        let expected = self.uploads().get(upload_id).map(|ends| ends.last().copied().unwrap_or(0));
+        let expected = expected.ok_or_else(|| EngineError::internal("the end of an upload that is not open"))?;
+        let complete = async {
+            let mut lease = self.lease().await?;
+            let handle = lease.session.handle(upload_id).await;
+            lease.session.open_file = None;
+            let client = &mut lease.session.client;
+            let placed = async {
+                let handle = handle?;
+                if self.can_flush {
+                    client.fsync(&handle).await?;
+                }
+                let attributes = client.fstat(&handle).await?;
+                client.close(&handle).await?;
+                if attributes.size != Some(expected) {
+                    return Err(SftpError::Limit(format!(
+                        "the file has {} bytes of {expected}",
+                        attributes.size.map_or("an unknown number of".to_owned(), |size| size.to_string())
+                    )));
+                }
+                if exists(client, &path).await? {
+                    return Err(SftpError::Limit(format!("{} is there already", name_text(path.as_bytes()))));
+                }
+                client.rename(upload_id.as_bytes(), path.as_bytes()).await?;
+                flush_folder(client, parent(&path)).await
+            };
+            let placed = placed.await;
+            Ok(lease.settle(placed))
+        };
+        match self.within(complete).await? {
+            Ok(()) => {
+                self.uploads().remove(upload_id);
+                Ok(())
+            }
+            Err(error) => Err(self.write_failed("cannot put the file in its place", error).await),
+        }
+    }
+
+    async fn abort(&self, key: &str, upload_id: Option<&str>) -> Result<()> {
+        // Only ever the file that belongs to this key, whatever the id says.
+        let part = part_path(&self.path(key)?);
+        drop(upload_id.map(|id| self.uploads().remove(id)));
+        self.within(async {
+            let mut lease = self.lease().await?;
+            let left = lease.session.open_file.take_if(|(path, _)| *path == part);
+            let client = &mut lease.session.client;
+            let removed = async {
+                if let Some((_, handle)) = left {
+                    client.close_later(&handle)?;
+                }
+                absent_is_fine(client.remove(part.as_bytes()).await)
+            };
+            let removed = removed.await;
+            lease.settle(removed).map_err(|error| failed("cannot remove a part file", &error))
+        })
+        .await
+    }
+
+    async fn stat(&self, key: &str) -> Result<Option<Stat>> {
+        let path = self.path(key)?;
+        self.within(async {
+            let mut lease = self.lease().await?;
+            let found = lease.session.client.lstat(path.as_bytes()).await;
+            match lease.settle(found) {
+                Ok(found) if found.kind().is_some_and(|kind| kind != FileKind::Regular) => Ok(None),
+                Ok(Attributes { size: Some(size), .. }) => Ok(Some(Stat { size, etag: None, is_versioned: false })),
+                Ok(_) => Err(failed("cannot look at the file", &SftpError::Protocol("a file without a size"))),
+                Err(error) if error.is(StatusCode::NoSuchFile) => Ok(None),
+                Err(error) => Err(failed("cannot look at the file", &error)),
+            }
+        })
+        .await
+    }
+
+    async fn read(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
+        let path = self.path(key)?;
+        let wanted = range.end.saturating_sub(range.start);
+        self.within(async {
+            let mut lease = self.lease().await?;
+            let read = read_range(&mut lease.session.client, &path, range).await;
+            match lease.settle(read) {
+                Ok(body) if body.len() as u64 == wanted => Ok(body),
+                Ok(_) => Err(EngineError::corrupt("The stored file is shorter than it was.")),
+                Err(error) => Err(failed("cannot read", &error)),
+            }
+        })
+        .await
+    }
+
+    async fn remove(&self, key: &str) -> Result<()> {
+        let path = self.path(key)?;
+        self.within(async {
+            let mut lease = self.lease().await?;
+            let removed = absent_is_fine(lease.session.client.remove(path.as_bytes()).await);
+            lease.settle(removed).map_err(|error| failed("cannot remove a file", &error))
+        })
+        .await
+    }
+
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<String>> {
+        self.within(async {
+            let mut lease = self.lease().await?;
+            let found = self.list_below(&mut lease.session.client, prefix, limit).await;
+            lease.settle(found).map_err(|error| failed("cannot list", &error))
+        })
+        .await
+    }
+}
+
+impl Session {
+    /// The open file of an upload; after another connection was made, it is opened again.
+    async fn handle(&mut self, upload_id: &str) -> Result<Handle, SftpError> {
+        match &self.open_file {
+            Some((open, handle)) if open == upload_id => return Ok(handle.clone()),
+            Some((_, other)) => self.client.close_later(other)?,
+            None => {}
+        }
+        let handle = self.client.open(upload_id.as_bytes(), OpenMode::Write, Attributes::default()).await?;
+        self.open_file = Some((upload_id.to_owned(), handle.clone()));
+        Ok(handle)
+    }
+}
+
+fn join(folder: &str, name: &str) -> String {
+    if folder.ends_with('/') { format!("{folder}{name}") } else { format!("{folder}/{name}") }
+}
+
+fn parent(path: &str) -> &str {
+    match path.rsplit_once('/') {
+        Some(("", _)) => "/",
+        Some((parent, _)) => parent,
+        None => ".",
+    }
+}
+
+/// Where an upload grows: beside its final name, hidden.
+fn part_path(path: &str) -> String {
+    let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+    join(parent(path), &format!(".{name}.part"))
+}
+
+fn private(mode: u32) -> Attributes {
+    Attributes { permissions: Some(mode), ..Attributes::default() }
+}
+
+fn absent_is_fine(done: Result<(), SftpError>) -> Result<(), SftpError> {
+    match done {
+        Err(error) if error.is(StatusCode::NoSuchFile) => Ok(()),
+        done => done,
+    }
+}
+
+async fn exists(client: &mut Client, path: &str) -> Result<bool, SftpError> {
+    match client.lstat(path.as_bytes()).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.is(StatusCode::NoSuchFile) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes a folder and those above it that are missing.
+async fn make_folders(client: &mut Client, folder: &str) -> Result<(), SftpError> {
+    let mut missing = Vec::new();
+    let mut at = folder;
+    while !is_folder(client, at).await? {
+        missing.push(at);
+        at = parent(at);
+        if matches!(at, "/" | ".") {
+            break;
+        }
+    }
+    for folder in missing.into_iter().rev() {
+        match client.mkdir(folder.as_bytes(), private(0o700)).await {
+            // Another run may have made it at the same moment.
+            Err(error) if !error.is_final() && is_folder(client, folder).await? => {}
+            made => made?,
+        }
+    }
+    Ok(())
+}
+
+async fn is_folder(client: &mut Client, path: &str) -> Result<bool, SftpError> {
+    match client.stat(path.as_bytes()).await {
+        Ok(found) => Ok(found.kind().is_none_or(|kind| kind == FileKind::Directory)),
+        Err(error) if error.is(StatusCode::NoSuchFile) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes a small file and has it flushed where the server can.
+async fn write_file(client: &mut Client, path: &str, body: &[u8]) -> Result<(), SftpError> {
+    let mut writer = FileWriter::open(client, path.as_bytes(), OpenMode::Truncate, private(0o600)).await?;
+    writer.write(client, body).await?;
+    let handle = writer.finish(client).await?;
+    if client.extensions().fsync {
+        client.fsync(&handle).await?;
+    }
+    client.close(&handle).await
+}
+
+/// Gives a file its name, in place of what an attempt before this one may have put there.
+async fn replace(client: &mut Client, from: &str, to: &str) -> Result<(), SftpError> {
+    let (from, to) = (from.as_bytes(), to.as_bytes());
+    if client.extensions().posix_rename {
+        return client.posix_rename(from, to).await;
+    }
+    absent_is_fine(client.remove(to).await)?;
+    client.rename(from, to).await
+}
+
+/// Brings a new name to the disk, as far as a server knows how: some open no folders, and then there is nothing to ask for.
+async fn flush_folder(client: &mut Client, folder: &str) -> Result<(), SftpError> {
+    if !client.extensions().fsync {
+        return Ok(());
+    }
+    let flushed = match client.open(folder.as_bytes(), OpenMode::Read, Attributes::default()).await {
+        Ok(handle) => {
+            let flushed = client.fsync(&handle).await;
+            client.close_later(&handle)?;
+            flushed
+        }
+        Err(error) => Err(error),
+    };
+    match flushed {
+        Err(error) if error.is_final() => Err(error),
+        Err(error) => {
+            tracing::debug!(folder, %error, "the server does not flush folders");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+/// The bytes of a range, as far as there are any.
+async fn read_range(client: &mut Client, path: &str, range: Range<u64>) -> Result<Bytes, SftpError> {
+    let mut reader = FileReader::open_range(client, path.as_bytes(), range).await?;
+    let mut body = BytesMut::new();
+    while let Some(piece) = reader.next(client).await? {
+        body.extend_from_slice(&piece);
+    }
+    reader.finish(client).await?;
+    Ok(body.freeze())
+}
+
+fn denied(why: &str) -> EngineError {
+    EngineError::new(FailureCode::DestinationDenied, format!("The destination's server: {why}"))
+}
+
+/// Why there is no connection.
+fn not_reached(error: &SshError) -> EngineError {
+    let code = match error {
+        SshError::Auth("key") => {
+            return denied("it refused your SSH key. Install the key there for this user, or set a password.");
+        }
+        SshError::Auth(_) => return denied("it refused the user or the password."),
+        SshError::HostKeyChanged { .. } => FailureCode::DestinationKeyChanged,
+        SshError::Forbidden(_) => FailureCode::ForbiddenAddress,
+        SshError::Connect(_) | SshError::Unreachable | SshError::Dns(_) | SshError::Timeout | SshError::Lost(_) => {
+            FailureCode::DestinationUnavailable
+        }
+        SshError::Protocol(_) | SshError::ExecRefused => FailureCode::DestinationFailed,
+    };
+    EngineError::new(code, format!("The destination's server: {error}."))
+}
+
+fn failed(doing: &str, error: &SftpError) -> EngineError {
+    let code = match error {
+        SftpError::Status { code: StatusCode::NoSuchFile, .. } => FailureCode::Missing,
+        SftpError::Status { code: StatusCode::PermissionDenied, .. } => FailureCode::DestinationReadOnly,
+        SftpError::Stalled(_) => FailureCode::Stalled,
+        SftpError::Lost(_) => FailureCode::DestinationUnavailable,
+        SftpError::Cancelled => return EngineError::cancelled(),
+        SftpError::Status { .. } | SftpError::Protocol(_) | SftpError::NotOffered(_) | SftpError::Limit(_) => {
+            FailureCode::DestinationFailed
+        }
+    };
+    EngineError::new(code, format!("The destination's server: {doing}: {error}."))
+}

@@ -1,0 +1,153 @@
+use std::path::PathBuf;
+
+use holdfast_testkit::{
+    Engine, Fingerprint, PasswordMethod, PasswordServer, SampleTree, SshServer, TestApp, assert_same, on_both_engines,
+};
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, assert_failed, assert_successful};
+
+/// The usual, but with a folder of another server in place of the local one. The user is an administrator: the server is
+/// on loopback.
+async fn bench(app: TestApp) -> (Bench, SshServer, PathBuf) {
+    let user = app.admin("ada").await;
+    let mut bench = Bench::of(app, SshServer::start(), user).await;
+    let storage = SshServer::builder().sftp_only().start();
+    let key = bench.user.client.get("/api/ssh-key").await.data(200);
+    storage.authorize(key["public_key"].as_str().unwrap());
+    let folder = bench.folder.path().join("nas/backups");
+    let body = json!({"label": "nas", "type": "sftp", "sftp_host": "127.0.0.1", "sftp_port": storage.port(),
+        "sftp_username": storage.username(), "sftp_path": folder});
+    bench.destination = bench.user.client.post("/api/backup-destinations", body).await.id(201);
+    (bench, storage, folder)
+}
+
+fn path(bench: &Bench) -> String {
+    format!("/api/backup-destinations/{}", bench.destination)
+}
+
+async fn show(bench: &Bench) -> Value {
+    bench.user.client.get(&path(bench)).await.data(200)
+}
+
+async fn checked(bench: &Bench) -> Value {
+    bench.user.client.act(&format!("{}/check", path(bench))).await.expect(202);
+    bench.app.run_until_idle().await;
+    show(bench).await
+}
+
+/// Everything that is stored, but the catalogue; what is hidden counts.
+fn objects(folder: &std::path::Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.retain(|name| name != ".holdfast-destination" && name != "holdfast-catalogue");
+    names.sort();
+    names
+}
+
+on_both_engines! {
+    async fn files_go_to_a_server_and_come_back(app: TestApp) {
+        let (bench, storage, folder) = bench(app).await;
+        SampleTree::create(&bench.source());
+        // Several parts, and not to be compressed.
+        std::fs::write(bench.source().join("large"), holdfast_testkit::random(3, 20 * 1024 * 1024)).unwrap();
+        assert!(show(&bench).await.get("sftp_host_key_fingerprint").is_none());
+        for password in [None, Some("correct horse battery")] {
+            let backup = bench.back_up(bench.task(json!({"encryption_password": password})).await).await;
+            assert_eq!(objects(&folder).len(), 1, "one object, nothing else");
+            assert_eq!(bench.verify(&backup).await["status"], "successful");
+            let target = bench.folder.path().join(format!("back-{}", backup["id"]));
+            assert_successful(&bench.restore(&backup, json!({"path": target})).await);
+            assert_same(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target));
+            bench.user.client.delete(&format!("/api/backups/{}", backup["id"])).await.expect(200);
+            bench.app.run_until_idle().await;
+            assert_eq!(objects(&folder), [""; 0]);
+        }
+        let shown = show(&bench).await;
+        assert_eq!(shown["sftp_host_key_fingerprint"], storage.fingerprint(), "pinned on first contact: {shown}");
+        assert_eq!((&shown["type_human"], &shown["is_sftp_password_set"]), (&json!("SFTP"), &json!(false)));
+        assert!(folder.join("holdfast-catalogue").is_dir(), "the catalogue is there, too");
+    }
+
+    async fn another_host_key_stops_everything_until_it_is_entered(app: TestApp) {
+        let (bench, mut storage, _) = bench(app).await;
+        std::fs::write(bench.source().join("file"), "content").unwrap();
+        let task = bench.task(json!({})).await;
+        let backup = bench.back_up(task).await;
+        storage.rekey_host();
+        let tries = storage.auth_attempts();
+        assert_failed(&bench.run(task).await, "destination_key_changed");
+        assert_eq!(storage.auth_attempts(), tries);
+        let shown = checked(&bench).await;
+        assert_eq!(shown["error_code"], "destination_key_changed");
+        assert!(shown["last_error"].as_str().unwrap().contains(storage.fingerprint()), "{shown}");
+        let server = bench.user.client.get(&format!("/api/remote-servers/{}", bench.server)).await.data(200);
+        assert_eq!(server["status"]["connectivity"], "online", "the server that is backed up has no part in it");
+        let body = json!({"sftp_host_key_fingerprint": storage.fingerprint()});
+        bench.user.client.put(&path(&bench), body).await.expect(200);
+        assert_eq!(checked(&bench).await["status"], "reachable");
+        assert_eq!(std::fs::read_to_string(bench.restore_all(&backup).await.join("file")).unwrap(), "content");
+    }
+}
+
+async fn sqlite() -> TestApp {
+    TestApp::start(Engine::Sqlite).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_with_backups_is_known_by_its_marker_wherever_it_is() {
+    let (bench, _storage, folder) = bench(sqlite().await).await;
+    std::fs::write(bench.source().join("file"), "content").unwrap();
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    // Moved with all that is in it.
+    let moved = bench.folder.path().join("elsewhere");
+    std::fs::rename(&folder, &moved).unwrap();
+    assert_eq!(checked(&bench).await["error_code"], "destination_unmounted");
+    bench.user.client.put(&path(&bench), json!({"sftp_path": moved})).await.expect(200);
+    assert_eq!(bench.verify(&backup).await["status"], "successful");
+    // Another one, without them.
+    bench.user.client.put(&path(&bench), json!({"sftp_path": bench.folder.path().join("new")})).await.expect(200);
+    assert_eq!(checked(&bench).await["error_code"], "destination_unmounted");
+    bench.user.client.put(&path(&bench), json!({"type": "local"})).await.expect(409);
+    // Without backups it may be anywhere.
+    bench.user.client.put(&path(&bench), json!({"sftp_path": moved})).await.expect(200);
+    bench.user.client.delete(&format!("/api/backups/{}", backup["id"])).await.expect(200);
+    bench.app.run_until_idle().await;
+    bench.user.client.put(&path(&bench), json!({"sftp_path": bench.folder.path().join("new")})).await.expect(200);
+    assert_eq!(checked(&bench).await["status"], "reachable");
+    bench.user.client.put(&path(&bench), json!({"type": "local"})).await.expect(200);
+    assert_eq!(checked(&bench).await["status"], "reachable");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn passwords_keys_and_addresses_are_told_apart() {
+    let (bench, storage, _) = bench(sqlite().await).await;
+    storage.revoke_all();
+    let shown = checked(&bench).await;
+    assert_eq!(shown["error_code"], "destination_denied");
+    assert!(shown["last_error"].as_str().unwrap().contains("refused your SSH key"), "{shown}");
+    let folder = tempfile::tempdir().unwrap();
+    let appliance = PasswordServer::start(PasswordMethod::KeyboardInteractive, folder.path(), &[]).await;
+    let login = |password: &str| {
+        json!({"sftp_port": appliance.port(), "sftp_username": PasswordServer::USERNAME,
+            "sftp_password": password, "sftp_path": "backups"})
+    };
+    bench.user.client.put(&path(&bench), login("wrong")).await.expect(200);
+    assert_eq!(checked(&bench).await["error_code"], "destination_denied");
+    let shown = bench.user.client.put(&path(&bench), login(PasswordServer::PASSWORD)).await.data(200);
+    assert_eq!(shown["is_sftp_password_set"], true);
+    assert!(!shown.to_string().contains(PasswordServer::PASSWORD));
+    assert_eq!(checked(&bench).await["status"], "reachable");
+    // A password is for one account of one server.
+    bench.user.client.put(&path(&bench), json!({"sftp_host": "localhost"})).await.error_of("sftp_password");
+    // Loopback is not for everybody.
+    let other = bench.app.user("bob").await;
+    let mut body = login(PasswordServer::PASSWORD);
+    let rest = json!({"label": "nas", "type": "sftp", "sftp_host": "127.0.0.1"});
+    body.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+    let id = other.client.post("/api/backup-destinations", body).await.id(201);
+    other.client.act(&format!("/api/backup-destinations/{id}/check")).await.expect(202);
+    bench.app.run_until_idle().await;
+    let shown = other.client.get(&format!("/api/backup-destinations/{id}")).await.data(200);
+    assert_eq!(shown["error_code"], "forbidden_address", "{shown}");
+}
