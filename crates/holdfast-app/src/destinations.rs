@@ -78,6 +78,17 @@ pub async fn request_check(app: &App, caller: &Caller, id: DestinationId) -> Res
     Ok(())
 }
 
+/// Queues a look at whether everything on record is there; what it finds is noted on the backups.
+pub async fn request_inventory(app: &App, caller: &Caller, id: DestinationId) -> Result<()> {
+    app.limit_action(caller.limit_key)?;
+    let mut tx = app.store.begin().await?;
+    owned(caller, destinations::find_locked(&mut tx, id).await?)?;
+    app.queue_run(&mut tx, &NewRun::asked_for(caller.user, RunSubject::Inventory(id), Trigger::Manual)).await?;
+    tx.commit().await?;
+    app.wake_worker();
+    Ok(())
+}
+
 async fn finish(
     app: &App,
     caller: &Caller,

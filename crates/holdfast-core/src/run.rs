@@ -25,6 +25,8 @@ string_enum! {
         Verify = "verify",
         /// Looks at a server for somebody who makes a task.
         Probe = "probe",
+        /// Looks whether everything on record is at a destination.
+        Inventory = "inventory",
     }
 }
 
@@ -33,14 +35,19 @@ impl RunKind {
     pub fn is_of_backup(self) -> bool {
         match self {
             Self::Restore | Self::Verify => true,
-            Self::Backup | Self::CheckServer | Self::CheckDestination | Self::TestStream | Self::Probe => false,
+            Self::Backup
+            | Self::CheckServer
+            | Self::CheckDestination
+            | Self::TestStream
+            | Self::Probe
+            | Self::Inventory => false,
         }
     }
 
     /// Copies or reads data, and may take hours. The others are over in seconds and have places of their own.
     pub fn is_long(self) -> bool {
         match self {
-            Self::Backup | Self::Restore | Self::Verify => true,
+            Self::Backup | Self::Restore | Self::Verify | Self::Inventory => true,
             Self::CheckServer | Self::CheckDestination | Self::TestStream | Self::Probe => false,
         }
     }
@@ -66,6 +73,7 @@ pub enum RunSubject {
     Restore(BackupId),
     Verify(BackupId),
     Probe(ServerId),
+    Inventory(DestinationId),
 }
 
 /// The ids of what a run can work on; of each kind of run, one counts.
@@ -89,6 +97,7 @@ impl RunSubject {
             RunKind::Restore => ids.backup.map(Self::Restore),
             RunKind::Verify => ids.backup.map(Self::Verify),
             RunKind::Probe => ids.server.map(Self::Probe),
+            RunKind::Inventory => ids.destination.map(Self::Inventory),
         }
     }
 
@@ -97,7 +106,7 @@ impl RunSubject {
         match self {
             Self::Backup(id) => RunIds { task: Some(id), ..none },
             Self::CheckServer(id) | Self::Probe(id) => RunIds { server: Some(id), ..none },
-            Self::CheckDestination(id) => RunIds { destination: Some(id), ..none },
+            Self::CheckDestination(id) | Self::Inventory(id) => RunIds { destination: Some(id), ..none },
             Self::TestStream(id) => RunIds { stream: Some(id), ..none },
             Self::Restore(id) | Self::Verify(id) => RunIds { backup: Some(id), ..none },
         }
@@ -112,6 +121,7 @@ impl RunSubject {
             Self::Restore(_) => RunKind::Restore,
             Self::Verify(_) => RunKind::Verify,
             Self::Probe(_) => RunKind::Probe,
+            Self::Inventory(_) => RunKind::Inventory,
         }
     }
 

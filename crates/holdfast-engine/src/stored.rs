@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 use sha2::{Digest as _, Sha256};
@@ -172,6 +173,27 @@ impl Engine {
     pub async fn list(&self, destination: &crate::DestinationPlan, prefix: &str, limit: usize) -> Result<Vec<String>> {
         let Opened { store, .. } = self.settings.destination.open(destination).await?;
         store.list(prefix, limit).await
+    }
+
+    /// The sizes of what a destination has under these keys, in their order; `None` for what is not there.
+    pub async fn sizes(
+        &self,
+        destination: &crate::DestinationPlan,
+        keys: &[String],
+        context: &Context,
+    ) -> Result<Vec<Option<u64>>> {
+        /// Questions that are under way at once.
+        const AT_ONCE: usize = 8;
+        let Opened { store, .. } = self.settings.destination.open(destination).await?;
+        let mut stats = Vec::with_capacity(keys.len());
+        for key in keys {
+            stats.push(store.stat(key));
+        }
+        let sizes = stream::iter(stats).buffered(AT_ONCE).map_ok(|stat| stat.map(|stat| stat.size)).try_collect();
+        tokio::select! {
+            () = context.cancel.cancelled() => Err(EngineError::cancelled()),
+            sizes = sizes => sizes,
+        }
     }
 
     /// An object of up to `most` bytes, whole.

@@ -81,6 +81,27 @@ pub async fn update_verification(
     crate::tasks::update_proven(tx, backup).await
 }
 
+/// A copy that should be at its destination.
+#[derive(Debug, Clone)]
+pub struct StoredCopy {
+    pub backup: BackupId,
+    pub locator: String,
+    pub size_bytes: i64,
+}
+
+/// Everything that should be at a destination, the newest first.
+pub async fn list_stored(tx: &mut Tx, destination: DestinationId) -> Result<Vec<StoredCopy>> {
+    let rows = fetch_all!(
+        tx,
+        (i64, String, i64),
+        "SELECT backup_id, locator, size_bytes FROM backup_copies
+         WHERE destination_id = $1 AND remove_after IS NULL AND removed_at IS NULL ORDER BY backup_id DESC",
+        destination.0
+    )?;
+    let copy = |(backup, locator, size_bytes)| StoredCopy { backup: BackupId(backup), locator, size_bytes };
+    Ok(rows.into_iter().map(copy).collect())
+}
+
 /// Whether an object belongs to a backup, deleted or not.
 pub async fn is_recorded(tx: &mut Tx, destination: DestinationId, locator: &str) -> Result<bool> {
     let sql = "SELECT EXISTS (SELECT 1 FROM backup_copies WHERE destination_id = $1 AND locator = $2)";

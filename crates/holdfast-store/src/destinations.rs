@@ -201,6 +201,24 @@ pub async fn count_backups(tx: &mut Tx, id: DestinationId) -> Result<i64> {
     )
 }
 
+/// Destinations that nobody has looked through since, and that hold something older than that; of those that wait for a
+/// look or have one under way, none.
+pub async fn list_uncounted(tx: &mut Tx, since: Timestamp, limit: i64) -> Result<Vec<(DestinationId, UserId)>> {
+    let rows = fetch_all!(
+        tx,
+        (i64, i64),
+        "SELECT d.id, d.user_id FROM backup_destinations d
+         WHERE EXISTS (SELECT 1 FROM backup_copies c
+                 WHERE c.destination_id = d.id AND c.remove_after IS NULL AND c.removed_at IS NULL AND c.created_at < $1)
+             AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.destination_id = d.id AND r.kind = 'inventory'
+                 AND (r.created_at > $1 OR r.status IN ('queued', 'running')))
+         ORDER BY d.id LIMIT $2",
+        DbTime(since),
+        limit
+    )?;
+    Ok(rows.into_iter().map(|(id, owner)| (DestinationId(id), UserId(owner))).collect())
+}
+
 /// How many tasks store there.
 pub async fn count_tasks(tx: &mut Tx, id: DestinationId) -> Result<i64> {
     fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM backup_tasks WHERE backup_destination_id = $1", id.0)

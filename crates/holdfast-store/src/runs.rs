@@ -466,6 +466,13 @@ pub async fn delete_old_checks(tx: &mut Tx, before: Timestamp, limit: i64) -> Re
     execute!(
         tx,
         "DELETE FROM runs WHERE id IN (SELECT id FROM runs
+             WHERE destination_id IS NOT NULL AND is_long AND finished_at < $1 LIMIT $2)",
+        DbTime(before),
+        limit
+    )?;
+    execute!(
+        tx,
+        "DELETE FROM runs WHERE id IN (SELECT id FROM runs
              WHERE NOT is_long AND finished_at < $1 LIMIT $2)",
         DbTime(before),
         limit

@@ -119,6 +119,7 @@ fn resource_pages() -> Router<Arc<Ui>> {
         .route("/destinations", get(destinations::list))
         .route("/destinations/{id}", get(destinations::show))
         .route("/destinations/{id}/check", post(destinations::check))
+        .route("/destinations/{id}/inventory", post(destinations::take_inventory))
         .route("/notifications", get(streams::list))
         .route("/notifications/{id}/test", post(streams::test))
         .route("/tags", get(tags::list))

@@ -6,6 +6,7 @@ mod check_server;
 mod end;
 mod findings;
 mod follow_up;
+mod inventory;
 mod job;
 mod lease;
 mod probe;
@@ -28,6 +29,7 @@ use self::check_destination::CheckDestination;
 use self::check_server::CheckServer;
 use self::end::End;
 use self::follow_up::FollowUp;
+use self::inventory::Inventory;
 use self::job::{Contacts, Job, Outcome, Working};
 use self::lease::{Finished, Lease, lease_until};
 use self::probe::Probe;
@@ -48,6 +50,7 @@ fn job(subject: RunSubject) -> Box<dyn Job> {
         RunSubject::CheckDestination(destination) => Box::new(CheckDestination::new(destination)),
         RunSubject::TestStream(stream) => Box::new(TestStream::new(stream)),
         RunSubject::Probe(server) => Box::new(Probe::new(server)),
+        RunSubject::Inventory(destination) => Box::new(Inventory::new(destination)),
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Settings {
     pub keep_logs_days: u32,
     /// Every stored backup is read back within so many days; zero is never.
     pub verify_days: u32,
+    /// Every so many days it is looked whether all backups on record are at their destinations; zero is never.
+    pub inventory_days: u32,
     /// How long a destination may take to remove one object; others wait behind it.
     pub removal_limit: Duration,
     /// How long runs may go on after the worker was told to stop.
@@ -36,6 +38,7 @@ impl Default for Settings {
             retry_after: Duration::from_secs(60),
             keep_logs_days: 400,
             verify_days: 30,
+            inventory_days: 1,
             removal_limit: Duration::from_secs(60),
             shutdown: Duration::from_secs(30),
         }

@@ -68,6 +68,11 @@ pub const TABLE: &[Setting] = &[
     plain("HOLDFAST_RETRY_SECS", "60", "When a backup that failed in passing is tried once more; 0 is never"),
     plain("HOLDFAST_KEEP_LOGS_DAYS", "400", "How long logs are kept; 0 is for ever"),
     plain("HOLDFAST_VERIFY_DAYS", "30", "Every stored backup is read back within so many days; 0 is never"),
+    plain(
+        "HOLDFAST_INVENTORY_DAYS",
+        "1",
+        "Destinations are looked through for missing backups every so many days; 0 is never",
+    ),
     plain("HOLDFAST_CONNECT_SECS", "15", "How long connecting to a server may take"),
     plain("HOLDFAST_STALL_SECS", "600", "Silence in the middle of a run after which it has failed"),
     plain(
@@ -391,6 +396,7 @@ fn work(given: &Given<'_>) -> Result<holdfast_worker::Settings, Failure> {
         retry_after: seconds("HOLDFAST_RETRY_SECS", 0, 86_400)?,
         keep_logs_days: days("HOLDFAST_KEEP_LOGS_DAYS")?,
         verify_days: days("HOLDFAST_VERIFY_DAYS")?,
+        inventory_days: days("HOLDFAST_INVENTORY_DAYS")?,
         shutdown: seconds("HOLDFAST_SHUTDOWN_SECS", 0, 3600)?,
         ..holdfast_worker::Settings::default()
     })

@@ -226,6 +226,17 @@ pub(crate) async fn check(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id):
     Ok(Redirect::to(&format!("/destinations/{id}")).into_response())
 }
 
+pub(crate) async fn take_inventory(
+    State(ui): State<Arc<Ui>>,
+    person: SignedIn,
+    Path(id): Path<String>,
+    _: Form,
+) -> PageResult {
+    let id = form_resource::parse::<Destination>(&id).map(DestinationId)?;
+    destinations::request_inventory(&ui.app, &person.caller, id).await?;
+    Ok(Redirect::to(&format!("/destinations/{id}")).into_response())
+}
+
 #[cfg(test)]
 pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
     let line = Line {

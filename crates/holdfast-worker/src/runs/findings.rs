@@ -25,6 +25,10 @@ const LOST_DESTINATION: &[FailureCode] = &[
 const UNREACHABLE: &[FailureCode] =
     &[FailureCode::Connect, FailureCode::Dns, FailureCode::Timeout, FailureCode::HostKeyChanged, FailureCode::Auth];
 
+pub(super) fn is_lost_destination(code: FailureCode) -> bool {
+    LOST_DESTINATION.contains(&code)
+}
+
 pub(super) async fn note_destination(
     tx: &mut Tx,
     destination: DestinationId,
@@ -72,7 +76,7 @@ pub(super) async fn note_unreadable(
         FailureCode::Corrupt | FailureCode::WrongPassword => {
             note_damaged(tx, ending, backup, Verification::Corrupt, error).await
         }
-        code if LOST_DESTINATION.contains(&code) => match backups::find(tx, backup).await? {
+        code if is_lost_destination(code) => match backups::find(tx, backup).await? {
             Some(row) => note_lost_destination(tx, ending, row.destination_id, error).await,
             None => Ok(()),
         },
@@ -87,12 +91,32 @@ async fn note_damaged(
     found: Verification,
     error: &EngineError,
 ) -> Result<(), StoreError> {
+    tell_damaged(tx, ending, backup, &error.message).await?;
+    note_state(tx, ending, backup, found).await
+}
+
+/// Records that a backup cannot be restored.
+pub(super) async fn note_state(
+    tx: &mut Tx,
+    ending: &Ending<'_>,
+    backup: BackupId,
+    found: Verification,
+) -> Result<(), StoreError> {
     tracing::error!(backup = backup.0, found = found.as_str(), "a stored backup cannot be restored");
     metrics::counter!("holdfast_backups_damaged_total").increment(1);
     let (owner, detail) = (Some(ending.run.user_id), format!("{backup} {}", found.as_str()));
     audit::insert(tx, DbTime(ending.now), owner, &Origin::default(), "backup.found_damaged", &detail).await?;
-    ending.services.outbox.damaged(tx, backup, ending.run.id, &error.message, ending.now).await?;
     note_verification(tx, ending, backup, found).await
+}
+
+/// Tells people that a backup cannot be restored.
+pub(super) async fn tell_damaged(
+    tx: &mut Tx,
+    ending: &Ending<'_>,
+    backup: BackupId,
+    reason: &str,
+) -> Result<(), StoreError> {
+    ending.services.outbox.damaged(tx, backup, ending.run.id, reason, ending.now).await
 }
 
 /// What was found of the copy that was read.

@@ -4,7 +4,7 @@
 use holdfast_app::Result;
 use holdfast_core::run::{RunSubject, Trigger};
 use holdfast_store::runs::{self, NewRun};
-use holdfast_store::{DbTime, audit, backups, notices, sessions, tokens};
+use holdfast_store::{DbTime, audit, backups, destinations, notices, sessions, tokens};
 
 use crate::services::Services;
 use holdfast_core::clock::later;
@@ -21,6 +21,8 @@ const TOKEN_WARNING_DAYS: i64 = 7;
 const TOLD_AT_ONCE: i64 = 200;
 /// Rows that go in one step, so that nobody waits for it.
 const ROWS_AT_ONCE: i64 = 500;
+/// Destinations that are queued for a look in one step.
+const COUNTS_AT_ONCE: i64 = 20;
 /// Backups that are read at once for this, over all workers; people's own verifications come on top.
 const READS_AT_ONCE: i64 = 4;
 
@@ -46,7 +48,37 @@ pub(crate) async fn tidy(services: &Services, is_time_for_logs: bool) -> Result<
             tracing::info!(logs = gone, "old logs were deleted");
         }
     }
-    read_again(services).await
+    read_again(services).await?;
+    count_again(services).await
+}
+
+/// Queues a look at every destination whose backups nobody has looked for in a while: what a rule of a bucket or a person
+/// removed there is noticed before it is needed.
+async fn count_again(services: &Services) -> Result<()> {
+    let days = i64::from(services.settings.inventory_days);
+    if days == 0 {
+        return Ok(());
+    }
+    let app = &services.app;
+    let now = app.now();
+    let since = later(now, -days * DAY_SECS);
+    let due = destinations::list_uncounted(&mut app.store.read().await?, since, COUNTS_AT_ONCE).await?;
+    for (destination, owner) in due {
+        let mut tx = app.store.begin().await?;
+        if destinations::find_locked(&mut tx, destination).await?.is_none() {
+            continue;
+        }
+        // Another process may have been faster.
+        if !destinations::list_uncounted(&mut tx, since, COUNTS_AT_ONCE).await?.contains(&(destination, owner)) {
+            continue;
+        }
+        let new = NewRun::asked_for(owner, RunSubject::Inventory(destination), Trigger::Schedule);
+        runs::insert(&mut tx, &new, now).await?;
+        runs::announce(&mut tx).await?;
+        tx.commit().await?;
+        app.wake_worker();
+    }
+    Ok(())
 }
 
 /// Queues the reading of backups whose time has come, as long as nothing more important of their owner waits. Started a

@@ -36,5 +36,7 @@ mod servers;
 // A server in place of a folder.
 mod sftp;
 mod sqlite;
+// Whether everything on record is still where it was stored.
+mod inventory;
 // Stored backups: listed, downloaded, verified, restored in part, deleted.
 mod stored;

@@ -10,7 +10,7 @@ use crate::bench::Bench;
 use crate::faults::wait_for;
 
 /// A Slack stream that delivers to `hook`.
-async fn stream(user: &TestUser, hook: &Receiver, on_success: bool, on_failure: bool) -> i64 {
+pub async fn stream(user: &TestUser, hook: &Receiver, on_success: bool, on_failure: bool) -> i64 {
     let notifications = json!({"on_success": on_success, "on_failure": on_failure});
     let body = json!({"label": "ops", "type": "slack", "value": hook.url("/hook"), "notifications": notifications});
     user.client.post("/api/notification-streams", body).await.id(201)
