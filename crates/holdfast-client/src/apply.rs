@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use self::kinds::{Fields, KINDS, Kind, PAUSED};
+use self::kinds::{Fields, KINDS, PAUSED, ResourceKind};
 use crate::call::Result;
 use crate::{Client, ClientError};
 
@@ -37,7 +37,7 @@ struct Item {
 }
 
 /// What a file wants, checked as far as that goes without the service.
-pub struct Wanted(Vec<(&'static Kind, Vec<Item>)>);
+pub struct Wanted(Vec<(&'static ResourceKind, Vec<Item>)>);
 
 impl Wanted {
     pub fn read(path: &Path) -> Result<Self> {
@@ -82,7 +82,7 @@ impl Wanted {
     }
 }
 
-fn read_item(kind: &'static Kind, item: &Value, folder: &Path) -> Result<Item> {
+fn read_item(kind: &'static ResourceKind, item: &Value, folder: &Path) -> Result<Item> {
     let Value::Object(given) = item else { return Err(wrong(format!("every one of {} has fields", kind.name))) };
     let label = given.get("label").and_then(Value::as_str).map(str::trim).filter(|label| !label.is_empty());
     let label = label.ok_or_else(|| wrong(format!("every one of {} needs a label", kind.name)))?.to_owned();
@@ -132,7 +132,7 @@ fn tidy(field: &str, value: &Value) -> Value {
 
 /// A secret stands in the file itself, in the environment, or in a file of its own.
 fn read_secret(
-    kind: &Kind,
+    kind: &ResourceKind,
     field: &str,
     value: &Value,
     folder: &Path,
@@ -155,7 +155,7 @@ fn read_secret(
     Ok(None)
 }
 
-fn nearest(kind: &Kind, field: &str) -> String {
+fn nearest(kind: &ResourceKind, field: &str) -> String {
     let links = kind.links.iter().map(|link| link.field);
     let known = (kind.fields)().into_iter().chain(links).chain((kind.secrets)());
     let shared = |other: &str| field.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
@@ -176,7 +176,7 @@ pub enum Change {
 }
 
 struct Step {
-    kind: &'static Kind,
+    kind: &'static ResourceKind,
     label: String,
     id: Option<i64>,
     change: Change,
@@ -346,14 +346,14 @@ impl Plan {
 }
 
 /// What others of the same kind are reached through comes first.
-fn in_order(kind: &Kind, mut items: Vec<Item>) -> Vec<Item> {
+fn in_order(kind: &ResourceKind, mut items: Vec<Item>) -> Vec<Item> {
     if let Some(own) = kind.links.iter().find(|link| link.kind == kind.name) {
         items.sort_by_key(|item| item.links.get(own.field).is_some_and(|labels| !labels.is_empty()));
     }
     items
 }
 
-fn create(kind: &'static Kind, item: Item) -> Step {
+fn create(kind: &'static ResourceKind, item: Item) -> Step {
     let mut body = item.fields;
     let pause = body.remove(PAUSED).filter(|paused| *paused == true).map(|_| true);
     let mut fields: Vec<String> = body
@@ -372,7 +372,7 @@ fn create(kind: &'static Kind, item: Item) -> Step {
 
 /// What differs, or nothing.
 fn update(
-    kind: &'static Kind,
+    kind: &'static ResourceKind,
     item: Item,
     row: &Value,
     labels: &BTreeMap<(&'static str, i64), String>,

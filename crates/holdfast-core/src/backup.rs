@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::content::{Content, Scope};
+use crate::content::{Content, Coverage};
 use crate::ids::ServerId;
 use crate::input::{Errors, Field};
 use crate::refusal::Rule;
@@ -195,7 +195,7 @@ pub struct RestoreDraft {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RestoreTarget {
     /// A folder; empty `entries` means everything.
-    Files { path: String, entries: Vec<String> },
+    Path { path: String, entries: Vec<String> },
     /// A database; `None` puts back a dump of a whole server.
     Database { name: Option<String> },
 }
@@ -230,7 +230,7 @@ impl RestoreDraft {
                 }
             }
         }
-        if content == Content::PostgresCluster && options.no_owner {
+        if content == Content::PostgresServerSql && options.no_owner {
             e.add("no_owner", Rule::OwnersInDump);
         }
         let target = if content.goes_to_path() {
@@ -244,7 +244,7 @@ impl RestoreDraft {
                 refuse_entries(e, input);
                 Vec::new()
             };
-            path.map(|path| RestoreTarget::Files { path, entries })
+            path.map(|path| RestoreTarget::Path { path, entries })
         } else {
             check_database(e, input, content, overwrite)
         };
@@ -264,7 +264,7 @@ fn check_database(e: &mut Errors, input: &RestoreInput, content: Content, overwr
     refuse_entries(e, input);
     let is_named = input.database_name.value().is_some_and(|name| !name.is_empty());
     // One of a server's databases goes back by itself, under its name, where each has a dump of its own.
-    let has_parts = matches!(content.scope(), Scope::Server(_));
+    let has_parts = matches!(content.coverage(), Coverage::Server(_));
     if content.is_whole_server() && !(is_named && has_parts) {
         if is_named {
             e.add("database_name", Rule::WholeServer);
@@ -386,16 +386,16 @@ mod tests {
         }
         assert!(check(&files("/x"), Content::MysqlDatabase).unwrap_err().has("database_name"));
         let all = RestoreInput { remote_server_id: Field::Value(1), ..RestoreInput::default() };
-        assert!(check(&all, Content::PostgresCluster).unwrap_err().has("overwrite"));
+        assert!(check(&all, Content::PostgresServerSql).unwrap_err().has("overwrite"));
         let all = RestoreInput { overwrite: Field::Value(true), ..all };
-        assert!(check(&all, Content::PostgresCluster).is_ok());
+        assert!(check(&all, Content::PostgresServerSql).is_ok());
         let all = RestoreInput { no_owner: Field::Value(true), ..all };
-        assert!(check(&all, Content::PostgresCluster).unwrap_err().has("no_owner"));
+        assert!(check(&all, Content::PostgresServerSql).unwrap_err().has("no_owner"));
         assert!(check(&all, Content::PostgresServer).is_ok());
         let one =
             RestoreInput { remote_server_id: Field::Value(1), database_name: text("shop"), ..RestoreInput::default() };
         let target = RestoreTarget::Database { name: Some("shop".to_owned()) };
         assert_eq!(check(&one, Content::MysqlServer).unwrap().target, target);
-        assert!(check(&one, Content::PostgresCluster).unwrap_err().has("database_name"));
+        assert!(check(&one, Content::PostgresServerSql).unwrap_err().has("database_name"));
     }
 }

@@ -11,13 +11,13 @@ pub enum Content {
     /// One PostgreSQL database in `pg_dump`'s custom format.
     PostgresDatabase,
     /// All PostgreSQL databases and roles, as SQL of `pg_dumpall`: the form of the first release.
-    PostgresCluster,
+    PostgresServerSql,
     /// All PostgreSQL databases, each in `pg_dump`'s custom format, and the roles as data, in a tar archive.
     PostgresServer,
     /// One MySQL or MariaDB database, as SQL.
     MysqlDatabase,
     /// All MySQL or MariaDB databases, as one dump in SQL: the form of the first release.
-    MysqlServerDump,
+    MysqlServerSql,
     /// All MySQL or MariaDB databases, each as a dump in SQL, in a tar archive.
     MysqlServer,
     /// An SQLite database, as its own tool copies it.
@@ -26,7 +26,7 @@ pub enum Content {
 
 /// How much of a server is inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub enum Coverage {
     Files,
     Database(DatabaseEngine),
     /// Every database of a server, each with a dump of its own, so that one can be restored by itself.
@@ -38,7 +38,7 @@ pub enum Scope {
 struct Facts {
     /// How it is stored.
     word: &'static str,
-    scope: Scope,
+    coverage: Coverage,
     /// What the plain stream is called by tools that open it.
     extension: &'static str,
     /// What tells sources apart. Another form of the same databases is no other source.
@@ -49,26 +49,28 @@ impl Content {
     pub const ALL: &'static [Self] = &[
         Self::Files,
         Self::PostgresDatabase,
-        Self::PostgresCluster,
+        Self::PostgresServerSql,
         Self::PostgresServer,
         Self::MysqlDatabase,
-        Self::MysqlServerDump,
+        Self::MysqlServerSql,
         Self::MysqlServer,
         Self::SqliteDatabase,
     ];
 
     fn facts(self) -> Facts {
         use DatabaseEngine::{Mysql, Postgresql, Sqlite};
-        let facts = |word, scope, extension, source| Facts { word, scope, extension, source };
+        let facts = |word, coverage, extension, source| Facts { word, coverage, extension, source };
         match self {
-            Self::Files => facts("files", Scope::Files, "tar", "files"),
-            Self::PostgresDatabase => facts("postgresql", Scope::Database(Postgresql), "dump", "postgresql"),
-            Self::PostgresCluster => facts("postgresql-all", Scope::ServerAsOne(Postgresql), "sql", "postgresql-all"),
-            Self::PostgresServer => facts("postgresql-server", Scope::Server(Postgresql), "tar", "postgresql-all"),
-            Self::MysqlDatabase => facts("mysql", Scope::Database(Mysql), "sql", "mysql"),
-            Self::MysqlServerDump => facts("mysql-all", Scope::ServerAsOne(Mysql), "sql", "mysql-all"),
-            Self::MysqlServer => facts("mysql-server", Scope::Server(Mysql), "tar", "mysql-all"),
-            Self::SqliteDatabase => facts("sqlite", Scope::Database(Sqlite), "sqlite3", "sqlite"),
+            Self::Files => facts("files", Coverage::Files, "tar", "files"),
+            Self::PostgresDatabase => facts("postgresql", Coverage::Database(Postgresql), "dump", "postgresql"),
+            Self::PostgresServerSql => {
+                facts("postgresql-all", Coverage::ServerAsOne(Postgresql), "sql", "postgresql-all")
+            }
+            Self::PostgresServer => facts("postgresql-server", Coverage::Server(Postgresql), "tar", "postgresql-all"),
+            Self::MysqlDatabase => facts("mysql", Coverage::Database(Mysql), "sql", "mysql"),
+            Self::MysqlServerSql => facts("mysql-all", Coverage::ServerAsOne(Mysql), "sql", "mysql-all"),
+            Self::MysqlServer => facts("mysql-server", Coverage::Server(Mysql), "tar", "mysql-all"),
+            Self::SqliteDatabase => facts("sqlite", Coverage::Database(Sqlite), "sqlite3", "sqlite"),
         }
     }
 
@@ -91,8 +93,8 @@ impl Content {
         Self::ALL.iter().copied().find(|content| content.as_str() == text)
     }
 
-    pub fn scope(self) -> Scope {
-        self.facts().scope
+    pub fn coverage(self) -> Coverage {
+        self.facts().coverage
     }
 
     pub fn extension(self) -> &'static str {
@@ -105,16 +107,16 @@ impl Content {
     }
 
     pub fn kind(self) -> TaskKind {
-        match self.scope() {
-            Scope::Files => TaskKind::Files,
-            Scope::Database(_) | Scope::Server(_) | Scope::ServerAsOne(_) => TaskKind::Database,
+        match self.coverage() {
+            Coverage::Files => TaskKind::Files,
+            Coverage::Database(_) | Coverage::Server(_) | Coverage::ServerAsOne(_) => TaskKind::Database,
         }
     }
 
     pub fn database_engine(self) -> Option<DatabaseEngine> {
-        match self.scope() {
-            Scope::Files => None,
-            Scope::Database(engine) | Scope::Server(engine) | Scope::ServerAsOne(engine) => Some(engine),
+        match self.coverage() {
+            Coverage::Files => None,
+            Coverage::Database(engine) | Coverage::Server(engine) | Coverage::ServerAsOne(engine) => Some(engine),
         }
     }
 
@@ -125,7 +127,7 @@ impl Content {
 
     /// Holds every database of a server rather than one.
     pub fn is_whole_server(self) -> bool {
-        matches!(self.scope(), Scope::Server(_) | Scope::ServerAsOne(_))
+        matches!(self.coverage(), Coverage::Server(_) | Coverage::ServerAsOne(_))
     }
 }
 

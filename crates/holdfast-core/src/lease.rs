@@ -16,7 +16,7 @@ const LONGEST_LOOK: SignedDuration = SignedDuration::from_secs(5);
 
 /// A running run as it is in the database: whose it is, and when its worker last gave a sign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Beat {
+pub struct Heartbeat {
     pub run: RunId,
     pub epoch: i64,
     /// Anything that changes with each sign.
@@ -25,14 +25,14 @@ pub struct Beat {
 
 /// What one watcher remembers between its looks.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct LeaseMonitor {
     looked_at: Option<Timestamp>,
-    silent: HashMap<RunId, (Beat, SignedDuration)>,
+    silent: HashMap<RunId, (Heartbeat, SignedDuration)>,
 }
 
-impl Watch {
+impl LeaseMonitor {
     /// Looks at everything that runs; gives what has been silent for as long as a lease lasts.
-    pub fn look(&mut self, running: &[Beat], lease: Duration, now: Timestamp) -> Vec<Beat> {
+    pub fn look(&mut self, running: &[Heartbeat], lease: Duration, now: Timestamp) -> Vec<Heartbeat> {
         let lease = SignedDuration::try_from(lease).unwrap_or(SignedDuration::MAX);
         let since = self.looked_at.map_or(SignedDuration::ZERO, |before| now.duration_since(before));
         let since = since.clamp(SignedDuration::ZERO, LONGEST_LOOK);
@@ -60,8 +60,8 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(60);
 
-    fn beat(sign: i64) -> Beat {
-        Beat { run: RunId(1), epoch: 1, sign }
+    fn beat(sign: i64) -> Heartbeat {
+        Heartbeat { run: RunId(1), epoch: 1, sign }
     }
 
     fn at(second: i64) -> Timestamp {
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn silence_for_a_lease_is_a_loss() {
-        let mut watch = Watch::default();
+        let mut watch = LeaseMonitor::default();
         for second in 0..60 {
             assert_eq!(watch.look(&[beat(7)], LEASE, at(second)), []);
         }
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_jumps_takes_no_run_away() {
-        let mut watch = Watch::default();
+        let mut watch = LeaseMonitor::default();
         assert_eq!(watch.look(&[beat(1)], LEASE, at(0)), []);
         assert_eq!(watch.look(&[beat(1)], LEASE, at(86_400)), []);
         assert_eq!(watch.look(&[beat(1)], LEASE, at(-86_400)), []);
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_watcher_that_slept_does_not_accuse_a_worker_that_slept_too() {
-        let mut watch = Watch::default();
+        let mut watch = LeaseMonitor::default();
         watch.look(&[beat(1)], LEASE, at(0));
         assert_eq!(watch.look(&[beat(1)], LEASE, at(3600)), []);
         assert_eq!(watch.look(&[beat(2)], LEASE, at(3601)), []);

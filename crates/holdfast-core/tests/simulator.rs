@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use holdfast_core::anomaly::{self, Finished, Judgement, Measure};
 use holdfast_core::ids::{BackupId, RunId, ServerId, UserId};
-use holdfast_core::lease::{Beat, Watch};
+use holdfast_core::lease::{Heartbeat, LeaseMonitor};
 use holdfast_core::queue::{AtOnce, Chooser, Load, Places, turn};
 use holdfast_core::retention::{self, RetentionPolicy, Stored, Verdict};
 use holdfast_core::run::{FailureCode, RunStatus};
@@ -197,7 +197,7 @@ struct Process {
     is_up: bool,
     /// Stopped by a signal, a hypervisor, a swap storm: it neither looks nor beats.
     sleeps_until: i64,
-    watch: Watch,
+    watch: LeaseMonitor,
     /// Since when it has been up, awake and in touch with the database.
     watching_since: Option<i64>,
     held: Vec<Held>,
@@ -257,7 +257,7 @@ impl World {
             skew_secs: 0,
             is_up: true,
             sleeps_until: 0,
-            watch: Watch::default(),
+            watch: LeaseMonitor::default(),
             watching_since: Some(at),
             held: Vec::new(),
         };
@@ -297,7 +297,7 @@ impl World {
                 self.counts.crashes += 1;
                 // What it had in memory is gone; so is, in the end, what it had half stored.
                 let process = &mut self.processes[process];
-                (process.is_up, process.held, process.watch) = (false, Vec::new(), Watch::default());
+                (process.is_up, process.held, process.watch) = (false, Vec::new(), LeaseMonitor::default());
                 process.watching_since = None;
             }
             4..=7 => {
@@ -432,8 +432,8 @@ impl World {
 
     fn recover(&mut self, process: usize, now: Timestamp) {
         let running = self.db.with_status(RunStatus::Running);
-        let beats: Vec<Beat> =
-            running.map(|(id, run)| Beat { run: RunId(id), epoch: run.epoch, sign: run.sign }).collect();
+        let beats: Vec<Heartbeat> =
+            running.map(|(id, run)| Heartbeat { run: RunId(id), epoch: run.epoch, sign: run.sign }).collect();
         for lost in self.processes[process].watch.look(&beats, LEASE, now) {
             let id = lost.run.0;
             let quiet = self.at - self.db.runs[&id].signed_at;

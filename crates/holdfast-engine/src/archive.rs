@@ -32,7 +32,7 @@ pub(crate) use sealed::{KeyTurn, Written};
 pub use selection::Counted;
 pub(crate) use selection::{Choice, Existing, Left, Longest, Occupant, Options, Selection, ancestors, is_too_deep};
 pub(crate) use shown::{shown, shown_short};
-pub(crate) use unpack::{Content, Facts, Target, unpack};
+pub(crate) use unpack::{Facts, FileContent, Target, unpack};
 pub(crate) use writer::{Out, Packed, Packing, Received, pack};
 
 /// Plain bytes per frame. Small enough that fifty runs at once stay within their memory and that one file costs one

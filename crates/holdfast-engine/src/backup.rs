@@ -14,7 +14,7 @@ use crate::destination::{BlobStore, Journal, Metered, Opened, Sink, Upload, Uplo
 use crate::dialect::Dialect;
 use crate::dialects;
 use crate::error::{EngineError, Result};
-use crate::plan::{BackupPlan, BackupReport, DatabaseSource, FilesSource, Source};
+use crate::plan::{BackupPlan, BackupReport, DatabasePlan, FilesSource, Source};
 use crate::remote::{Remote, connect, leave};
 use crate::source::{Outlet, files};
 use crate::ssh::Connection;
@@ -24,7 +24,7 @@ use crate::stored::read_back;
 #[derive(Clone, Copy)]
 enum Work<'a> {
     Files(&'a FilesSource),
-    Database(&'static dyn Dialect, &'a DatabaseSource),
+    Database(&'static dyn Dialect, &'a DatabasePlan),
 }
 
 impl Work<'_> {

@@ -12,7 +12,7 @@ use crate::error::{EngineError, Result};
 use crate::plan::{RestorePlan, RestoreReport};
 use crate::remote::Remote;
 use crate::source::Outlet;
-use crate::source::database::{DatabaseSource, Login};
+use crate::source::database::{DatabasePlan, Login};
 
 /// What an engine needs on a server.
 pub(crate) struct Tools {
@@ -45,13 +45,13 @@ pub(crate) trait Dialect: Send + Sync {
     /// The databases that can be backed up. Only a connection that fails is an error.
     async fn list(&self, at: Remote<'_>, login: &Login) -> Result<Listed>;
 
-    async fn size(&self, at: Remote<'_>, source: &DatabaseSource) -> Result<Size>;
+    async fn size(&self, at: Remote<'_>, source: &DatabasePlan) -> Result<Size>;
 
     /// Adds what a restore has to know and no dump says.
-    async fn describe(&self, at: Remote<'_>, source: &DatabaseSource, manifest: &mut Manifest) -> Result<()>;
+    async fn describe(&self, at: Remote<'_>, source: &DatabasePlan, manifest: &mut Manifest) -> Result<()>;
 
     /// Sends the dump to `outlet`.
-    async fn dump(&self, at: Remote<'_>, source: &DatabaseSource, outlet: &mut Outlet) -> Result<()>;
+    async fn dump(&self, at: Remote<'_>, source: &DatabasePlan, outlet: &mut Outlet) -> Result<()>;
 
     async fn restore(&self, engine: &Engine, at: Remote<'_>, restore: &DatabaseRestore<'_>) -> Result<RestoreReport>;
 
@@ -63,12 +63,12 @@ pub(crate) trait Dialect: Send + Sync {
 /// A dump on its way back.
 pub(crate) struct DatabaseRestore<'a> {
     pub plan: &'a RestorePlan,
-    pub into: Into<'a>,
+    pub into: RestoreInto<'a>,
 }
 
 /// Where it goes.
 #[derive(Clone, Copy)]
-pub(crate) enum Into<'a> {
+pub(crate) enum RestoreInto<'a> {
     /// A database of a server; `None` puts back a whole server.
     Server { name: Option<&'a str>, login: &'a Login },
     /// The path of a database that is a file.

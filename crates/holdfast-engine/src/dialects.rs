@@ -13,7 +13,7 @@ use crate::Engine;
 use crate::dialect::Dialect;
 use crate::error::{EngineError, Result};
 use crate::remote::{Remote, Script};
-use crate::source::database::DatabaseSource;
+use crate::source::database::DatabasePlan;
 
 pub(crate) const DIALECTS: &[&dyn Dialect] = &[&postgresql::Postgresql, &mysql::Mysql, &sqlite::Sqlite];
 
@@ -26,7 +26,7 @@ pub(crate) fn of(engine: DatabaseEngine) -> &'static dyn Dialect {
 }
 
 /// Which engine it is, and so what the backup will hold.
-pub(crate) async fn find(at: Remote<'_>, source: &DatabaseSource) -> Result<&'static dyn Dialect> {
+pub(crate) async fn find(at: Remote<'_>, source: &DatabasePlan) -> Result<&'static dyn Dialect> {
     if let Some(password) = &source.login.password {
         at.context.log.hide(password);
     }
@@ -65,7 +65,7 @@ async fn installed(at: Remote<'_>) -> Result<Vec<&'static dyn Dialect>> {
 /// Several are installed: the one that lets us in and has the database.
 async fn find_answering(
     at: Remote<'_>,
-    source: &DatabaseSource,
+    source: &DatabasePlan,
     installed: &[&'static dyn Dialect],
 ) -> Result<&'static dyn Dialect> {
     let mut fitting = Vec::new();

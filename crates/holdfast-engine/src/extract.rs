@@ -16,7 +16,7 @@ use holdfast_core::run::FailureCode;
 use rustix::fs::{AtFlags, Gid, Timespec, Timestamps, UTIME_OMIT, Uid};
 
 use crate::archive::tar::Time;
-use crate::archive::{Archive, Choice, Content, Entry, Facts, Left, Options, Selection, Target, shown, unpack};
+use crate::archive::{Archive, Choice, Entry, Facts, FileContent, Left, Options, Selection, Target, shown, unpack};
 use crate::error::{EngineError, Result, classify};
 
 /// Writes the plain stream, a tar archive or a dump, to `output`. A wrong password is told before the first byte.
@@ -123,7 +123,7 @@ fn moment(time: Time) -> SystemTime {
 }
 
 /// Writes what a file holds; its holes take no room and no time.
-fn write(content: &mut Content<'_>, file: &mut File) -> io::Result<()> {
+fn write(content: &mut FileContent<'_>, file: &mut File) -> io::Result<()> {
     let Some(parts) = content.parts else { return io::copy(content.data, file).map(drop) };
     for part in parts {
         file.seek(SeekFrom::Start(part.offset))?;
@@ -171,7 +171,7 @@ impl Target for Folder {
         Ok(())
     }
 
-    fn file(&mut self, path: &[u8], facts: Facts, mut content: Content<'_>) -> io::Result<()> {
+    fn file(&mut self, path: &[u8], facts: Facts, mut content: FileContent<'_>) -> io::Result<()> {
         let path = local(path);
         self.make_parents(&path)?;
         let mut options = OpenOptions::new();

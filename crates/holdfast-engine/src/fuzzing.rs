@@ -8,7 +8,7 @@ use holdfast_core::Secret;
 use holdfast_core::backup::name_text;
 
 use crate::archive::pgdump::split::split;
-use crate::archive::tar::{Kind, Member, Part, Reader, Writer};
+use crate::archive::tar::{Member, MemberKind, Part, Reader, Writer};
 use crate::archive::{Archive, Choice, Entry, EntryKind, Existing, Occupant, Options, Selection, ancestors};
 use crate::mysql::definitions::{self, Definition};
 use crate::postgres::describe_dump;
@@ -48,7 +48,7 @@ pub fn tar(bytes: &[u8]) -> bool {
         }
         let member = members.last().expect("one was just added");
         let written = match member.kind {
-            Kind::File => writer.append(member, &mut reader),
+            MemberKind::File => writer.append(member, &mut reader),
             _ => writer.append(member, &mut io::empty()),
         };
         if written.is_err() {
@@ -193,10 +193,10 @@ fn check_written(written: &Member, symlinks: &mut BTreeSet<Vec<u8>>, in_the_way:
         assert!(!symlinks.contains(above), "{shown} leads through a link of the archive");
         assert!(!in_the_way.contains(above), "{shown} leads through a link of the target");
     }
-    let is_link = written.kind == Kind::Symlink;
+    let is_link = written.kind == MemberKind::Symlink;
     assert!(is_link || !symlinks.contains(&path), "{shown} is written over a link of the archive");
     let mut becomes_link = is_link;
-    if written.kind == Kind::Hardlink {
+    if written.kind == MemberKind::Hardlink {
         let target = inside(&written.link);
         assert!(!folders_above(&target).any(|above| symlinks.contains(above)), "{shown} links through a link");
         becomes_link = symlinks.contains(&target);
@@ -274,11 +274,11 @@ fn mysql_definition(definition: Definition) {
     let _unclear = definition.delimited("~");
     definition.part_in_utf8("comment");
     let mine = definition.clone().without_definer();
-    assert!(mine.definer().is_none() || definition.kind == definitions::Kind::View, "a definer stayed");
+    assert!(mine.definer().is_none() || definition.kind == definitions::DefinitionKind::View, "a definer stayed");
     for definition in [Some(definition.clone()), Some(mine), definition.moved("shop", "copy")].into_iter().flatten() {
         let line = definition.line();
         assert!(line.is_ascii() && line.find('\n') == Some(line.len() - 1), "what people wrote is not in digits");
-        if definition.kind == definitions::Kind::View {
+        if definition.kind == definitions::DefinitionKind::View {
             assert!(
                 definition.view("d".to_owned()).sql_with_database().is_ascii(),
                 "what people wrote is not in digits"

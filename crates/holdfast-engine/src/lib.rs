@@ -37,7 +37,7 @@ pub use egress::Egress;
 pub use error::{EngineError, Result};
 pub use extract::{decrypt, extract};
 pub use plan::{
-    BackupPlan, BackupReport, DatabaseSource, FilesSource, Login, RestorePlan, RestoreReport, RestoreTarget,
+    BackupPlan, BackupReport, DatabasePlan, FilesSource, Login, RestorePlan, RestoreReport, RestoreTarget,
     ServerReport, Source, StoredBackup,
 };
 pub use probe::Probe;

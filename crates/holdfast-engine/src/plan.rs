@@ -12,13 +12,13 @@ use holdfast_core::{Secret, Timestamp};
 use crate::archive::Counted;
 use crate::destination::{DestinationPlan, Proven};
 use crate::remote::Server;
-pub use crate::source::database::{DatabaseSource, Login};
+pub use crate::source::database::{DatabasePlan, Login};
 pub use holdfast_core::source::FilesSource;
 
 #[derive(Debug, Clone)]
 pub enum Source {
     Files(FilesSource),
-    Database(DatabaseSource),
+    Database(DatabasePlan),
 }
 
 impl Source {
@@ -96,7 +96,7 @@ pub struct RestorePlan {
 #[derive(Debug, Clone)]
 pub enum RestoreTarget {
     /// Files, or a database that is one. Empty `entries` means everything.
-    Files { path: String, entries: Vec<String> },
+    Path { path: String, entries: Vec<String> },
     /// `None` puts back a dump of a whole server.
     Database { name: Option<String>, login: Login },
 }

@@ -29,7 +29,7 @@ use holdfast_core::run::FailureCode;
 
 use crate::Engine;
 use crate::context::Context;
-use crate::dialect::{DatabaseRestore, Into};
+use crate::dialect::{DatabaseRestore, RestoreInto};
 use crate::dialects;
 use crate::error::{EngineError, Result, classify};
 use crate::plan::{RestorePlan, RestoreReport, RestoreTarget, StoredBackup};
@@ -40,24 +40,24 @@ impl Engine {
     pub async fn restore(&self, plan: &RestorePlan, context: &Context) -> Result<RestoreReport> {
         let misfit = || EngineError::internal("the target does not fit what is in the backup");
         let engine = plan.backup.content.database_engine();
-        if matches!(plan.target, RestoreTarget::Files { .. }) != plan.backup.content.goes_to_path() {
+        if matches!(plan.target, RestoreTarget::Path { .. }) != plan.backup.content.goes_to_path() {
             return Err(misfit());
         }
         let connection = connect(&plan.server, &self.settings.remote, context).await?;
         let at = Remote { connection: &connection, settings: &self.settings.remote, context };
         let report = match (&plan.target, engine.map(dialects::of)) {
-            (RestoreTarget::Files { path, entries }, None) => {
+            (RestoreTarget::Path { path, entries }, None) => {
                 self.restore_files(&connection, plan, path, entries, context).await
             }
             (RestoreTarget::Database { name, login }, Some(dialect)) => {
                 if let Some(password) = &login.password {
                     context.log.hide(password);
                 }
-                let into = Into::Server { name: name.as_deref(), login };
+                let into = RestoreInto::Server { name: name.as_deref(), login };
                 dialect.restore(self, at, &DatabaseRestore { plan, into }).await
             }
-            (RestoreTarget::Files { path, .. }, Some(dialect)) => {
-                dialect.restore(self, at, &DatabaseRestore { plan, into: Into::File(path) }).await
+            (RestoreTarget::Path { path, .. }, Some(dialect)) => {
+                dialect.restore(self, at, &DatabaseRestore { plan, into: RestoreInto::File(path) }).await
             }
             (RestoreTarget::Database { .. }, None) => Err(misfit()),
         }?;

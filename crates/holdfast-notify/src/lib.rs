@@ -15,6 +15,6 @@ pub use compose::{
     About, BackupDamaged, Outcome, RunEnded, TaskFacts, backup_suspicious, destination_unreachable, digest,
     host_key_changed, missed, overdue, run_ended, server_unreachable, test_message, token_expiring,
 };
-pub use message::{Content, Fact, Item, Message, Ping, Tone};
+pub use message::{Fact, Item, Message, NoticeContent, Ping, Tone};
 pub use sender::{MAILS_AT_ONCE, Refusal, Security, Sender, Settings, Smtp, is_mail_sender};
 pub use summary::{DayLine, Summary, TaskLine};

@@ -7,13 +7,13 @@ use crate::summary::Summary;
 /// What a notice carries.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Content {
+pub enum NoticeContent {
     Message(Message),
     Summary(Box<Summary>),
     Ping(Ping),
 }
 
-impl Content {
+impl NoticeContent {
     pub fn to_text(&self) -> String {
         serde_json::to_string(self).expect("plain data has a text")
     }

@@ -23,7 +23,7 @@ use url::{Host, Url};
 
 use crate::channels::{self, Channel};
 use crate::email;
-use crate::message::Content;
+use crate::message::NoticeContent;
 use crate::text::{clean, cut};
 
 /// What of an answer is read at all, and what of it is shown.
@@ -172,7 +172,12 @@ impl Sender {
     }
 
     /// Delivers once, and gives what the channel answered. `allow_private` is for resources of administrators.
-    pub async fn deliver(&self, channel: &Channel, content: &Content, allow_private: bool) -> Result<String, Refusal> {
+    pub async fn deliver(
+        &self,
+        channel: &Channel,
+        content: &NoticeContent,
+        allow_private: bool,
+    ) -> Result<String, Refusal> {
         // Waiting for one's turn is not the channel's fault.
         let _turn = match channel {
             Channel::Email(_) => {
@@ -185,20 +190,20 @@ impl Sender {
         };
         let delivering = async {
             match (channel, content) {
-                (Channel::Email(address), Content::Message(message)) => {
+                (Channel::Email(address), NoticeContent::Message(message)) => {
                     self.mail(address, email::of_message(message)).await
                 }
-                (Channel::Email(address), Content::Summary(summary)) => {
+                (Channel::Email(address), NoticeContent::Summary(summary)) => {
                     self.mail(address, email::of_summary(summary)).await
                 }
-                (Channel::Discord(url), Content::Message(message)) => {
+                (Channel::Discord(url), NoticeContent::Message(message)) => {
                     let url = parse(url)?;
                     self.post(&url, Some(&channels::discord(message)), allow_private, plain_answer).await
                 }
-                (Channel::Slack(url), Content::Message(message)) => {
+                (Channel::Slack(url), NoticeContent::Message(message)) => {
                     self.post(&parse(url)?, Some(&channels::slack(message)), allow_private, plain_answer).await
                 }
-                (Channel::Teams(url), Content::Message(message)) => {
+                (Channel::Teams(url), NoticeContent::Message(message)) => {
                     let url = parse(url)?;
                     if channels::is_connector(&url) {
                         let card = channels::teams_connector(message);
@@ -206,7 +211,7 @@ impl Sender {
                     }
                     self.post(&url, Some(&channels::teams(message)), allow_private, plain_answer).await
                 }
-                (Channel::Pushover { user, token }, Content::Message(message)) => {
+                (Channel::Pushover { user, token }, NoticeContent::Message(message)) => {
                     let Some(token) = token.as_ref().or(self.settings.pushover_token.as_ref()) else {
                         return Err(Refusal::final_(
                             "This stream has no pushover_token, and HOLDFAST_PUSHOVER_TOKEN is not set.",
@@ -216,7 +221,7 @@ impl Sender {
                         .map_err(|_| Refusal::final_("The address of Pushover is not valid."))?;
                     self.post(&url, Some(&channels::pushover(message, user, token)), allow_private, plain_answer).await
                 }
-                (Channel::Heartbeat(url), Content::Ping(ping)) => {
+                (Channel::Heartbeat(url), NoticeContent::Ping(ping)) => {
                     let url = channels::ping_url(&parse(url)?, ping);
                     self.post(&url, None, allow_private, plain_answer).await
                 }

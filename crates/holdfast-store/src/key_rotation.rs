@@ -6,7 +6,8 @@ use holdfast_core::{Timestamp, random};
 use crate::error::StartError;
 use crate::master_key::Key;
 use crate::sealing::{
-    Place, WRAP_CONTEXT, current_data_key, data_key, data_key_rows, encrypt, header, insert_data_key, load_masters,
+    SealContext, WRAP_CONTEXT, current_data_key, data_key, data_key_rows, encrypt, header, insert_data_key,
+    load_masters,
 };
 use crate::store::Store;
 
@@ -108,7 +109,7 @@ pub async fn rotate(store: &Store, now: Timestamp) -> Result<u64, StartError> {
                     break;
                 }
                 for row in rows {
-                    let place = Place { table: $table, column: $column, row: row.row, user: UserId(row.user) };
+                    let place = SealContext { table: $table, column: $column, row: row.row, user: UserId(row.user) };
                     let secret = tx.open(place, &row.sealed).await?;
                     let sealed = tx.seal(place, &secret).await?;
                     // Only if nobody wrote a newer secret in between.

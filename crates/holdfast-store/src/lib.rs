@@ -62,7 +62,7 @@ pub use error::{StartError, StoreError};
 pub use key_rotation::{SEALED_COLUMNS, rotate};
 pub use listing::Listing;
 pub use options::{Migrations, Options, sqlite_path};
-pub use sealing::{Place, open_file};
+pub use sealing::{SealContext, open_file};
 pub use sqlite::exposed_files;
 pub use store::Store;
 pub use tx::Tx;

@@ -192,19 +192,19 @@ struct BeatRow {
 }
 
 /// Everything that runs, with its worker's last sign.
-pub async fn list_beats(tx: &mut Tx) -> Result<Vec<lease::Beat>> {
+pub async fn list_heartbeats(tx: &mut Tx) -> Result<Vec<lease::Heartbeat>> {
     let sql = "SELECT id, lease_epoch, COALESCE(lease_expires_at, 0) AS lease_expires_at FROM runs
                WHERE status = 'running'";
     let rows = fetch_all!(tx, BeatRow, sql)?;
     Ok(rows
         .into_iter()
-        .map(|row| lease::Beat { run: RunId(row.id), epoch: row.lease_epoch, sign: row.lease_expires_at })
+        .map(|row| lease::Heartbeat { run: RunId(row.id), epoch: row.lease_epoch, sign: row.lease_expires_at })
         .collect())
 }
 
 /// Takes a run away from a worker that fell silent and ends it. The new epoch, which is given back, shuts the old
 /// worker out; `None` when it gave a sign after all, or somebody else was faster.
-pub async fn fail_lost(tx: &mut Tx, lost: &lease::Beat, now: Timestamp) -> Result<Option<i64>> {
+pub async fn fail_lost(tx: &mut Tx, lost: &lease::Heartbeat, now: Timestamp) -> Result<Option<i64>> {
     let row = fetch_optional!(
         tx,
         (i64,),

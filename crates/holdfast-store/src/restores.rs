@@ -23,7 +23,7 @@ struct RestoreRow {
 
 pub async fn insert(tx: &mut Tx, run: RunId, draft: &RestoreDraft) -> Result<()> {
     let (path, database_name, entries) = match &draft.target {
-        RestoreTarget::Files { path, entries } => (Some(path), None, entries.join("\n")),
+        RestoreTarget::Path { path, entries } => (Some(path), None, entries.join("\n")),
         RestoreTarget::Database { name } => (None, name.as_ref(), String::new()),
     };
     execute!(
@@ -203,7 +203,7 @@ pub async fn find(tx: &mut Tx, run: RunId) -> Result<Option<RestoreDraft>> {
         },
         target: match row.path {
             // Names hold no line breaks; `name_text` writes them otherwise.
-            Some(path) => RestoreTarget::Files { path, entries: row.entries.lines().map(str::to_owned).collect() },
+            Some(path) => RestoreTarget::Path { path, entries: row.entries.lines().map(str::to_owned).collect() },
             None => RestoreTarget::Database { name: row.database_name },
         },
     }))

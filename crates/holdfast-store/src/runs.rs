@@ -346,7 +346,7 @@ pub struct RunCounts {
 
 /// What a heartbeat finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Beat {
+pub enum LeaseState {
     GoOn,
     /// Somebody asked for the run to end.
     Cancel,
@@ -361,7 +361,7 @@ pub async fn update_progress(
     epoch: i64,
     counts: &RunCounts,
     lease_until: Timestamp,
-) -> Result<Beat> {
+) -> Result<LeaseState> {
     let row = fetch_optional!(
         tx,
         (bool,),
@@ -380,9 +380,9 @@ pub async fn update_progress(
         epoch
     )?;
     Ok(match row {
-        Some((false,)) => Beat::GoOn,
-        Some((true,)) => Beat::Cancel,
-        None => Beat::Lost,
+        Some((false,)) => LeaseState::GoOn,
+        Some((true,)) => LeaseState::Cancel,
+        None => LeaseState::Lost,
     })
 }
 

@@ -24,14 +24,14 @@ pub(crate) const WRAP_CONTEXT: &[u8] = b"holdfast data key";
 
 /// Where a sealed value belongs. Copied into another row, column or account, it does not open.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct SealContext {
     pub table: &'static str,
     pub column: &'static str,
     pub row: i64,
     pub user: UserId,
 }
 
-impl Place {
+impl SealContext {
     fn context(&self) -> Vec<u8> {
         format!("{}\0{}\0{}\0{}", self.table, self.column, self.row, self.user).into_bytes()
     }
@@ -45,7 +45,7 @@ pub(crate) struct DataKeyRow {
 
 impl Tx {
     /// Seals a value for its place, with the newest data key.
-    pub async fn seal(&mut self, place: Place, secret: &Secret) -> Result<Vec<u8>> {
+    pub async fn seal(&mut self, place: SealContext, secret: &Secret) -> Result<Vec<u8>> {
         let id = current_data_key(self).await?;
         let key = data_key(self, id).await?;
         let mut sealed = header(id).to_vec();
@@ -54,7 +54,7 @@ impl Tx {
     }
 
     /// Opens a value that was sealed for this place.
-    pub async fn open(&mut self, place: Place, sealed: &[u8]) -> Result<Secret> {
+    pub async fn open(&mut self, place: SealContext, sealed: &[u8]) -> Result<Secret> {
         let (id, body) = split(sealed).ok_or_else(|| damaged(place))?;
         let key = data_key(self, id).await?;
         let plain = decrypt(&key, body, &place.context()).ok_or_else(|| damaged(place))?;
@@ -62,7 +62,11 @@ impl Tx {
     }
 
     /// What is to be written into a column: nothing, NULL, or a sealed value.
-    pub(crate) async fn seal_change(&mut self, place: Place, change: &SecretChange) -> Result<Option<Option<Vec<u8>>>> {
+    pub(crate) async fn seal_change(
+        &mut self,
+        place: SealContext,
+        change: &SecretChange,
+    ) -> Result<Option<Option<Vec<u8>>>> {
         match change {
             SecretChange::Keep => Ok(None),
             SecretChange::Clear => Ok(Some(None)),
@@ -102,7 +106,7 @@ pub fn open_file(source: &MasterKeySource, sealed: &[u8]) -> Result<Option<Zeroi
 /// Does to a sealed column what a request asks for. A secret is bound to its row, so the row must be there.
 macro_rules! write_secret {
     ($tx:expr, $table:literal, $column:literal, $id:expr, $owner:expr, $change:expr) => {{
-        let place = $crate::Place { table: $table, column: $column, row: $id, user: $owner };
+        let place = $crate::SealContext { table: $table, column: $column, row: $id, user: $owner };
         if let Some(sealed) = $tx.seal_change(place, $change).await? {
             execute!($tx, concat!("UPDATE ", $table, " SET ", $column, " = $1 WHERE id = $2"), sealed, $id)?;
         }
@@ -112,7 +116,7 @@ macro_rules! write_secret {
 /// Opens the secret of a column, if there is one.
 macro_rules! read_secret {
     ($tx:expr, $table:literal, $column:literal, $id:expr, $owner:expr) => {{
-        let place = $crate::Place { table: $table, column: $column, row: $id, user: $owner };
+        let place = $crate::SealContext { table: $table, column: $column, row: $id, user: $owner };
         let sql = concat!("SELECT ", $column, " FROM ", $table, " WHERE id = $1");
         match fetch_optional!($tx, (Option<Vec<u8>>,), sql, $id)? {
             Some((Some(sealed),)) => $tx.open(place, &sealed).await.map(Some),
@@ -121,7 +125,7 @@ macro_rules! read_secret {
     }};
 }
 
-fn damaged(place: Place) -> StoreError {
+fn damaged(place: SealContext) -> StoreError {
     StoreError::Sealed(format!("{}.{} of row {}", place.table, place.column, place.row))
 }
 

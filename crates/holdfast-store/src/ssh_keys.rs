@@ -3,10 +3,10 @@
 use holdfast_core::ids::UserId;
 use holdfast_core::{Secret, Timestamp};
 
-use crate::{DbTime, Place, Result, Tx};
+use crate::{DbTime, Result, SealContext, Tx};
 
-fn place(user: UserId) -> Place {
-    Place { table: "ssh_keys", column: "private_sealed", row: user.0, user }
+fn place(user: UserId) -> SealContext {
+    SealContext { table: "ssh_keys", column: "private_sealed", row: user.0, user }
 }
 
 /// The raw public half.

@@ -12,8 +12,8 @@ use holdfast_core::{Secret, Timestamp, clock, random};
 use serde_json::{Map, Value};
 use sqlx::{QueryBuilder, Row as _};
 
-use self::tables::{Kind, TABLES, Table};
-use crate::sealing::Place;
+use self::tables::{ColumnKind, TABLES, Table};
+use crate::sealing::SealContext;
 use crate::{DbTime, Result, StoreError, Tx, backups, spec};
 
 pub use older::upgrade;
@@ -69,8 +69,12 @@ pub async fn read(
 async fn read_piece(tx: &mut Tx, table: &Table, owner: Option<UserId>, after: i64) -> Result<Vec<Map<String, Value>>> {
     let names: Vec<&str> =
         table.has_id.then_some("id").into_iter().chain(table.columns.iter().map(|(name, _)| *name)).collect();
-    let kinds: Vec<Kind> =
-        table.has_id.then_some(Kind::Int).into_iter().chain(table.columns.iter().map(|(_, kind)| *kind)).collect();
+    let kinds: Vec<ColumnKind> = table
+        .has_id
+        .then_some(ColumnKind::Int)
+        .into_iter()
+        .chain(table.columns.iter().map(|(_, kind)| *kind))
+        .collect();
     let select = format!("SELECT {} FROM {} WHERE {}", names.join(", "), table.name, table.carried);
     let rows = with_conn!(tx, conn => {
         let mut query = QueryBuilder::<Db>::new(&select);
@@ -85,10 +89,10 @@ async fn read_piece(tx: &mut Tx, table: &Table, owner: Option<UserId>, after: i6
         query.build().fetch_all(conn).await.and_then(|rows| {
             rows.iter().map(|row| {
                 kinds.iter().enumerate().map(|(place, kind)| Ok(match kind {
-                    Kind::Text | Kind::Word(_) | Kind::Spec(_) => row.try_get::<Option<String>, _>(place)?.map(Cell::Text),
-                    Kind::Int | Kind::Within(..) | Kind::Time | Kind::Ref(_) | Kind::Own => row.try_get::<Option<i64>, _>(place)?.map(Cell::Int),
-                    Kind::Bool => row.try_get::<Option<bool>, _>(place)?.map(Cell::Bool),
-                    Kind::Bytes | Kind::Sealed => row.try_get::<Option<Vec<u8>>, _>(place)?.map(Cell::Bytes),
+                    ColumnKind::Text | ColumnKind::Word(_) | ColumnKind::Spec(_) => row.try_get::<Option<String>, _>(place)?.map(Cell::Text),
+                    ColumnKind::Int | ColumnKind::Within(..) | ColumnKind::Time | ColumnKind::Ref(_) | ColumnKind::Own => row.try_get::<Option<i64>, _>(place)?.map(Cell::Int),
+                    ColumnKind::Bool => row.try_get::<Option<bool>, _>(place)?.map(Cell::Bool),
+                    ColumnKind::Bytes | ColumnKind::Sealed => row.try_get::<Option<Vec<u8>>, _>(place)?.map(Cell::Bytes),
                 })).collect()
             }).collect::<std::result::Result<Vec<Vec<Option<Cell>>>, sqlx::Error>>()
         })
@@ -111,7 +115,7 @@ async fn open_row(
     tx: &mut Tx,
     table: &Table,
     names: &[&'static str],
-    kinds: &[Kind],
+    kinds: &[ColumnKind],
     cells: Vec<Option<Cell>>,
 ) -> Result<Map<String, Value>> {
     let number = |wanted: &str| {
@@ -128,15 +132,15 @@ async fn open_row(
     for ((name, kind), cell) in names.iter().zip(kinds).zip(cells) {
         let value = match cell {
             None => Value::Null,
-            Some(Cell::Text(text)) if matches!(kind, Kind::Spec(_)) => serde_json::from_str(&text)
+            Some(Cell::Text(text)) if matches!(kind, ColumnKind::Spec(_)) => serde_json::from_str(&text)
                 .map_err(|error| StoreError::Broken(format!("a {name} of {} cannot be read: {error}", table.name)))?,
             Some(Cell::Text(text)) => text.into(),
             Some(Cell::Int(number)) => number.into(),
             Some(Cell::Bool(is)) => is.into(),
-            Some(Cell::Bytes(bytes)) if matches!(kind, Kind::Sealed) => {
+            Some(Cell::Bytes(bytes)) if matches!(kind, ColumnKind::Sealed) => {
                 let homeless = || StoreError::Broken(format!("a secret of {} belongs to nobody", table.name));
                 let (row, user) = place.ok_or_else(homeless)?;
-                let place = Place { table: table.name, column: name, row, user: UserId(user) };
+                let place = SealContext { table: table.name, column: name, row, user: UserId(user) };
                 tx.open(place, &bytes).await?.reveal().into()
             }
             Some(Cell::Bytes(bytes)) => random::hex(&bytes).into(),
@@ -250,18 +254,18 @@ impl Writer {
             Some(user) => self.find("users", user).ok_or_else(|| wrong(table, "belongs to nobody"))?,
             None => 0,
         };
-        let mut cells: Vec<(&str, Kind, Option<Cell>)> = Vec::new();
+        let mut cells: Vec<(&str, ColumnKind, Option<Cell>)> = Vec::new();
         for (name, kind) in table.columns {
             let Some(value) = row.get(*name) else { continue };
             // A key of a user's stands under their own id, which is known; other secrets wait for the row's.
-            let is_late = matches!(kind, Kind::Own) || (matches!(kind, Kind::Sealed) && table.has_id);
+            let is_late = matches!(kind, ColumnKind::Own) || (matches!(kind, ColumnKind::Sealed) && table.has_id);
             if is_late {
                 continue;
             }
             cells.push((name, *kind, self.cell(tx, table, (*name, *kind), value, user).await?));
         }
         if let (Some(old), true) = (old, self.keep_ids) {
-            cells.push(("id", Kind::Int, Some(Cell::Int(old))));
+            cells.push(("id", ColumnKind::Int, Some(Cell::Int(old))));
         }
         let mut names: Vec<&str> = cells.iter().map(|(name, ..)| *name).collect();
         let into = format!("INSERT INTO {} ({}) VALUES (", table.name, names.join(", "));
@@ -308,7 +312,7 @@ impl Writer {
         &self,
         tx: &mut Tx,
         table: &Table,
-        column: (&'static str, Kind),
+        column: (&'static str, ColumnKind),
         value: &Value,
         user: i64,
     ) -> Result<Option<Cell>> {
@@ -318,36 +322,36 @@ impl Writer {
             return Ok(None);
         }
         Ok(Some(match kind {
-            Kind::Text => Cell::Text(value.as_str().ok_or_else(odd)?.to_owned()),
-            Kind::Word(is_known) => {
+            ColumnKind::Text => Cell::Text(value.as_str().ok_or_else(odd)?.to_owned()),
+            ColumnKind::Word(is_known) => {
                 Cell::Text(value.as_str().filter(|text| is_known(text)).ok_or_else(odd)?.to_owned())
             }
-            Kind::Spec(is_readable) => {
+            ColumnKind::Spec(is_readable) => {
                 Cell::Text(Some(value.to_string()).filter(|text| is_readable(text)).ok_or_else(odd)?)
             }
-            Kind::Int => Cell::Int(value.as_i64().ok_or_else(odd)?),
-            Kind::Within(first, last) => {
+            ColumnKind::Int => Cell::Int(value.as_i64().ok_or_else(odd)?),
+            ColumnKind::Within(first, last) => {
                 Cell::Int(value.as_i64().filter(|number| (first..=last).contains(number)).ok_or_else(odd)?)
             }
-            Kind::Time => {
+            ColumnKind::Time => {
                 let is_time = |micros: &i64| clock::from_micros(*micros).as_microsecond() == *micros;
                 Cell::Int(value.as_i64().filter(is_time).ok_or_else(odd)?)
             }
-            Kind::Bool => Cell::Bool(value.as_bool().ok_or_else(odd)?),
-            Kind::Bytes => Cell::Bytes(value.as_str().and_then(random::from_hex).ok_or_else(odd)?),
-            Kind::Sealed => {
-                let place = Place { table: table.name, column: name, row: user, user: UserId(user) };
+            ColumnKind::Bool => Cell::Bool(value.as_bool().ok_or_else(odd)?),
+            ColumnKind::Bytes => Cell::Bytes(value.as_str().and_then(random::from_hex).ok_or_else(odd)?),
+            ColumnKind::Sealed => {
+                let place = SealContext { table: table.name, column: name, row: user, user: UserId(user) };
                 let secret = Secret::new(value.as_str().ok_or_else(odd)?.to_owned());
                 Cell::Bytes(tx.seal(place, &secret).await?)
             }
-            Kind::Ref(other) => {
+            ColumnKind::Ref(other) => {
                 let id = value.as_i64().ok_or_else(odd)?;
                 Cell::Int(
                     self.find(other, id)
                         .ok_or_else(|| wrong(table, &format!("names a row of {other} that is missing")))?,
                 )
             }
-            Kind::Own => return Err(odd()),
+            ColumnKind::Own => return Err(odd()),
         }))
     }
 
@@ -361,9 +365,9 @@ impl Writer {
             let value = row.get(*name).filter(|value| !value.is_null());
             let update = format!("UPDATE {} SET {name} = ", table.name);
             match (kind, value) {
-                (Kind::Sealed, Some(value)) => {
+                (ColumnKind::Sealed, Some(value)) => {
                     let text = value.as_str().ok_or_else(|| wrong(table, "has a secret that is no text"))?;
-                    let place = Place { table: table.name, column: name, row: new, user: UserId(user) };
+                    let place = SealContext { table: table.name, column: name, row: new, user: UserId(user) };
                     let sealed = tx.seal(place, &Secret::new(text.to_owned())).await?;
                     with_conn!(tx, conn => {
                         let mut query = QueryBuilder::<Db>::new(&update);
@@ -371,7 +375,7 @@ impl Writer {
                         query.build().execute(conn).await.map(|_| ())
                     })?;
                 }
-                (Kind::Own, Some(value)) => {
+                (ColumnKind::Own, Some(value)) => {
                     let other = value.as_i64().and_then(|old| self.find(table.name, old));
                     let other = other.ok_or_else(|| wrong(table, "names another that is missing"))?;
                     with_conn!(tx, conn => {

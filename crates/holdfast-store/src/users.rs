@@ -6,7 +6,7 @@ use holdfast_core::schedule::TimeOfDay;
 use holdfast_core::user::UserDraft;
 use holdfast_core::{Secret, Timestamp};
 
-use crate::{DbTime, Place, Result, Tx};
+use crate::{DbTime, Result, SealContext, Tx};
 
 macro_rules! columns {
     () => {
@@ -44,8 +44,8 @@ impl UserRow {
     }
 
     /// Where the two-factor secret is sealed.
-    pub fn totp_place(&self) -> Place {
-        Place { table: "users", column: "totp_sealed", row: self.id.0, user: self.user_id() }
+    pub fn totp_place(&self) -> SealContext {
+        SealContext { table: "users", column: "totp_sealed", row: self.id.0, user: self.user_id() }
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use holdfast_testkit::fuzz::{TARGETS, Target};
+use holdfast_testkit::fuzz::{FuzzTarget, TARGETS};
 
 /// What one input may take. The largest honest need is a key of age's at its highest cost that is accepted, 256 MiB.
 const MEMORY_BYTES: u64 = 512 * 1024 * 1024;
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     let (seconds, seed, processes) = (number(seconds), number(seed), number(processes));
-    let chosen: Vec<&Target> = match names {
+    let chosen: Vec<&FuzzTarget> = match names {
         [] => TARGETS.iter().collect(),
         names => names.iter().map(|name| target(name)).collect(),
     };
@@ -66,9 +66,9 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn target(name: &str) -> &'static Target {
+fn target(name: &str) -> &'static FuzzTarget {
     let names: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
-    Target::named(name).unwrap_or_else(|| panic!("{name} is no target; there are {}", names.join(", ")))
+    FuzzTarget::named(name).unwrap_or_else(|| panic!("{name} is no target; there are {}", names.join(", ")))
 }
 
 fn number(text: &str) -> u64 {
@@ -84,7 +84,7 @@ struct Told {
 }
 
 /// Runs one target for so long, in a new process after each that dies. Gives the number of crashes.
-fn watch(target: &Target, seed: u64, time: Duration) -> usize {
+fn watch(target: &FuzzTarget, seed: u64, time: Duration) -> usize {
     let note = tempfile::NamedTempFile::new().expect("a temporary file");
     let started = Instant::now();
     let (mut told, mut first) = (Told::default(), 0);
@@ -183,7 +183,7 @@ fn read_note(note: &File) -> u64 {
 }
 
 /// The child: cases first, then inputs by number, until the time is up.
-fn one(target: &Target, seed: u64, first: u64, time: Duration, note: &Path) {
+fn one(target: &FuzzTarget, seed: u64, first: u64, time: Duration, note: &Path) {
     let limit = rustix::process::Rlimit { current: Some(MEMORY_BYTES), maximum: Some(MEMORY_BYTES) };
     rustix::process::setrlimit(rustix::process::Resource::Data, limit).expect("a limit can be lowered");
     std::panic::set_hook(Box::new(|_| {}));

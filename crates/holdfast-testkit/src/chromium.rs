@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
-use crate::service::{Ending, MARK};
+use crate::service::{MARK, StopSignal};
 use crate::{Service, free_port};
 
 /// How long a page may take to show what a test waits for.
@@ -63,7 +63,7 @@ impl Chromium {
             // The browser's processes inherit the mark, by which those that outlive their driver are found.
             let mark = format!("{MARK}={}", folder.display());
             let command = ["env", &mark, "chromedriver", &argument, "--allowed-ips=127.0.0.1"];
-            let mut driver = Service::start_ended_by(Ending::Terminate, &folder, None, &command);
+            let mut driver = Service::start_ended_by(StopSignal::Terminate, &folder, None, &command);
             if is_last {
                 driver.wait_for_port(port, &folder.join("log"));
             }

@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 pub use self::rng::Rng;
 
 /// A parser, and where its inputs come from.
-pub struct Target {
+pub struct FuzzTarget {
     pub name: &'static str,
     make: fn(&mut Rng) -> Vec<u8>,
     /// Runs the parser and says whether it accepted the input. A panic is a bug.
@@ -30,24 +30,24 @@ pub struct Target {
     pub test_inputs: u64,
 }
 
-pub const TARGETS: &[Target] = &[
-    Target { name: "tar", make: tar::make, run: tar::run, test_inputs: 1000 },
-    Target { name: "selection", make: tar::make_selection, run: tar::run_selection, test_inputs: 1000 },
-    Target { name: "pg-dump", make: databases::make_dump, run: databases::run_dump, test_inputs: 2000 },
-    Target { name: "cluster-dump", make: databases::make_cluster, run: databases::run_cluster, test_inputs: 150 },
-    Target { name: "globals", make: databases::make_globals, run: databases::run_globals, test_inputs: 1000 },
-    Target { name: "mysql-dump", make: mysql::make, run: mysql::run, test_inputs: 2000 },
-    Target { name: "vanguard", make: databases::make_vanguard, run: databases::run_vanguard, test_inputs: 1000 },
-    Target { name: "listing", make: text::make_listing, run: text::run_listing, test_inputs: 1000 },
-    Target { name: "cron", make: text::make_cron, run: text::run_cron, test_inputs: 500 },
-    Target { name: "forwarded", make: text::make_forwarded, run: text::run_forwarded, test_inputs: 2000 },
-    Target { name: "sftp", make: wire::make_sftp, run: wire::run_sftp, test_inputs: 3000 },
-    Target { name: "archive", make: archives::make_archive, run: archives::run_archive, test_inputs: 200 },
-    Target { name: "sealed", make: archives::make_sealed, run: archives::run_sealed, test_inputs: 200 },
-    Target { name: "document", make: archives::make_document, run: archives::run_document, test_inputs: 500 },
+pub const TARGETS: &[FuzzTarget] = &[
+    FuzzTarget { name: "tar", make: tar::make, run: tar::run, test_inputs: 1000 },
+    FuzzTarget { name: "selection", make: tar::make_selection, run: tar::run_selection, test_inputs: 1000 },
+    FuzzTarget { name: "pg-dump", make: databases::make_dump, run: databases::run_dump, test_inputs: 2000 },
+    FuzzTarget { name: "cluster-dump", make: databases::make_cluster, run: databases::run_cluster, test_inputs: 150 },
+    FuzzTarget { name: "globals", make: databases::make_globals, run: databases::run_globals, test_inputs: 1000 },
+    FuzzTarget { name: "mysql-dump", make: mysql::make, run: mysql::run, test_inputs: 2000 },
+    FuzzTarget { name: "vanguard", make: databases::make_vanguard, run: databases::run_vanguard, test_inputs: 1000 },
+    FuzzTarget { name: "listing", make: text::make_listing, run: text::run_listing, test_inputs: 1000 },
+    FuzzTarget { name: "cron", make: text::make_cron, run: text::run_cron, test_inputs: 500 },
+    FuzzTarget { name: "forwarded", make: text::make_forwarded, run: text::run_forwarded, test_inputs: 2000 },
+    FuzzTarget { name: "sftp", make: wire::make_sftp, run: wire::run_sftp, test_inputs: 3000 },
+    FuzzTarget { name: "archive", make: archives::make_archive, run: archives::run_archive, test_inputs: 200 },
+    FuzzTarget { name: "sealed", make: archives::make_sealed, run: archives::run_sealed, test_inputs: 200 },
+    FuzzTarget { name: "document", make: archives::make_document, run: archives::run_document, test_inputs: 500 },
 ];
 
-impl Target {
+impl FuzzTarget {
     pub fn named(name: &str) -> Option<&'static Self> {
         TARGETS.iter().find(|target| target.name == name)
     }

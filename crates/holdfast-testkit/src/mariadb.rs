@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::service::{Ending, Service, free_port};
+use crate::service::{Service, StopSignal, free_port};
 
 pub struct MariaDbServer {
     port: u16,
@@ -68,7 +68,7 @@ impl MariaDbServer {
             command.extend(["--performance-schema=OFF", "--innodb-fast-shutdown=2", &said_temporary]);
             command.extend(options);
             let from = std::fs::read_to_string(folder.join("log")).map_or(0, |log| log.len());
-            let mut service = Service::start_ended_by(Ending::Terminate, &folder, user, &command);
+            let mut service = Service::start_ended_by(StopSignal::Terminate, &folder, user, &command);
             if service.wait_for_log(from, "ready for connections") {
                 let server = Self { port, socket, _service: service };
                 // An anonymous user at `localhost` would come before a named one at `%`.

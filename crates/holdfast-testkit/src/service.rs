@@ -20,7 +20,7 @@ pub fn free_port() -> u16 {
 
 /// How a server is asked to end.
 #[derive(Clone, Copy)]
-pub enum Ending {
+pub enum StopSignal {
     /// PostgreSQL's fast shutdown, which does not wait for its clients.
     Interrupt,
     /// For those that leave SIGINT ignored, as a shell's background job inherits it (`sshd`, `mariadbd`); also ends
@@ -38,10 +38,10 @@ pub struct Service {
 impl Service {
     /// Runs `command` in `folder` as the given user, and owns both from here on.
     pub fn start(folder: &Path, user: Option<(u32, u32)>, command: &[&str]) -> Self {
-        Self::start_ended_by(Ending::Interrupt, folder, user, command)
+        Self::start_ended_by(StopSignal::Interrupt, folder, user, command)
     }
 
-    pub fn start_ended_by(ending: Ending, folder: &Path, user: Option<(u32, u32)>, command: &[&str]) -> Self {
+    pub fn start_ended_by(ending: StopSignal, folder: &Path, user: Option<(u32, u32)>, command: &[&str]) -> Self {
         // The sessions are looked up before the server ends: after it they would have another parent.
         const KEEP: &str = r#"
             signal=$1; folder=$2; shift 2
@@ -66,8 +66,8 @@ impl Service {
             [ "$word" = keep ] || rm -rf "$folder"
         "#;
         let signal = match ending {
-            Ending::Interrupt => "INT",
-            Ending::Terminate => "TERM",
+            StopSignal::Interrupt => "INT",
+            StopSignal::Terminate => "TERM",
         };
         let mut keeper = Command::new("sh");
         keeper.args(["-c", KEEP, "keeper", signal]).arg(folder).args(command).current_dir(folder);

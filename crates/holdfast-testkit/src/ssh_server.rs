@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::service::{Ending, MARK, Service, free_port};
+use crate::service::{MARK, Service, StopSignal, free_port};
 
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -206,7 +206,7 @@ impl SshServer {
         let config = config.display().to_string();
         let from = self.log().len();
         let command = [sshd.as_str(), "-D", "-e", "-f", &config];
-        let mut service = Service::start_ended_by(Ending::Terminate, &self.folder, None, &command);
+        let mut service = Service::start_ended_by(StopSignal::Terminate, &self.folder, None, &command);
         if service.wait_for_log(from, "Server listening on 127.0.0.1") {
             self.service = Some(service);
             return true;

@@ -78,7 +78,7 @@ pub(crate) struct Choice {
 }
 
 #[derive(Debug, Clone)]
-enum Kind {
+enum ControlKind {
     /// With the `type` of the element.
     Line(&'static str),
     Area,
@@ -114,7 +114,7 @@ pub(crate) struct Control {
     hint: Option<String>,
     errors: Vec<String>,
     value: String,
-    kind: Kind,
+    kind: ControlKind,
     is_required: bool,
     has_focus: bool,
     limit: Option<usize>,
@@ -134,7 +134,7 @@ pub(crate) struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    fn input(&self, name: &'static str, label: String, kind: Kind) -> Control {
+    fn input(&self, name: &'static str, label: String, kind: ControlKind) -> Control {
         let own = self.errors.iter().filter(|(field, _)| *field == name).flat_map(|(_, rules)| rules);
         Control {
             name,
@@ -185,17 +185,17 @@ impl Fields<'_> {
     }
 
     pub(crate) fn line(&self, name: &'static str, label: String) -> Control {
-        self.input(name, label, Kind::Line("text"))
+        self.input(name, label, ControlKind::Line("text"))
     }
 
     pub(crate) fn of_type(&self, kind: &'static str, name: &'static str, label: String) -> Control {
-        self.input(name, label, Kind::Line(kind))
+        self.input(name, label, ControlKind::Line(kind))
     }
 
     /// What is typed here is never sent back.
     pub(crate) fn password(&self, name: &'static str, label: String, autocomplete: &'static str) -> Control {
         let mut input =
-            Control { value: String::new(), autocomplete, ..self.input(name, label, Kind::Line("password")) };
+            Control { value: String::new(), autocomplete, ..self.input(name, label, ControlKind::Line("password")) };
         // A secret that was typed and is not sent back would otherwise be lost without a word.
         let was_typed = !self.values.text(name).is_empty() || self.values.has(AGAIN, name);
         if was_typed && autocomplete != "current-password" && input.errors.is_empty() {
@@ -205,11 +205,11 @@ impl Fields<'_> {
     }
 
     pub(crate) fn area(&self, name: &'static str, label: String) -> Control {
-        self.input(name, label, Kind::Area)
+        self.input(name, label, ControlKind::Area)
     }
 
     pub(crate) fn switch(&self, name: &'static str, label: String) -> Control {
-        self.input(name, label, Kind::Switch)
+        self.input(name, label, ControlKind::Switch)
     }
 
     fn choices(&self, name: &str, options: impl IntoIterator<Item = (String, String)>) -> Vec<Choice> {
@@ -224,7 +224,7 @@ impl Fields<'_> {
         label: String,
         options: impl IntoIterator<Item = (String, String)>,
     ) -> Control {
-        self.input(name, label, Kind::Select(self.choices(name, options)))
+        self.input(name, label, ControlKind::Select(self.choices(name, options)))
     }
 
     pub(crate) fn checks(
@@ -233,7 +233,7 @@ impl Fields<'_> {
         label: String,
         options: impl IntoIterator<Item = (String, String)>,
     ) -> Control {
-        self.input(name, label, Kind::Checks(self.choices(name, options)))
+        self.input(name, label, ControlKind::Checks(self.choices(name, options)))
     }
 }
 
@@ -292,11 +292,11 @@ impl fmt::Display for Control {
         }
         let part = FieldPart {
             field: self,
-            is_area: matches!(self.kind, Kind::Area),
-            is_switch: matches!(self.kind, Kind::Switch),
-            kind: if let Kind::Line(kind) = self.kind { kind } else { "text" },
-            select: if let Kind::Select(choices) = &self.kind { Some(choices) } else { None },
-            checks: if let Kind::Checks(choices) = &self.kind { Some(choices) } else { None },
+            is_area: matches!(self.kind, ControlKind::Area),
+            is_switch: matches!(self.kind, ControlKind::Switch),
+            kind: if let ControlKind::Line(kind) = self.kind { kind } else { "text" },
+            select: if let ControlKind::Select(choices) = &self.kind { Some(choices) } else { None },
+            checks: if let ControlKind::Checks(choices) = &self.kind { Some(choices) } else { None },
             described: described.join(" "),
         };
         part.render_into(f).map_err(|_| fmt::Error)

@@ -5,7 +5,7 @@ use crate::translator::Translator;
 
 /// The part of the console that a page belongs to, for the navigation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Place {
+pub(crate) enum Section {
     #[default]
     Elsewhere,
     Overview,
@@ -23,7 +23,7 @@ pub(crate) struct Frame {
     pub t: Translator,
     pub csrf: String,
     pub theme: Theme,
-    pub place: Place,
+    pub place: Section,
     pub name: String,
     pub is_signed_in: bool,
     pub is_admin: bool,
@@ -52,15 +52,15 @@ impl Frame {
 
     pub(crate) fn ways(&self) -> Vec<Way> {
         let way =
-            |place: Place, address: &'static str, label: String| Way { address, label, is_here: self.place == place };
+            |place: Section, address: &'static str, label: String| Way { address, label, is_here: self.place == place };
         let t = self.t;
         vec![
-            way(Place::Overview, "/", t.say("nav-overview")),
-            way(Place::Tasks, "/tasks", t.say("nav-tasks")),
-            way(Place::Backups, "/backups", t.say("nav-backups")),
-            way(Place::Servers, "/servers", t.say("nav-servers")),
-            way(Place::Destinations, "/destinations", t.say("nav-destinations")),
-            way(Place::Notifications, "/notifications", t.say("nav-notifications")),
+            way(Section::Overview, "/", t.say("nav-overview")),
+            way(Section::Tasks, "/tasks", t.say("nav-tasks")),
+            way(Section::Backups, "/backups", t.say("nav-backups")),
+            way(Section::Servers, "/servers", t.say("nav-servers")),
+            way(Section::Destinations, "/destinations", t.say("nav-destinations")),
+            way(Section::Notifications, "/notifications", t.say("nav-notifications")),
         ]
     }
 
@@ -70,11 +70,11 @@ impl Frame {
     }
 
     pub(crate) fn is_at_account(&self) -> bool {
-        self.place == Place::Account
+        self.place == Section::Account
     }
 
     pub(crate) fn is_at_administration(&self) -> bool {
-        self.place == Place::Administration
+        self.place == Section::Administration
     }
 
     /// The first letters of somebody's first and last name.

@@ -26,7 +26,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::frame::{Frame, Place};
+    use crate::frame::{Frame, Section};
     use crate::pages::{
         account, administration, audit, backups, destinations, identity, notices, overview, probe, restore, runs,
         search, security, servers, sign_in, streams, tags, tasks,
@@ -42,7 +42,7 @@ mod tests {
             let frame = Frame {
                 t: Translator::of(code),
                 csrf: "token".into(),
-                place: Place::Tasks,
+                place: Section::Tasks,
                 name: hostile.into(),
                 is_signed_in: true,
                 is_admin: true,

@@ -25,23 +25,23 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// Tabs that one person looks at, on all their screens.
 const STREAMS_OF_ONE: usize = 20;
 
-struct Watch {
+struct LiveStream {
     ui: Arc<Ui>,
     person: SignedIn,
     last: Option<String>,
     breathed: Instant,
     end: Instant,
     _turn: OwnedSemaphorePermit,
-    _place: Place,
+    _place: StreamSlot,
 }
 
 /// One of the streams that one user may have.
-struct Place {
+struct StreamSlot {
     ui: Arc<Ui>,
     user: i64,
 }
 
-impl Place {
+impl StreamSlot {
     fn take(ui: &Arc<Ui>, user: i64) -> Option<Self> {
         let mut taken = ui.streams_of.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let own = taken.entry(user).or_default();
@@ -53,7 +53,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
         let mut taken = self.ui.streams_of.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(own) = taken.get_mut(&self.user) {
@@ -68,17 +68,24 @@ impl Drop for Place {
 pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> Response {
     let busy = || (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "30")]).into_response();
     let Ok(turn) = ui.streams.clone().try_acquire_owned() else { return busy() };
-    let Some(place) = Place::take(&ui, person.user.id.0) else { return busy() };
+    let Some(place) = StreamSlot::take(&ui, person.user.id.0) else { return busy() };
     let now = Instant::now();
-    let watch =
-        Watch { ui: ui.clone(), person, last: None, breathed: now, end: now + LONGEST, _turn: turn, _place: place };
+    let watch = LiveStream {
+        ui: ui.clone(),
+        person,
+        last: None,
+        breathed: now,
+        end: now + LONGEST,
+        _turn: turn,
+        _place: place,
+    };
     let body = axum::body::Body::from_stream(Box::pin(stream::unfold(watch, next)));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     // Or nginx keeps it until there is more.
     (headers, [("x-accel-buffering", "no")], body).into_response()
 }
 
-async fn next(mut watch: Watch) -> Option<(Result<String, Infallible>, Watch)> {
+async fn next(mut watch: LiveStream) -> Option<(Result<String, Infallible>, LiveStream)> {
     loop {
         let is_first = watch.last.is_none();
         if !is_first {

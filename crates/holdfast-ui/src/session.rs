@@ -10,7 +10,7 @@ use holdfast_store::users::UserRow;
 
 use crate::cookies::{Theme, session_secret};
 use crate::form::{Form, csrf_token};
-use crate::frame::{Frame, Place};
+use crate::frame::{Frame, Section};
 use crate::human::Reader;
 use crate::problem::PageError;
 use crate::state::Ui;
@@ -78,7 +78,7 @@ impl SignedIn {
     }
 
     /// What is around every page.
-    pub(crate) async fn frame(&self, ui: &Ui, place: Place) -> Result<Frame, AppError> {
+    pub(crate) async fn frame(&self, ui: &Ui, place: Section) -> Result<Frame, AppError> {
         let corner = overview::corner(&ui.app, &self.caller).await?;
         Ok(Frame {
             t: self.t(),

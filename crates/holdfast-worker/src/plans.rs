@@ -12,7 +12,7 @@ use holdfast_core::source::SourceSpec;
 use holdfast_core::task::TaskSettings;
 use holdfast_engine::ssh::{Credential, KeySeed, Target};
 use holdfast_engine::{
-    BackupPlan, DatabaseSource, DestinationPlan, Login, Probe, Proven, RestorePlan, Server, Source, StoredBackup,
+    BackupPlan, DatabasePlan, DestinationPlan, Login, Probe, Proven, RestorePlan, Server, Source, StoredBackup,
 };
 use holdfast_store::backups::{self, BackupRow};
 use holdfast_store::servers::{self, ServerRow};
@@ -76,8 +76,8 @@ impl Planner {
         let stored = self.stored(&app.store, backup).await?;
         let (server, row) = self.server(app, backup.user_id, draft.server).await?;
         let target = match &draft.target {
-            RestoreTarget::Files { path, entries } => {
-                holdfast_engine::RestoreTarget::Files { path: path.clone(), entries: entries.clone() }
+            RestoreTarget::Path { path, entries } => {
+                holdfast_engine::RestoreTarget::Path { path: path.clone(), entries: entries.clone() }
             }
             RestoreTarget::Database { name } => {
                 holdfast_engine::RestoreTarget::Database { name: name.clone(), login: self.login(app, &row).await? }
@@ -137,7 +137,7 @@ impl Planner {
         Ok(match source {
             SourceSpec::Files(files) if files.path.is_empty() => return Err(gone("source path")),
             SourceSpec::Files(files) => Source::Files(files.clone()),
-            SourceSpec::Database { engine, source } => Source::Database(DatabaseSource {
+            SourceSpec::Database { engine, source } => Source::Database(DatabasePlan {
                 engine: *engine,
                 name: source.name.clone(),
                 path: source.path.clone().filter(|_| engine.is_some_and(DatabaseEngine::is_file)),

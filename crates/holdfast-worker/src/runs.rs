@@ -16,7 +16,7 @@ mod verify;
 
 use holdfast_app::Result;
 use holdfast_core::clock::seconds_between;
-use holdfast_core::lease::Beat;
+use holdfast_core::lease::Heartbeat;
 use holdfast_core::run::{FailureCode, RunSubject};
 use holdfast_engine::{Context, EngineError};
 use holdfast_store::queue::{self, Room};
@@ -126,7 +126,7 @@ async fn work(
 }
 
 /// Ends a run whose worker fell silent.
-pub(crate) async fn fail_lost(services: &Services, lost: &Beat) -> Result<()> {
+pub(crate) async fn fail_lost(services: &Services, lost: &Heartbeat) -> Result<()> {
     let now = services.app.now();
     let Some(run) = runs::find(&mut services.app.store.read().await?, lost.run).await? else { return Ok(()) };
     let job = job(run.subject);

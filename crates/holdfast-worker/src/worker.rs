@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use holdfast_app::{App, Result};
 use holdfast_core::clock::later;
-use holdfast_core::lease::Watch;
+use holdfast_core::lease::LeaseMonitor;
 use holdfast_core::queue::Places;
 use holdfast_core::{Timestamp, random};
 use holdfast_engine::Engine;
@@ -64,7 +64,7 @@ pub struct Worker {
     /// Names this worker in the lease of a run.
     name: String,
     started: Timestamp,
-    watch: Mutex<Watch>,
+    watch: Mutex<LeaseMonitor>,
     tidied: AtomicU64,
     corrector: tokio::sync::Mutex<Corrector>,
 }
@@ -324,10 +324,13 @@ impl Worker {
     }
 
     /// Runs whose workers have been silent for a lease, as far as this worker watched.
-    async fn find_lost(&self, waiting: queue::Waiting) -> Result<Vec<holdfast_core::lease::Beat>> {
+    async fn find_lost(&self, waiting: queue::Waiting) -> Result<Vec<holdfast_core::lease::Heartbeat>> {
         let app = self.app();
-        let running =
-            if waiting.has_running_run { queue::list_beats(&mut app.store.read().await?).await? } else { Vec::new() };
+        let running = if waiting.has_running_run {
+            queue::list_heartbeats(&mut app.store.read().await?).await?
+        } else {
+            Vec::new()
+        };
         let mut watch = self.watch.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         Ok(watch.look(&running, self.services.settings.lease, app.now()))
     }

@@ -7,8 +7,8 @@ use clap::{Arg, ArgAction, ArgMatches};
 use holdfast_app::accounts;
 
 use crate::commands::apply::Options;
-use crate::commands::remote::{BackupAction, Printer, Remote, RunAction, ServerAction, Target, TaskAction};
-use crate::commands::transfer::Place;
+use crate::commands::remote::{BackupAction, Printer, Remote, RestoreArguments, RunAction, ServerAction, TaskAction};
+use crate::commands::transfer::BootstrapSource;
 use crate::failure::{Failure, SETTINGS as USAGE};
 use crate::settings::TABLE;
 use crate::vanguard;
@@ -28,7 +28,7 @@ pub enum Command {
     Export { output: PathBuf, passphrase_file: Option<PathBuf> },
     Import { file: PathBuf, passphrase_file: Option<PathBuf>, is_paused: bool },
     ImportVanguard { file: PathBuf, options: vanguard::Options },
-    Bootstrap { place: Place, is_paused: bool },
+    Bootstrap { place: BootstrapSource, is_paused: bool },
     Apply { file: PathBuf, options: Options },
     Remote(Remote, Printer),
     Backup(BackupCommand),
@@ -429,7 +429,7 @@ pub fn command(matches: &ArgMatches) -> Result<Command, Failure> {
             Command::Import { file, passphrase_file, is_paused: matches.get_flag("paused") }
         }
         "bootstrap" => Command::Bootstrap {
-            place: Place {
+            place: BootstrapSource {
                 place: text(matches, "place"),
                 region: text(matches, "region"),
                 endpoint: optional(matches, "endpoint"),
@@ -519,7 +519,7 @@ fn backup_action(matches: &ArgMatches) -> Option<BackupAction> {
         "verify" => BackupAction::Verify { id: id(matches), wait: matches.get_flag("wait") },
         "restore" => BackupAction::Restore {
             id: id(matches),
-            target: Target {
+            target: RestoreArguments {
                 server: text(matches, "server"),
                 path: optional(matches, "path"),
                 database: optional(matches, "database"),

@@ -17,7 +17,7 @@ pub(super) struct Link {
 }
 
 /// One kind of thing that the file can hold.
-pub(super) struct Kind {
+pub(super) struct ResourceKind {
     /// Its list in the file.
     pub name: &'static str,
     /// One of them, for people.
@@ -39,8 +39,8 @@ const fn link(field: &'static str, id_field: &'static str, kind: &'static str, i
 }
 
 /// In the order in which they can be made.
-pub(super) const KINDS: &[Kind] = &[
-    Kind {
+pub(super) const KINDS: &[ResourceKind] = &[
+    ResourceKind {
         name: "tags",
         one: "tag",
         path: "/api/tags",
@@ -51,7 +51,7 @@ pub(super) const KINDS: &[Kind] = &[
         read: |found| shown(found, tag::fields()),
         has_secret: |_, _| false,
     },
-    Kind {
+    ResourceKind {
         name: "notification_streams",
         one: "stream",
         path: "/api/notification-streams",
@@ -62,7 +62,7 @@ pub(super) const KINDS: &[Kind] = &[
         read: |found| pick(found, &[("label", "/label"), ("type", "/type"), ("notifications", "/notifications")]),
         has_secret: |found, name| name == "value" || found["type"] != "pushover",
     },
-    Kind {
+    ResourceKind {
         name: "remote_servers",
         one: "server",
         path: "/api/remote-servers",
@@ -79,7 +79,7 @@ pub(super) const KINDS: &[Kind] = &[
         },
         has_secret: |found, name| has_secret(found, server::fields(), name),
     },
-    Kind {
+    ResourceKind {
         name: "backup_destinations",
         one: "destination",
         path: "/api/backup-destinations",
@@ -90,7 +90,7 @@ pub(super) const KINDS: &[Kind] = &[
         read: |found| shown(found, destination::fields()),
         has_secret: |found, name| has_secret(found, destination::fields(), name),
     },
-    Kind {
+    ResourceKind {
         name: "backup_tasks",
         one: "task",
         path: "/api/backup-tasks",

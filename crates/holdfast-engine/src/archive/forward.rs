@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use holdfast_core::run::FailureCode;
 
 use super::selection::Selection;
-use super::tar::{Kind, Member, Reader, Writer, for_bsd};
+use super::tar::{Member, MemberKind, Reader, Writer, for_bsd};
 use crate::error::{Result, classify};
 
 /// Reads `reader` to its end and writes what `selection` decides to `out`, with a proper end. `on_member` hears of each
@@ -51,7 +51,7 @@ fn forward_members(
             }
             on_member(&written);
             match written.kind {
-                Kind::File => writer.append(&written, &mut reader)?,
+                MemberKind::File => writer.append(&written, &mut reader)?,
                 _ => writer.append(&written, &mut io::empty())?,
             }
         }

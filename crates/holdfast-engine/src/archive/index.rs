@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::FRAME_BYTES;
 use super::frames::{WINDOW_LOG, decompress};
-use super::tar::{Kind, Member, Place};
+use super::tar::{Member, MemberKind, MemberRange};
 use crate::error::{EngineError, Result};
 use crate::postgres::globals::DatabaseFacts;
 
@@ -68,7 +68,7 @@ pub struct MysqlFacts {
 
 /// The last line: what only the end knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Ending {
+pub(crate) struct Trailer {
     pub entries: u64,
     pub plain_bytes: u64,
     pub plain_sha256: String,
@@ -128,13 +128,13 @@ pub struct Entry {
 
 impl Entry {
     /// A member of a tar archive as the index lists it.
-    pub(crate) fn of(member: &Member, place: Place) -> Self {
+    pub(crate) fn of(member: &Member, place: MemberRange) -> Self {
         let kind = match member.kind {
-            Kind::File => EntryKind::File,
-            Kind::Directory => EntryKind::Directory,
-            Kind::Symlink => EntryKind::Symlink,
-            Kind::Hardlink => EntryKind::Hardlink,
-            Kind::CharDevice { .. } | Kind::BlockDevice { .. } | Kind::Fifo => EntryKind::Other,
+            MemberKind::File => EntryKind::File,
+            MemberKind::Directory => EntryKind::Directory,
+            MemberKind::Symlink => EntryKind::Symlink,
+            MemberKind::Hardlink => EntryKind::Hardlink,
+            MemberKind::CharDevice { .. } | MemberKind::BlockDevice { .. } | MemberKind::Fifo => EntryKind::Other,
         };
         let has_link = matches!(kind, EntryKind::Symlink | EntryKind::Hardlink);
         Self {
@@ -169,7 +169,7 @@ enum Line {
     Entry(Entry),
     /// There were too many entries to list.
     Unlisted,
-    End(Ending),
+    End(Trailer),
 }
 
 /// Gathers the index while an archive is written; what it holds is compressed from the start.
@@ -203,7 +203,7 @@ impl IndexWriter {
     }
 
     /// The skippable frame that ends the archive.
-    pub(super) fn finish(mut self, ending: Ending) -> io::Result<Vec<u8>> {
+    pub(super) fn finish(mut self, ending: Trailer) -> io::Result<Vec<u8>> {
         self.line(&Line::End(ending))?;
         let index = self.lines.finish()?;
         let length = u32::try_from(index.len() + FOOTER_BYTES).map_err(io::Error::other)?;
@@ -253,7 +253,7 @@ pub(crate) struct IndexReader<R: Read> {
     pub manifest: Manifest,
     /// The entries are not listed here.
     pub is_unlisted: bool,
-    pub ending: Option<Ending>,
+    pub ending: Option<Trailer>,
 }
 
 impl<R: Read> IndexReader<R> {
@@ -334,8 +334,8 @@ mod tests {
     use super::*;
 
     fn entry(name: &[u8], link: &[u8]) -> Entry {
-        let member = Member { link: link.to_vec(), ..Member::new(name, Kind::Symlink) };
-        Entry::of(&member, Place { start: 0, end: 512 })
+        let member = Member { link: link.to_vec(), ..Member::new(name, MemberKind::Symlink) };
+        Entry::of(&member, MemberRange { start: 0, end: 512 })
     }
 
     #[test]
@@ -344,7 +344,7 @@ mod tests {
         // Bytes that are no text take the most.
         let longest = entry(&[0xff; 64 * 1024], &[0xff; 64 * 1024]);
         let ending =
-            Ending { entries: 1, plain_bytes: 0, plain_sha256: String::new(), frames: vec![u32::MAX; 200_000] };
+            Trailer { entries: 1, plain_bytes: 0, plain_sha256: String::new(), frames: vec![u32::MAX; 200_000] };
         let text = [line(&Line::Entry(longest.clone())), line(&Line::End(ending.clone()))].concat();
         let mut lines = text.as_slice();
         assert!(matches!(read_line(&mut lines, LINE_BYTES).unwrap(), Some(Line::Entry(read)) if read == longest));
@@ -373,7 +373,7 @@ mod tests {
     }
 
     fn ending(frames: usize) -> Line {
-        Line::End(Ending { entries: 2, plain_bytes: 0, plain_sha256: String::new(), frames: vec![1; frames] })
+        Line::End(Trailer { entries: 2, plain_bytes: 0, plain_sha256: String::new(), frames: vec![1; frames] })
     }
 
     fn read(index: &[u8], recorded: Recorded, stop: &CancellationToken) -> Result<u64> {

@@ -25,8 +25,8 @@ pub(crate) fn inspect(
         Content::PostgresDatabase => pgdump::inspect(reader),
         Content::PostgresServer => server::inspect_postgres(reader),
         Content::MysqlServer => server::inspect_mysql(reader),
-        Content::PostgresCluster => postgres_cluster(reader),
-        Content::MysqlDatabase | Content::MysqlServerDump => mysql_dump(reader),
+        Content::PostgresServerSql => postgres_cluster(reader),
+        Content::MysqlDatabase | Content::MysqlServerSql => mysql_dump(reader),
         Content::SqliteDatabase => sqlite_database(reader),
     };
     inspected.map_err(|error| classify(&error, code, "The stream is not whole"))
@@ -73,7 +73,7 @@ fn sqlite_database(reader: &mut dyn Read) -> io::Result<Inspected> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tar::{Kind, Member, Time, Writer};
+    use super::super::tar::{Member, MemberKind, Time, Writer};
     use super::*;
 
     fn look(content: Content, mut bytes: &[u8]) -> Result<(Inspected, Vec<Entry>)> {
@@ -90,7 +90,7 @@ mod tests {
         for (name, text) in [("./a", "one"), ("./b c", "two two")] {
             let modified = Time { seconds: 1_000_000_000, nanos: 0 };
             let size = text.len() as u64;
-            let member = Member { size, modified, ..Member::new(name.as_bytes(), Kind::File) };
+            let member = Member { size, modified, ..Member::new(name.as_bytes(), MemberKind::File) };
             writer.append(&member, &mut text.as_bytes()).unwrap();
         }
         writer.finish().unwrap()

@@ -9,7 +9,7 @@ use holdfast_core::run::FailureCode;
 use tokio_util::sync::CancellationToken;
 
 use super::frames::{WINDOW_LOG, decompress};
-use super::index::{Ending, Entry, FOOTER_BYTES, IndexReader, Manifest, Recorded, index_length};
+use super::index::{Entry, FOOTER_BYTES, IndexReader, Manifest, Recorded, Trailer, index_length};
 use super::sealed::Headed;
 use super::tar::Reader;
 use super::{FRAME_BYTES, KeyTurn, Written};
@@ -202,7 +202,7 @@ impl<S: Read + Seek> Archive<S> {
         self.visit_entries(visitor).map(drop)
     }
 
-    pub(crate) fn visit_entries(&mut self, visitor: &mut dyn FnMut(&Entry) -> Result<bool>) -> Result<Option<Ending>> {
+    pub(crate) fn visit_entries(&mut self, visitor: &mut dyn FnMut(&Entry) -> Result<bool>) -> Result<Option<Trailer>> {
         let (mut ending, mut is_unlisted, mut last, mut count) = (None, true, 0, 0);
         if let Some(mut index) = self.index()? {
             while let Some(entry) = index.next()? {

@@ -12,7 +12,7 @@ use super::index::Entry;
 use super::inspected::Inspected;
 use super::selection::{Longest, relative};
 use super::shown::shown_short;
-use super::tar::{Kind, Member, Place, Reader, Writer};
+use super::tar::{Member, MemberKind, MemberRange, Reader, Writer};
 
 /// Files to read again, and further names of them; more than this and the list itself would be a burden.
 const MAX_AGAIN: usize = 1_000_000;
@@ -97,10 +97,10 @@ impl<W: Write> Repacking<'_, W> {
         // No tar that reads a folder writes such names; what cannot be restored must not count as backed up.
         let leads_out = || io::Error::other(format!("{} leads out of the source", name_text(&member.path)));
         let path = relative(&member.path).ok_or_else(leads_out)?;
-        if path.is_empty() && member.kind != Kind::Directory {
+        if path.is_empty() && member.kind != MemberKind::Directory {
             return Err(io::Error::other("the source itself is said to be no folder"));
         }
-        if member.kind == Kind::Hardlink {
+        if member.kind == MemberKind::Hardlink {
             let target = relative(&member.link).ok_or_else(leads_out)?;
             if !self.seen.has(&target) {
                 let (name, target) = (name_text(&member.path), name_text(&member.link));
@@ -108,7 +108,7 @@ impl<W: Write> Repacking<'_, W> {
                 return Err(io::Error::other(message));
             }
         }
-        if member.kind != Kind::Directory {
+        if member.kind != MemberKind::Directory {
             self.seen.note(&path);
         }
         if Longest::USUAL.is_exceeded(&path) {
@@ -116,7 +116,7 @@ impl<W: Write> Repacking<'_, W> {
         }
         let start = self.writer.get_mut().bytes;
         self.writer.append(member, data)?;
-        let place = Place { start, end: self.writer.get_mut().bytes };
+        let place = MemberRange { start, end: self.writer.get_mut().bytes };
         self.inspected.entries += 1;
         (self.on_entry)(&Entry::of(member, place))
     }
@@ -149,7 +149,7 @@ pub(super) fn repack<W: Write>(
     let (mut again, mut links, mut names, mut held) = (Vec::new(), Vec::new(), HashSet::new(), 0);
     let mut reader = Reader::new(&mut *source);
     while let Some((member, _)) = reader.next()? {
-        let is_link = member.kind == Kind::Hardlink && names.contains(&member.link);
+        let is_link = member.kind == MemberKind::Hardlink && names.contains(&member.link);
         if is_link || is_all_hole(&member) {
             held += held_bytes(&member);
             if again.len() + links.len() >= MAX_AGAIN || held > MAX_AGAIN_BYTES {
@@ -163,7 +163,7 @@ pub(super) fn repack<W: Write>(
             again.push(member);
         } else {
             repacking.add(&member, &mut reader)?;
-            if matches!(member.kind, Kind::File | Kind::Directory | Kind::Symlink) {
+            if matches!(member.kind, MemberKind::File | MemberKind::Directory | MemberKind::Symlink) {
                 reader.get_mut().passed(&member);
             }
         }
@@ -206,7 +206,7 @@ fn held_bytes(member: &Member) -> usize {
 }
 
 fn is_all_hole(member: &Member) -> bool {
-    member.kind == Kind::File && member.size > 0 && member.parts.is_some() && member.data_bytes() == 0
+    member.kind == MemberKind::File && member.size > 0 && member.parts.is_some() && member.data_bytes() == 0
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use holdfast_core::backup::name_text;
 use holdfast_core::run::FailureCode;
 
 use super::index::{Entry, EntryKind, tidy_path};
-use super::tar::{Kind, Member};
+use super::tar::{Member, MemberKind};
 use crate::error::EngineError;
 
 /// More links than any honest tree; they are remembered to keep anything from being written through one.
@@ -213,10 +213,10 @@ enum Nature {
 }
 
 impl Nature {
-    fn of(kind: Kind) -> Self {
+    fn of(kind: MemberKind) -> Self {
         match kind {
-            Kind::Directory => Self::Directory,
-            Kind::Fifo => Self::Pipe,
+            MemberKind::Directory => Self::Directory,
+            MemberKind::Fifo => Self::Pipe,
             kind if kind.is_device() => Self::Device,
             _ => Self::Other,
         }
@@ -354,20 +354,20 @@ impl Selection {
         };
         let path = name_text(&plain);
         // The content of a link may have gone under this further name of it already.
-        let is_promoted = member.kind == Kind::Hardlink && self.promoted.contains(&path);
-        self.check_links(&path, member.kind == Kind::Symlink || is_promoted)?;
-        if member.kind == Kind::Symlink {
+        let is_promoted = member.kind == MemberKind::Hardlink && self.promoted.contains(&path);
+        self.check_links(&path, member.kind == MemberKind::Symlink || is_promoted)?;
+        if member.kind == MemberKind::Symlink {
             self.remember_symlink(&path)?;
         }
         let mut verdict = self.verdict(&path, nature);
         self.remember_left(&path, nature);
-        if member.kind == Kind::Hardlink && verdict == Verdict::Write {
+        if member.kind == MemberKind::Hardlink && verdict == Verdict::Write {
             let target = relative(&member.link).map(|target| name_text(&target));
             verdict = self.verdict_of_link(target.as_deref());
         }
         self.count(&path, verdict);
         match (verdict, member.kind) {
-            (Verdict::Write, Kind::Hardlink) => self.link(member, &path, &plain),
+            (Verdict::Write, MemberKind::Hardlink) => self.link(member, &path, &plain),
             (Verdict::Write, _) => {
                 if let Some(links) = self.links.get_mut(&path) {
                     links.written = Some(path);
@@ -381,7 +381,7 @@ impl Selection {
     /// A file that is not written itself, under the first of its further names that is.
     fn promote(&mut self, member: &Member, path: &str) -> io::Result<Option<Member>> {
         let Some(links) = self.links.get(path) else { return Ok(None) };
-        let can_be_linked = !matches!(member.kind, Kind::Directory | Kind::Hardlink);
+        let can_be_linked = !matches!(member.kind, MemberKind::Directory | MemberKind::Hardlink);
         if !can_be_linked || links.written.is_some() || self.left_special(Nature::of(member.kind)).is_some() {
             return Ok(None);
         }
@@ -391,11 +391,11 @@ impl Selection {
         let Some(plain) = relative(&bytes) else {
             return Err(hostile("a name that leads out of the target", &first).into());
         };
-        self.check_links(&first, member.kind == Kind::Symlink)?;
+        self.check_links(&first, member.kind == MemberKind::Symlink)?;
         if let Some(links) = self.links.get_mut(path) {
             links.written = Some(first.clone());
         }
-        if member.kind == Kind::Symlink {
+        if member.kind == MemberKind::Symlink {
             self.remember_symlink(&first)?;
         }
         self.promoted.insert(first);
@@ -487,7 +487,7 @@ impl Selection {
     fn named(&self, member: &Member, plain: &[u8]) -> Member {
         const SPECIAL: u32 = 0o6000;
         let path = if plain.is_empty() { b".".to_vec() } else { [b"./".as_slice(), plain].concat() };
-        let is_plain = self.options.with_owners || member.kind == Kind::Directory;
+        let is_plain = self.options.with_owners || member.kind == MemberKind::Directory;
         let mode = if is_plain { member.mode } else { member.mode & !SPECIAL };
         Member { path, mode, ..member.clone() }
     }

@@ -11,7 +11,7 @@ use holdfast_core::backup::name_text;
 
 use super::inspected::Inspected;
 use super::sql_dumps::mysql_dump;
-use super::tar::{Kind, Member, Reader};
+use super::tar::{Member, MemberKind, Reader};
 use crate::mysql::{ACCOUNTS, ServerFacts};
 use crate::postgres::globals::{self, Globals};
 use crate::postgres::{DumpFacts, describe_dump};
@@ -65,7 +65,11 @@ impl<R: Read> ServerReader<R> {
         let mut reader = Reader::new(input);
         let wrong = || io::Error::other("the archive of a server does not begin with its document");
         let (first, _) = reader.next()?.ok_or_else(wrong)?;
-        if first.path != DOCUMENT || first.kind != Kind::File || first.size > DOCUMENT_BYTES || first.parts.is_some() {
+        if first.path != DOCUMENT
+            || first.kind != MemberKind::File
+            || first.size > DOCUMENT_BYTES
+            || first.parts.is_some()
+        {
             return Err(wrong());
         }
         let mut document = Vec::new();
@@ -107,7 +111,9 @@ impl<R: Read> Read for ServerReader<R> {
                 self.part = 1;
             }
             let expected = format!("{:08}", self.part);
-            if next.path[self.folder.len()..] != *expected.as_bytes() || next.kind != Kind::File || next.parts.is_some()
+            if next.path[self.folder.len()..] != *expected.as_bytes()
+                || next.kind != MemberKind::File
+                || next.parts.is_some()
             {
                 return Err(io::Error::other("a part of a dump is missing"));
             }

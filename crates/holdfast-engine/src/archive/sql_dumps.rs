@@ -6,7 +6,7 @@ use holdfast_core::run::FailureCode;
 
 use super::inspected::Inspected;
 use crate::error::{EngineError, carried};
-use crate::mysql::definitions::Kind;
+use crate::mysql::definitions::DefinitionKind;
 use crate::mysql::rewriting::{FOOTER, Rewriting};
 
 /// The line that ends a whole dump.
@@ -49,7 +49,7 @@ pub(super) fn mysql_dump(reader: &mut dyn Read) -> io::Result<Inspected> {
         Ok(Some(format!("This backup cannot be restored by itself. {error}")))
     })?;
     let found = rewriting.found.take();
-    let found = found.iter().filter(|definition| definition.kind != Kind::SequenceValue).count();
+    let found = found.iter().filter(|definition| definition.kind != DefinitionKind::SequenceValue).count();
     let definitions = (found + rewriting.tables.take().names.len()) as u64;
     Ok(Inspected { entries: inspected.entries + definitions, ..inspected })
 }

@@ -9,7 +9,7 @@ mod sparse;
 mod write;
 
 pub(crate) use pax::for_bsd;
-pub(crate) use read::{Place, Reader};
+pub(crate) use read::{MemberRange, Reader};
 pub(crate) use sparse::Expanded;
 pub(crate) use write::Writer;
 
@@ -17,7 +17,7 @@ pub(crate) const BLOCK: usize = 512;
 
 /// What a member is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MemberKind {
     File,
     Directory,
     Symlink,
@@ -34,7 +34,7 @@ pub(crate) enum Kind {
     Fifo,
 }
 
-impl Kind {
+impl MemberKind {
     pub(crate) fn is_device(self) -> bool {
         matches!(self, Self::CharDevice { .. } | Self::BlockDevice { .. })
     }
@@ -66,7 +66,7 @@ pub(crate) struct Part {
 pub(crate) struct Member {
     /// As the archive names it, without a slash at its end.
     pub path: Vec<u8>,
-    pub kind: Kind,
+    pub kind: MemberKind,
     /// Where a symbolic link points, or the name that a hard link repeats.
     pub link: Vec<u8>,
     pub mode: u32,
@@ -93,7 +93,7 @@ impl Member {
     }
 
     /// A member without owner, time and attributes.
-    pub(crate) fn new(path: &[u8], kind: Kind) -> Self {
+    pub(crate) fn new(path: &[u8], kind: MemberKind) -> Self {
         Self {
             path: path.to_vec(),
             kind,

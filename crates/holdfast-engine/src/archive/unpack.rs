@@ -7,7 +7,7 @@ use holdfast_core::backup::name_text;
 use holdfast_core::run::FailureCode;
 
 use super::selection::{Selection, relative};
-use super::tar::{Kind, Member, Part, Reader, Time};
+use super::tar::{Member, MemberKind, Part, Reader, Time};
 use crate::error::{Result, classify};
 
 /// What is kept of a member besides its content.
@@ -20,7 +20,7 @@ pub(crate) struct Facts {
 }
 
 /// What a file holds. Holes are never read: an archive of some hundred bytes can tell of a file of exabytes.
-pub(crate) struct Content<'a> {
+pub(crate) struct FileContent<'a> {
     pub data: &'a mut dyn Read,
     /// Where the data lies in a file with holes.
     pub parts: Option<&'a [Part]>,
@@ -31,7 +31,7 @@ pub(crate) struct Content<'a> {
 /// Where members go. Paths are relative, without `.` and `..`.
 pub(crate) trait Target {
     fn directory(&mut self, path: &[u8], facts: Facts) -> io::Result<()>;
-    fn file(&mut self, path: &[u8], facts: Facts, content: Content<'_>) -> io::Result<()>;
+    fn file(&mut self, path: &[u8], facts: Facts, content: FileContent<'_>) -> io::Result<()>;
     fn symlink(&mut self, path: &[u8], link: &[u8], facts: Facts) -> io::Result<()>;
     /// A further name of a file that came before.
     fn hardlink(&mut self, path: &[u8], target: &[u8]) -> io::Result<()>;
@@ -92,14 +92,14 @@ fn place<R: Read>(member: &Member, content: &mut Reader<R>, target: &mut dyn Tar
     let facts = Facts { mode: mode_without_list(member), uid: member.uid, gid: member.gid, modified: member.modified };
     let path = relative(&member.path).unwrap_or_default();
     match member.kind {
-        Kind::Directory => target.directory(&path, facts),
-        Kind::Symlink => target.symlink(&path, &member.link, facts),
-        Kind::Hardlink => target.hardlink(&path, &relative(&member.link).unwrap_or_default()),
-        Kind::File => {
-            let content = Content { data: content, parts: member.parts.as_deref(), size: member.size };
+        MemberKind::Directory => target.directory(&path, facts),
+        MemberKind::Symlink => target.symlink(&path, &member.link, facts),
+        MemberKind::Hardlink => target.hardlink(&path, &relative(&member.link).unwrap_or_default()),
+        MemberKind::File => {
+            let content = FileContent { data: content, parts: member.parts.as_deref(), size: member.size };
             target.file(&path, facts, content)
         }
-        Kind::CharDevice { .. } | Kind::BlockDevice { .. } | Kind::Fifo => target.other(&path),
+        MemberKind::CharDevice { .. } | MemberKind::BlockDevice { .. } | MemberKind::Fifo => target.other(&path),
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
             (0o4675, "user::rw-,group::rwx,mask::rwx,other::r-x", 0o4675),
             (0o640, "user::rw-", 0o640),
         ] {
-            let mut member = Member::new(b"a", Kind::File);
+            let mut member = Member::new(b"a", MemberKind::File);
             member.mode = mode;
             member.attributes = vec![(b"SCHILY.acl.access".to_vec(), list.as_bytes().to_vec())];
             assert_eq!(mode_without_list(&member), expected, "{list}");

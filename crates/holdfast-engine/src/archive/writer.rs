@@ -13,7 +13,7 @@ use holdfast_core::{Secret, random};
 use sha2::{Digest as _, Sha256};
 
 use super::frames::{Frame, Pool};
-use super::index::{Ending, Entry, EntryKind, IndexWriter, Manifest};
+use super::index::{Entry, EntryKind, IndexWriter, Manifest, Trailer};
 use super::inspect::inspect;
 use super::inspected::Inspected;
 use super::repack::{Readings, repack};
@@ -243,7 +243,7 @@ impl<W: Write> Framer<W> {
         }
         let plain_sha256 = random::hex(&self.hash.finalize());
         let plain_bytes = self.plain_bytes;
-        let ending = Ending { entries, plain_bytes, plain_sha256: plain_sha256.clone(), frames: self.sizes };
+        let ending = Trailer { entries, plain_bytes, plain_sha256: plain_sha256.clone(), frames: self.sizes };
         self.out.write_all(&index.finish(ending)?)?;
         let sink = self.out.finish()?;
         let packed = Packed {

@@ -7,13 +7,13 @@ use holdfast_core::database::DatabaseEngine;
 use crate::Engine;
 use crate::archive::Manifest;
 use crate::dialect::{
-    DatabaseRestore, Dialect, HALF_REPLACED, Into, Listed, Size, Tools, counted_lines, misfit, names, size_of,
+    DatabaseRestore, Dialect, HALF_REPLACED, Listed, RestoreInto, Size, Tools, counted_lines, misfit, names, size_of,
 };
 use crate::error::Result;
 use crate::plan::RestoreReport;
 use crate::remote::Remote;
 use crate::source::Outlet;
-use crate::source::database::{DatabaseSource, Login, answered};
+use crate::source::database::{DatabasePlan, Login, answered};
 use crate::source::mysql::{MYSQL_DUMP, mysql_text, query};
 use crate::source::{mysql_database, mysql_server};
 
@@ -48,7 +48,7 @@ impl Dialect for Mysql {
         Ok(answered(answer, CLIENT, at.context).map(|answer| counted_lines(&answer.stdout)))
     }
 
-    async fn size(&self, at: Remote<'_>, source: &DatabaseSource) -> Result<Size> {
+    async fn size(&self, at: Remote<'_>, source: &DatabasePlan) -> Result<Size> {
         const TABLES: &str =
             "SELECT COUNT(*), COALESCE(SUM(data_length + index_length), 0) FROM information_schema.tables";
         let of_one = source.name.as_ref().map(|name| format!("{TABLES} WHERE table_schema = {}", mysql_text(name)));
@@ -57,12 +57,12 @@ impl Dialect for Mysql {
         Ok(size_of(&answer.stdout, source.name.is_some()))
     }
 
-    async fn describe(&self, at: Remote<'_>, source: &DatabaseSource, manifest: &mut Manifest) -> Result<()> {
+    async fn describe(&self, at: Remote<'_>, source: &DatabasePlan, manifest: &mut Manifest) -> Result<()> {
         manifest.mysql = mysql_database::facts(at, source).await?;
         Ok(())
     }
 
-    async fn dump(&self, at: Remote<'_>, source: &DatabaseSource, outlet: &mut Outlet) -> Result<()> {
+    async fn dump(&self, at: Remote<'_>, source: &DatabasePlan, outlet: &mut Outlet) -> Result<()> {
         match &source.name {
             Some(name) => mysql_database::pump(at, source, name, outlet).await,
             None => mysql_server::pump(at, source, outlet).await,
@@ -70,24 +70,24 @@ impl Dialect for Mysql {
     }
 
     async fn restore(&self, engine: &Engine, at: Remote<'_>, restore: &DatabaseRestore<'_>) -> Result<RestoreReport> {
-        let DatabaseRestore { plan, into: Into::Server { name, login } } = *restore else { return Err(misfit()) };
+        let DatabaseRestore { plan, into: RestoreInto::Server { name, login } } = *restore else {
+            return Err(misfit());
+        };
         let Remote { connection, context, .. } = at;
         match (plan.backup.content, name) {
             (Content::MysqlDatabase, Some(name)) => engine.restore_mysql(connection, plan, name, login, context).await,
             (Content::MysqlServer, only) => {
                 Box::pin(engine.restore_mysql_server(connection, plan, only, login, context)).await
             }
-            (Content::MysqlServerDump, None) => {
-                engine.restore_mysql_server_dump(connection, plan, login, context).await
-            }
+            (Content::MysqlServerSql, None) => engine.restore_mysql_server_dump(connection, plan, login, context).await,
             _ => Err(misfit()),
         }
     }
 
     fn left_behind(&self, content: Content, has_written: bool) -> &'static str {
         match (content, has_written) {
-            (Content::MysqlServerDump, true) => HALF_REPLACED,
-            (Content::MysqlServerDump, false) => "",
+            (Content::MysqlServerSql, true) => HALF_REPLACED,
+            (Content::MysqlServerSql, false) => "",
             (_, false) => {
                 "The database named holdfast_… that this run made on the server is incomplete and can be dropped."
             }

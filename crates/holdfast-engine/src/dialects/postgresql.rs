@@ -7,14 +7,14 @@ use holdfast_core::database::DatabaseEngine;
 use crate::Engine;
 use crate::archive::Manifest;
 use crate::dialect::{
-    DatabaseRestore, Dialect, HALF_REPLACED, Into, Listed, Size, Tools, counted_lines, misfit, names, size_of,
+    DatabaseRestore, Dialect, HALF_REPLACED, Listed, RestoreInto, Size, Tools, counted_lines, misfit, names, size_of,
     unless_cancelled,
 };
 use crate::error::Result;
 use crate::plan::RestoreReport;
 use crate::remote::Remote;
 use crate::source::Outlet;
-use crate::source::database::{DatabaseSource, Login, answered};
+use crate::source::database::{DatabasePlan, Login, answered};
 use crate::source::postgres::{self, query};
 use crate::source::postgres_server;
 
@@ -51,13 +51,13 @@ impl Dialect for Postgresql {
         Ok(answered(answer, CLIENT, at.context).map(|answer| counted_lines(&answer.stdout)))
     }
 
-    async fn size(&self, at: Remote<'_>, source: &DatabaseSource) -> Result<Size> {
+    async fn size(&self, at: Remote<'_>, source: &DatabasePlan) -> Result<Size> {
         let (database, sql) = source.name.as_deref().map_or((FIRST, DATABASES), |name| (name, TABLES));
         let answer = answered(query(at, &source.login, database, sql).await?, CLIENT, at.context)?;
         Ok(size_of(&answer.stdout, source.name.is_some()))
     }
 
-    async fn describe(&self, at: Remote<'_>, source: &DatabaseSource, manifest: &mut Manifest) -> Result<()> {
+    async fn describe(&self, at: Remote<'_>, source: &DatabasePlan, manifest: &mut Manifest) -> Result<()> {
         const NOT_TOLD: &str = "Encoding, owner, privileges and settings of the database are not in this backup";
         // Those of a whole server are in its archive.
         if let Some(name) = &source.name {
@@ -67,7 +67,7 @@ impl Dialect for Postgresql {
         Ok(())
     }
 
-    async fn dump(&self, at: Remote<'_>, source: &DatabaseSource, outlet: &mut Outlet) -> Result<()> {
+    async fn dump(&self, at: Remote<'_>, source: &DatabasePlan, outlet: &mut Outlet) -> Result<()> {
         match &source.name {
             Some(name) => postgres::pump(at, source, name, outlet).await,
             None => postgres_server::pump(at, source, outlet).await,
@@ -75,7 +75,9 @@ impl Dialect for Postgresql {
     }
 
     async fn restore(&self, engine: &Engine, at: Remote<'_>, restore: &DatabaseRestore<'_>) -> Result<RestoreReport> {
-        let DatabaseRestore { plan, into: Into::Server { name, login } } = *restore else { return Err(misfit()) };
+        let DatabaseRestore { plan, into: RestoreInto::Server { name, login } } = *restore else {
+            return Err(misfit());
+        };
         let Remote { connection, context, .. } = at;
         match (plan.backup.content, name) {
             (Content::PostgresDatabase, Some(name)) => {
@@ -84,15 +86,15 @@ impl Dialect for Postgresql {
             (Content::PostgresServer, only) => {
                 engine.restore_postgres_server(connection, plan, only, login, context).await
             }
-            (Content::PostgresCluster, None) => engine.restore_cluster_dump(connection, plan, login, context).await,
+            (Content::PostgresServerSql, None) => engine.restore_cluster_dump(connection, plan, login, context).await,
             _ => Err(misfit()),
         }
     }
 
     fn left_behind(&self, content: Content, has_written: bool) -> &'static str {
         match (content, has_written) {
-            (Content::PostgresCluster, true) => HALF_REPLACED,
-            (Content::PostgresCluster, false) => "",
+            (Content::PostgresServerSql, true) => HALF_REPLACED,
+            (Content::PostgresServerSql, false) => "",
             (_, false) => "Databases named holdfast_restore_… on the server are incomplete and can be dropped.",
             // Names are swapped at the end.
             (_, true) => {

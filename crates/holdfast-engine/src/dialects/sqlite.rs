@@ -9,13 +9,13 @@ use holdfast_core::run::FailureCode;
 
 use crate::Engine;
 use crate::archive::Manifest;
-use crate::dialect::{DatabaseRestore, Dialect, Into, Listed, Size, Tools, misfit};
+use crate::dialect::{DatabaseRestore, Dialect, Listed, RestoreInto, Size, Tools, misfit};
 use crate::error::{EngineError, Result, classify};
 use crate::plan::{RestorePlan, RestoreReport};
 use crate::remote::{Remote, Script};
 use crate::restore::feed::Feeding;
 use crate::source::Outlet;
-use crate::source::database::{DatabaseSource, EXIT_NO_TOOL, Login, explain};
+use crate::source::database::{DatabasePlan, EXIT_NO_TOOL, Login, explain};
 use crate::source::database_dump::{self, Dumping};
 use crate::ssh::Exit;
 
@@ -112,7 +112,7 @@ case $? in
 esac
 "#;
 
-fn path_of(source: &DatabaseSource) -> Result<&str> {
+fn path_of(source: &DatabasePlan) -> Result<&str> {
     source.path.as_deref().ok_or_else(|| EngineError::internal("a database that is a file has no path"))
 }
 
@@ -182,7 +182,7 @@ impl Dialect for Sqlite {
         Ok(Ok(Vec::new()))
     }
 
-    async fn size(&self, at: Remote<'_>, source: &DatabaseSource) -> Result<Size> {
+    async fn size(&self, at: Remote<'_>, source: &DatabasePlan) -> Result<Size> {
         let path = path_of(source)?;
         let answer = at.ask(&Script::new(&format!("{COMMON}{OPEN}{SIZE}"), &[path]), "").await?;
         if !answer.exit.success() {
@@ -194,11 +194,11 @@ impl Dialect for Sqlite {
     }
 
     /// The file says everything itself.
-    async fn describe(&self, _: Remote<'_>, _: &DatabaseSource, _: &mut Manifest) -> Result<()> {
+    async fn describe(&self, _: Remote<'_>, _: &DatabasePlan, _: &mut Manifest) -> Result<()> {
         Ok(())
     }
 
-    async fn dump(&self, at: Remote<'_>, source: &DatabaseSource, outlet: &mut Outlet) -> Result<()> {
+    async fn dump(&self, at: Remote<'_>, source: &DatabasePlan, outlet: &mut Outlet) -> Result<()> {
         let path = path_of(source)?;
         let script = Script::new(&format!("{COMMON}{OPEN}{DUMP}"), &[path]);
         let dumping = Dumping { tool: TOOL, script, input: String::new(), first_wait: Some(at.settings.finish) };
@@ -212,7 +212,7 @@ impl Dialect for Sqlite {
 
     async fn restore(&self, engine: &Engine, at: Remote<'_>, restore: &DatabaseRestore<'_>) -> Result<RestoreReport> {
         match (restore.plan.backup.content, restore.into) {
-            (Content::SqliteDatabase, Into::File(path)) => put_back(engine, at, restore.plan, path).await,
+            (Content::SqliteDatabase, RestoreInto::File(path)) => put_back(engine, at, restore.plan, path).await,
             _ => Err(misfit()),
         }
     }

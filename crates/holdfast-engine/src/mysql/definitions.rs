@@ -27,7 +27,7 @@ pub(crate) const LONGEST: usize = 64 * 1024 * 1024;
 
 /// In the order in which they are made: views may call functions, and events begin to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum DefinitionKind {
     Sequence,
     Table,
     /// Where a sequence is, once all rows are known.
@@ -41,7 +41,7 @@ pub(crate) enum Kind {
     Event,
 }
 
-impl Kind {
+impl DefinitionKind {
     pub(crate) const ALL: [Self; 10] = [
         Self::Sequence,
         Self::Table,
@@ -129,7 +129,7 @@ impl Reading {
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Definition {
-    pub kind: Kind,
+    pub kind: DefinitionKind,
     pub name: String,
     /// As the server gives it, in the character set that it was made in.
     pub statement: Vec<u8>,
@@ -145,10 +145,12 @@ impl Definition {
     /// Whether this is what a server says, and nothing else.
     pub(crate) fn is_plausible(&self) -> bool {
         let is_statement = match self.kind {
-            Kind::View => self.view(String::new()).parts().is_some(),
-            Kind::Sequence => self.begins(&format!("CREATE SEQUENCE {} ", super::quoted(&self.name))).is_some(),
-            Kind::Table => self.begins(&format!("CREATE TABLE {} (", super::quoted(&self.name))).is_some(),
-            Kind::SequenceValue => {
+            DefinitionKind::View => self.view(String::new()).parts().is_some(),
+            DefinitionKind::Sequence => {
+                self.begins(&format!("CREATE SEQUENCE {} ", super::quoted(&self.name))).is_some()
+            }
+            DefinitionKind::Table => self.begins(&format!("CREATE TABLE {} (", super::quoted(&self.name))).is_some(),
+            DefinitionKind::SequenceValue => {
                 let set = self.begins(&format!("DO SETVAL({}, ", super::quoted(&self.name)));
                 let set = set.and_then(|rest| rest.strip_suffix(b")"));
                 let reset = self.begins(&format!("ALTER SEQUENCE {} RESTART ", super::quoted(&self.name)));
@@ -173,7 +175,7 @@ impl Definition {
             let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"_$".contains(byte);
             found && rest.get(words.len()).is_some_and(|byte| !is_part(byte))
         };
-        begins(words) || self.kind == Kind::Function && begins("AGGREGATE FUNCTION")
+        begins(words) || self.kind == DefinitionKind::Function && begins("AGGREGATE FUNCTION")
     }
 
     /// The statements that make it in the database that is in use, as a line.
@@ -219,7 +221,7 @@ impl Definition {
             collations: then.zip(now).map(|(then, now)| (then.to_owned(), now.to_owned())),
         };
         let name = String::from_utf8(random::from_hex(name)?).ok()?;
-        let found = Self { kind: Kind::parse(kind)?, name, statement, reading };
+        let found = Self { kind: DefinitionKind::parse(kind)?, name, statement, reading };
         (found.is_plausible() && found.line() == line).then_some(found)
     }
 
@@ -243,12 +245,15 @@ impl Definition {
     pub(crate) fn part_in_utf8(&self, comment: &str) -> Option<Range<usize>> {
         let part = match self.kind {
             _ if self.is_in_utf8() => None,
-            Kind::View | Kind::Sequence | Kind::SequenceValue | Kind::Table => None,
-            Kind::Trigger => definer_at(&self.statement),
-            Kind::Event => event_head(&self.statement).map(|end| 0..end),
-            Kind::Function | Kind::Procedure | Kind::Package | Kind::PackageBody => {
-                comment_at(&self.statement, comment.as_bytes())
+            DefinitionKind::View | DefinitionKind::Sequence | DefinitionKind::SequenceValue | DefinitionKind::Table => {
+                None
             }
+            DefinitionKind::Trigger => definer_at(&self.statement),
+            DefinitionKind::Event => event_head(&self.statement).map(|end| 0..end),
+            DefinitionKind::Function
+            | DefinitionKind::Procedure
+            | DefinitionKind::Package
+            | DefinitionKind::PackageBody => comment_at(&self.statement, comment.as_bytes()),
         };
         part.filter(|part| !self.statement[part.clone()].is_ascii())
     }
@@ -261,7 +266,7 @@ impl Definition {
     /// The same routine or event with its comment as its own mode reads it: servers write comments with escapes in any mode.
     pub(crate) fn with_readable_comment(mut self, comment: &str) -> Self {
         // Of an event, all but what it does is in UTF-8.
-        let is_event = self.kind == Kind::Event;
+        let is_event = self.kind == DefinitionKind::Event;
         let is_readable = is_event || self.is_in_utf8() || comment.is_ascii();
         if !is_readable || !self.reading.sql_mode.contains("NO_BACKSLASH_ESCAPES") {
             return self;
@@ -314,7 +319,7 @@ impl Definition {
     pub(crate) fn moved(self, old: &str, new: &str) -> Option<Self> {
         let rules = Rules::of(&self.reading.character_set, &self.reading.sql_mode);
         let statement = match self.kind {
-            Kind::Trigger => {
+            DefinitionKind::Trigger => {
                 let head = &self.statement[..head_length(&self.statement)?];
                 // Comments that only some read, and characters that are blanks in some sets and letters in others.
                 let is_odd = outside_quotes(head, |rest| {
@@ -328,7 +333,9 @@ impl Definition {
                 }
                 without_qualifiers(&self.statement)?
             }
-            Kind::View if is_clear(&self.statement, rules).is_ok() => renamed_view(&self.statement, old, Some(new)),
+            DefinitionKind::View if is_clear(&self.statement, rules).is_ok() => {
+                renamed_view(&self.statement, old, Some(new))
+            }
             _ => self.statement,
         };
         Some(Self { statement, ..self })
@@ -411,7 +418,7 @@ pub(crate) fn takes_prepared(version: &str) -> bool {
 /// What is written behind a dump. Views come after those that they read from, as far as their texts tell.
 pub(crate) fn section(mut definitions: Vec<Definition>) -> Result<String> {
     definitions.sort_by_key(|definition| definition.kind);
-    let is_view = |definition: &Definition| definition.kind == Kind::View;
+    let is_view = |definition: &Definition| definition.kind == DefinitionKind::View;
     let begin = definitions.iter().position(is_view).unwrap_or(definitions.len());
     let count = definitions[begin..].iter().filter(|definition| is_view(definition)).count();
     let events = definitions.split_off(begin + count);
@@ -509,7 +516,7 @@ impl Section {
 mod tests {
     use super::*;
 
-    fn definition(kind: Kind, name: &str, statement: &[u8]) -> Definition {
+    fn definition(kind: DefinitionKind, name: &str, statement: &[u8]) -> Definition {
         let reading = Reading { character_set: "gbk".into(), collation: "gbk_chinese_ci".into(), ..Reading::default() };
         Definition { kind, name: name.into(), statement: statement.to_vec(), reading }
     }
@@ -517,12 +524,13 @@ mod tests {
     fn view(name: &str, body: &str) -> Definition {
         let statement =
             format!("CREATE ALGORITHM=UNDEFINED DEFINER=`a`@`%` SQL SECURITY DEFINER VIEW `{name}` AS {body}");
-        definition(Kind::View, name, statement.as_bytes())
+        definition(DefinitionKind::View, name, statement.as_bytes())
     }
 
     #[test]
     fn what_was_written_is_read_again() {
-        let trigger = definition(Kind::Trigger, "ü'\n", b"CREATE DEFINER=`a`@`%` trigger x --\x01 \xd5\\';;\n*/ \0");
+        let trigger =
+            definition(DefinitionKind::Trigger, "ü'\n", b"CREATE DEFINER=`a`@`%` trigger x --\x01 \xd5\\';;\n*/ \0");
         let event = Definition {
             reading: Reading {
                 time_zone: Some("Europe/Berlin".into()),
@@ -530,14 +538,19 @@ mod tests {
                 collations: Some(("latin1_bin".into(), "utf8mb4_bin".into())),
                 ..trigger.reading.clone()
             },
-            ..definition(Kind::Event, "e", b"CREATE DEFINER=\"r\" EVENT \"e\" ON SCHEDULE EVERY 1 DAY DO SELECT 1")
+            ..definition(
+                DefinitionKind::Event,
+                "e",
+                b"CREATE DEFINER=\"r\" EVENT \"e\" ON SCHEDULE EVERY 1 DAY DO SELECT 1",
+            )
         };
         let long = definition(
-            Kind::Procedure,
+            DefinitionKind::Procedure,
             "long",
             &[b"CREATE DEFINER=`a`@`b` PROCEDURE`p`() SELECT '", &vec![b'x'; 3 * PIECE][..], b"'"].concat(),
         );
-        let aggregate = definition(Kind::Function, "f", b"CREATE DEFINER=`a`@`b` AGGREGATE FUNCTION `f`() RETURN 1");
+        let aggregate =
+            definition(DefinitionKind::Function, "f", b"CREATE DEFINER=`a`@`b` AGGREGATE FUNCTION `f`() RETURN 1");
         let all = [event, view("v", "select 1"), trigger, long, aggregate];
         let text = section(all.to_vec()).unwrap();
         assert!(text.is_ascii());
@@ -552,9 +565,10 @@ mod tests {
 
     #[test]
     fn any_other_line_is_refused() {
-        let line = definition(Kind::Procedure, "p", b"CREATE DEFINER=`a`@`b` PROCEDURE `p`() SELECT 1").line();
+        let line =
+            definition(DefinitionKind::Procedure, "p", b"CREATE DEFINER=`a`@`b` PROCEDURE `p`() SELECT 1").line();
         assert!(Definition::parse(&line).is_some());
-        let other = |statement: &[u8]| definition(Kind::Procedure, "p", statement).line();
+        let other = |statement: &[u8]| definition(DefinitionKind::Procedure, "p", statement).line();
         for line in [
             line.replace("EXECUTE", "EXECUTE "),
             line.replace("gbk,", "gbk; DROP DATABASE x,"),
@@ -581,30 +595,36 @@ mod tests {
 
     #[test]
     fn what_is_in_utf8_is_known() {
-        let part = |kind: Kind, statement: &str, comment: &str| {
+        let part = |kind: DefinitionKind, statement: &str, comment: &str| {
             let found = definition(kind, "n", statement.as_bytes()).part_in_utf8(comment);
             found.map(|part| statement[part].to_owned())
         };
         let event = "CREATE DEFINER=`ü DO `@`%` EVENT `e` ON SCHEDULE EVERY '1 DO ' DAY COMMENT 'a'' DO \\' DO ' DO ";
-        assert_eq!(part(Kind::Event, &format!("{event}SELECT 'ü DO '"), "").as_deref(), Some(event));
-        let enabled =
-            definition(Kind::Event, "e", b"CREATE DEFINER=`a ENABLE` EVENT `e` ON SCHEDULE EVERY 1 DAY ENABLE DO DO 1");
+        assert_eq!(part(DefinitionKind::Event, &format!("{event}SELECT 'ü DO '"), "").as_deref(), Some(event));
+        let enabled = definition(
+            DefinitionKind::Event,
+            "e",
+            b"CREATE DEFINER=`a ENABLE` EVENT `e` ON SCHEDULE EVERY 1 DAY ENABLE DO DO 1",
+        );
         let disabled = b"CREATE DEFINER=`a ENABLE` EVENT `e` ON SCHEDULE EVERY 1 DAY DISABLE DO DO 1";
         assert_eq!(enabled.disabled().statement, disabled);
-        assert_eq!(part(Kind::Event, "CREATE DEFINER=`a` EVENT `e` ON SCHEDULE EVERY 1 DAY DO SELECT 'ü'", ""), None);
+        assert_eq!(
+            part(DefinitionKind::Event, "CREATE DEFINER=`a` EVENT `e` ON SCHEDULE EVERY 1 DAY DO SELECT 'ü'", ""),
+            None
+        );
         let routine =
             "CREATE DEFINER=`ü`@`%` PROCEDURE `p`()\n    DETERMINISTIC\n    COMMENT 'it''s \\\\ ü\\n'\nSELECT 1";
-        assert_eq!(part(Kind::Procedure, routine, "it's \\ ü\n").as_deref(), Some("'it''s \\\\ ü\\n'"));
-        assert_eq!(part(Kind::Procedure, routine, "another ü"), None);
-        let mut without_escapes = definition(Kind::Procedure, "p", routine.as_bytes());
+        assert_eq!(part(DefinitionKind::Procedure, routine, "it's \\ ü\n").as_deref(), Some("'it''s \\\\ ü\\n'"));
+        assert_eq!(part(DefinitionKind::Procedure, routine, "another ü"), None);
+        let mut without_escapes = definition(DefinitionKind::Procedure, "p", routine.as_bytes());
         without_escapes.reading.sql_mode = "ANSI_QUOTES,NO_BACKSLASH_ESCAPES".to_owned();
         without_escapes.reading.character_set = "utf8mb4".to_owned();
         let read = without_escapes.with_readable_comment("it's \\ ü\n").statement;
         assert_eq!(String::from_utf8(read).unwrap(), routine.replace("'it''s \\\\ ü\\n'", "'it''s \\ ü\n'"));
-        assert_eq!(part(Kind::Procedure, routine, ""), None);
+        assert_eq!(part(DefinitionKind::Procedure, routine, ""), None);
         let trigger = "CREATE DEFINER=`ü`@`%` TRIGGER t BEFORE INSERT ON ü FOR EACH ROW SET @x = 1";
-        assert_eq!(part(Kind::Trigger, trigger, "").as_deref(), Some("`ü`@`%`"));
-        assert_eq!(part(Kind::View, trigger, ""), None);
+        assert_eq!(part(DefinitionKind::Trigger, trigger, "").as_deref(), Some("`ü`@`%`"));
+        assert_eq!(part(DefinitionKind::View, trigger, ""), None);
     }
 
     #[test]
@@ -624,11 +644,11 @@ mod tests {
 
     #[test]
     fn servers_that_prepare_nothing_get_what_reads_in_one_way() {
-        let plain = definition(Kind::Procedure, "p", b"CREATE DEFINER=`a`@`b` PROCEDURE `p`() SELECT '~'");
+        let plain = definition(DefinitionKind::Procedure, "p", b"CREATE DEFINER=`a`@`b` PROCEDURE `p`() SELECT '~'");
         let text = String::from_utf8(plain.delimited("~1").unwrap()).unwrap();
         assert!(text.contains("\nDELIMITER ~1\nCREATE DEFINER=`a`@`b` PROCEDURE `p`() SELECT '~'\n~1\nDELIMITER ;\n"));
         for statement in [b"CREATE PROCEDURE p() SELECT '\xd5\\'".as_slice(), b"CREATE PROCEDURE p() SELECT 'x"] {
-            assert!(definition(Kind::Procedure, "p", statement).delimited("~1").is_err());
+            assert!(definition(DefinitionKind::Procedure, "p", statement).delimited("~1").is_err());
         }
     }
 }

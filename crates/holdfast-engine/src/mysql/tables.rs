@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use holdfast_core::run::FailureCode;
 
-use super::definitions::{Definition, Kind, LONGEST, Reading, TABLES_END};
+use super::definitions::{Definition, DefinitionKind, LONGEST, Reading, TABLES_END};
 use super::quotes::{outside_quotes, quoted_length};
 use super::renaming::renamed_default;
 use super::{name_length, quoted};
@@ -76,7 +76,7 @@ impl Later {
         let statement =
             |change: Vec<u8>| [format!("ALTER TABLE {}", quoted(&self.table)).into_bytes(), change].concat();
         let definition = |change: Vec<u8>| Definition {
-            kind: Kind::Table,
+            kind: DefinitionKind::Table,
             name: self.table.clone(),
             statement: statement(change),
             reading: reading(),
@@ -97,7 +97,7 @@ pub(crate) struct Movable {
 impl Movable {
     /// `names` are those of all tables, in small letters.
     pub(crate) fn new(mut definition: Definition, names: &BTreeSet<String>) -> Self {
-        if definition.kind != Kind::Table {
+        if definition.kind != DefinitionKind::Table {
             return Self { definition, later: None, had_directory: false };
         }
         let (statement, had_directory) = without_directories(&definition.statement);
@@ -346,7 +346,7 @@ mod tests {
     use super::*;
 
     fn table(statement: &str) -> Definition {
-        Definition { kind: Kind::Table, name: "t".into(), statement: statement.into(), reading: reading() }
+        Definition { kind: DefinitionKind::Table, name: "t".into(), statement: statement.into(), reading: reading() }
     }
 
     #[test]

@@ -29,7 +29,7 @@ use crate::ssh::{Connection, Exit, Process};
 use crate::stored::Whole;
 
 /// What there is to know of the target before anything is written.
-struct Target {
+struct TargetFacts {
     held: Held,
     flavour: Flavour,
     is_root: bool,
@@ -37,7 +37,7 @@ struct Target {
     longest_name: usize,
 }
 
-impl Target {
+impl TargetFacts {
     /// Nothing there can be in the way.
     fn is_empty(&self) -> bool {
         self.held != Held::Something
@@ -75,7 +75,7 @@ impl Engine {
     ) -> Result<RestoreReport> {
         let choice = Choice::new(entries);
         let target = match self.prepare(connection, path, plan.options.dry_run, context).await {
-            Err(error) if error.code == FailureCode::ToolMissing => Target {
+            Err(error) if error.code == FailureCode::ToolMissing => TargetFacts {
                 held: sftp::held(connection, &self.settings.remote, path, context).await?,
                 flavour: Flavour::Sftp,
                 is_root: plan.server.target.username == "root",
@@ -175,7 +175,13 @@ impl Engine {
     }
 
     /// Makes the target folder, says what was in it, and which tar the server has. A dry run makes nothing.
-    async fn prepare(&self, connection: &Connection, path: &str, is_dry: bool, context: &Context) -> Result<Target> {
+    async fn prepare(
+        &self,
+        connection: &Connection,
+        path: &str,
+        is_dry: bool,
+        context: &Context,
+    ) -> Result<TargetFacts> {
         const SCRIPT: &str = r#"
 t=$1
 if [ -d "$t" ]; then
@@ -222,7 +228,7 @@ cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
                     _ => Held::Something,
                 };
                 let longest_name = longest_name.parse().unwrap_or(Longest::USUAL.name);
-                Ok(Target { held, flavour, is_root: *id == "0", longest_name })
+                Ok(TargetFacts { held, flavour, is_root: *id == "0", longest_name })
             }
             _ => Err(EngineError::new(FailureCode::ToolMissing, "The server runs no tar for this user.")),
         }
@@ -236,7 +242,7 @@ cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
         plan: &RestorePlan,
         path: &str,
         choice: &Choice,
-        target: &Target,
+        target: &TargetFacts,
         context: &Context,
     ) -> Result<Surveyed> {
         if target.is_empty() {

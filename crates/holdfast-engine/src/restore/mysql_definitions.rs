@@ -11,7 +11,7 @@ use holdfast_core::run::FailureCode;
 use super::mysql_session::{CLIENT, Session};
 use super::mysql_warnings::left_events;
 use crate::error::{EngineError, Result};
-use crate::mysql::definitions::{Definition, Kind, takes_prepared};
+use crate::mysql::definitions::{Definition, DefinitionKind, takes_prepared};
 use crate::mysql::rewriting::{Found, Tables};
 use crate::mysql::{View, is_copy};
 use crate::remote;
@@ -66,11 +66,11 @@ impl Session<'_> {
                 );
                 return Err(EngineError::new(FailureCode::HostileArchive, message));
             };
-            let is_without = self.plan.options.no_owner && definition.kind != Kind::View;
+            let is_without = self.plan.options.no_owner && definition.kind != DefinitionKind::View;
             let definition = if is_without { definition.without_definer() } else { definition };
             match definition.kind {
-                Kind::View => fitted.views.push(definition.view(place.name.to_owned())),
-                Kind::Event => fitted.events.push(definition),
+                DefinitionKind::View => fitted.views.push(definition.view(place.name.to_owned())),
+                DefinitionKind::Event => fitted.events.push(definition),
                 _ => fitted.routines.push(definition),
             }
         }
@@ -81,8 +81,8 @@ impl Session<'_> {
     /// which are gone, and defaults that ask sequences which are: those were of no use before either.
     pub(super) async fn make(&self, name: &str, definitions: &[Definition]) -> Result<()> {
         let is_broken = |one: &Definition, error: &EngineError| match one.kind {
-            Kind::Trigger => error.is_database_error(&[1054]),
-            Kind::Table => error.is_database_error(&[1146, 4091]),
+            DefinitionKind::Trigger => error.is_database_error(&[1054]),
+            DefinitionKind::Table => error.is_database_error(&[1146, 4091]),
             _ => false,
         };
         let mut rest = definitions;
@@ -93,7 +93,7 @@ impl Session<'_> {
                 Some((index, broken)) if is_broken(broken, &error) => {
                     if !is_copy(name) {
                         let name = name_text(name.as_bytes());
-                        let what = if broken.kind == Kind::Table { "A default or key" } else { "It" };
+                        let what = if broken.kind == DefinitionKind::Table { "A default or key" } else { "It" };
                         self.context.log.warn(format!("{name}: {} {what} was left out.", error.message));
                     }
                     rest = &rest[index + 1..];
@@ -133,7 +133,7 @@ impl Session<'_> {
                 answer.stderr.iter().find_map(|line| line.split_once(" at line ")?.1.split(':').next()?.parse().ok());
             let index = line.and_then(|line: usize| line.checked_sub(1)).filter(|_| is_prepared);
             let Some(failed) = index.and_then(|index| definitions.get(index)) else { return (None, error) };
-            let verb = if failed.kind == Kind::Table { "altered" } else { "made" };
+            let verb = if failed.kind == DefinitionKind::Table { "altered" } else { "made" };
             let message = format!("The {} could not be {verb}. {}", shown(failed), error.message);
             (index, error.reworded(message))
         })

@@ -18,7 +18,7 @@ use crate::archive::MysqlFacts;
 use crate::archive::server::{VIEWS, describe_mysql};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::mysql::definitions::{Definition, Kind, LONGEST, takes_prepared};
+use crate::mysql::definitions::{Definition, DefinitionKind, LONGEST, takes_prepared};
 use crate::mysql::rewriting::{FoundTables, Rewriting};
 use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, quoted};
 use crate::plan::{RestorePlan, RestoreReport};
@@ -27,7 +27,7 @@ use crate::source::mysql::{self, MYSQL_CLIENT, mysql};
 use crate::ssh::Connection;
 
 /// A database of the archive and what is there under its name.
-struct Place<'a> {
+struct DatabaseTarget<'a> {
     index: usize,
     facts: &'a DatabaseFacts,
     /// Tables, routines and events; `None` when there is no such database.
@@ -38,7 +38,7 @@ struct Place<'a> {
     first: String,
 }
 
-impl Place<'_> {
+impl DatabaseTarget<'_> {
     fn is_replaced(&self) -> bool {
         self.held > Some(0)
     }
@@ -78,7 +78,7 @@ impl Engine {
         for (index, database) in chosen.filter(|(_, database)| only.is_none_or(|only| only == database.name)) {
             let held = session.count_tables(&database.name).await?;
             let before = if held == Some(0) { session.set_up_of(&database.name).await? } else { None };
-            let mut place = Place { index, facts: database, held, before, first: database.name.clone() };
+            let mut place = DatabaseTarget { index, facts: database, held, before, first: database.name.clone() };
             if place.is_replaced() || database.set_up.has_definitions {
                 place.first = name_beside(&database.name);
             }
@@ -97,7 +97,7 @@ impl Engine {
         if only.is_some() {
             session.do_without_copies(&mut places).await?;
         }
-        let copied: Vec<&Place<'_>> = places.iter().filter(|place| place.is_copied()).collect();
+        let copied: Vec<&DatabaseTarget<'_>> = places.iter().filter(|place| place.is_copied()).collect();
         if copied.len() < places.len() {
             context.begin_writing().await?;
         }
@@ -194,7 +194,7 @@ fn dumps_of(facts: &ServerFacts, is_wanted: impl Fn(usize) -> bool) -> Vec<Dump>
 }
 
 impl Session<'_> {
-    fn tell(&self, has_accounts: bool, places: &[Place<'_>]) {
+    fn tell(&self, has_accounts: bool, places: &[DatabaseTarget<'_>]) {
         let verb = if self.plan.options.dry_run { "would be" } else { "will be" };
         for place in places {
             let fate = match place.held {
@@ -237,7 +237,7 @@ impl Session<'_> {
     }
 
     /// Whoever restores one database may have no rights beside it.
-    async fn do_without_copies(&self, places: &mut [Place<'_>]) -> Result<()> {
+    async fn do_without_copies(&self, places: &mut [DatabaseTarget<'_>]) -> Result<()> {
         for place in places.iter_mut().filter(|place| place.is_copied()) {
             if self.make_copy(&place.first, place.held, None).await? {
                 self.drop_own(&place.first).await;
@@ -322,7 +322,7 @@ impl Session<'_> {
     async fn prove(
         &self,
         facts: &ServerFacts,
-        places: &[Place<'_>],
+        places: &[DatabaseTarget<'_>],
         begun: &mut Vec<usize>,
         found: &mut Found,
     ) -> Result<RestoreReport> {
@@ -362,7 +362,7 @@ impl Session<'_> {
             }
             report.plain_bytes = loading.reading.finish().await?;
         }
-        let views = found.of_copies.values().flatten().filter(|definition| definition.kind == Kind::View);
+        let views = found.of_copies.values().flatten().filter(|definition| definition.kind == DefinitionKind::View);
         let views: Vec<View> = views.map(|definition| definition.view(String::new())).collect();
         self.check_definers(facts, places, &views).await?;
         self.wait_for_locks(places.iter().filter(|place| place.is_replaced()).map(|place| place.facts.name.as_str()))
@@ -372,7 +372,7 @@ impl Session<'_> {
     }
 
     /// Takes away what was loaded; true when all of it is gone.
-    async fn undo(&self, places: &[Place<'_>], begun: &[usize]) -> bool {
+    async fn undo(&self, places: &[DatabaseTarget<'_>], begun: &[usize]) -> bool {
         let mut is_gone = true;
         for place in places.iter().filter(|place| begun.contains(&place.index)) {
             is_gone &= match place.held {
@@ -384,7 +384,7 @@ impl Session<'_> {
     }
 
     /// Views that run as somebody else need a right that loading tables does not.
-    async fn check_definers(&self, facts: &ServerFacts, places: &[Place<'_>], views: &[View]) -> Result<()> {
+    async fn check_definers(&self, facts: &ServerFacts, places: &[DatabaseTarget<'_>], views: &[View]) -> Result<()> {
         let own = self.query("SELECT CURRENT_USER()").await?;
         let own = own.rsplit_once('@').map(|(user, host)| format!("{}@{}", quoted(user), quoted(host)));
         let is_other = |view: &View| {
@@ -407,7 +407,7 @@ impl Session<'_> {
     }
 
     /// Gives each database the tables of its copy, and the rest again. One that fails does not keep others away.
-    async fn move_all(&self, copied: &[&Place<'_>], found: &mut Found) -> std::result::Result<(), Stopped> {
+    async fn move_all(&self, copied: &[&DatabaseTarget<'_>], found: &mut Found) -> std::result::Result<(), Stopped> {
         let (mut done, mut untouched, mut left) = (Vec::new(), Vec::new(), Vec::new());
         let mut first: Option<EngineError> = None;
         for place in copied {
@@ -454,7 +454,7 @@ impl Session<'_> {
     async fn replace_all(
         &self,
         facts: &ServerFacts,
-        replaced: &[&Place<'_>],
+        replaced: &[&DatabaseTarget<'_>],
         found: &mut Found,
     ) -> std::result::Result<(), Stopped> {
         if replaced.iter().any(|place| place.facts.set_up.has_definitions) {
@@ -487,13 +487,18 @@ impl Session<'_> {
             });
             let whole = whole.unwrap_or_default();
             let message = format!("{}{whole} Replaced: {done}. Not changed: {untouched}.", error.message);
-            let is_left = |place: &&&Place<'_>| !begun.contains(&place.index) || Some(place.index) == stopped_at;
+            let is_left = |place: &&&DatabaseTarget<'_>| !begun.contains(&place.index) || Some(place.index) == stopped_at;
             let left = replaced.iter().filter(is_left).map(|place| place.facts.name.clone()).collect();
             Stopped { error: error.reworded(message), left }
         })
     }
 
-    async fn load_again(&self, facts: &ServerFacts, replaced: &[&Place<'_>], begun: &mut Vec<usize>) -> Result<()> {
+    async fn load_again(
+        &self,
+        facts: &ServerFacts,
+        replaced: &[&DatabaseTarget<'_>],
+        begun: &mut Vec<usize>,
+    ) -> Result<()> {
         let mut loading = self.read(facts, false, |index| replaced.iter().any(|place| place.index == index)).await?;
         while let Some(index) = loading.reading.next().await {
             let database = &facts.databases[index];

@@ -16,7 +16,7 @@ use super::mysql_warnings::NAMED;
 use super::postgres::CLEANING_UP;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::mysql::definitions::{Definition, Kind, takes_prepared};
+use crate::mysql::definitions::{Definition, DefinitionKind, takes_prepared};
 use crate::mysql::grants::{Grant, Grants, closest_host};
 use crate::mysql::renaming::{calls_functions, names_in};
 use crate::mysql::{View, name_length, quoted, unquoted_name};
@@ -82,7 +82,7 @@ impl Session<'_> {
             return Ok(());
         }
         let names: BTreeSet<&str> = views.iter().map(|view| view.name.as_str()).collect();
-        let has_function = routines.iter().any(|routine| routine.kind == Kind::Function);
+        let has_function = routines.iter().any(|routine| routine.kind == DefinitionKind::Function);
         let mut owners: BTreeMap<String, bool> = BTreeMap::new();
         for view in views {
             let Some(parts) = view.parts() else { continue };

@@ -8,7 +8,7 @@ use holdfast_core::run::FailureCode;
 use tokio::sync::mpsc;
 
 use crate::Engine;
-use crate::archive::tar::{Kind, Member};
+use crate::archive::tar::{Member, MemberKind};
 use crate::archive::{Choice, tidy_path};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
@@ -94,7 +94,7 @@ pub(super) struct Room {
 impl Room {
     /// Notes what is written.
     pub(super) fn note(&mut self, member: &Member) {
-        if member.kind != Kind::File {
+        if member.kind != MemberKind::File {
             return;
         }
         let path = name_text(tidy_path(&member.path));

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use crate::archive::shown;
-use crate::archive::tar::{Kind, Member};
+use crate::archive::tar::{Member, MemberKind};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::remote::{Pace, RemoteSettings, Script, end_of};
@@ -26,7 +26,7 @@ pub(crate) struct Passed {
 
 impl Passed {
     pub(crate) fn of(member: &Member) -> Self {
-        let size = Some(member.size).filter(|size| member.kind == Kind::File && *size > 0);
+        let size = Some(member.size).filter(|size| member.kind == MemberKind::File && *size > 0);
         Self { path: member.path.clone(), size, seconds: member.modified.seconds, owner: (member.uid, member.gid) }
     }
 }

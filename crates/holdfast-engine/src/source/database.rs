@@ -20,7 +20,7 @@ pub struct Login {
 
 /// What to dump.
 #[derive(Debug, Clone)]
-pub struct DatabaseSource {
+pub struct DatabasePlan {
     /// `None` looks at what the server has.
     pub engine: Option<DatabaseEngine>,
     /// `None` is all of them.
@@ -62,7 +62,7 @@ pub(crate) fn unhex(text: &str) -> Option<String> {
 }
 
 /// The tables that are to be left out; a misspelt one is told, not silently ignored.
-pub(super) fn known_excluded(source: &DatabaseSource, tables: Vec<Table>, context: &Context) -> Vec<Table> {
+pub(super) fn known_excluded(source: &DatabasePlan, tables: Vec<Table>, context: &Context) -> Vec<Table> {
     for text in &source.excluded_tables {
         if !tables.iter().any(|table| table.is(text)) {
             context.log.warn(format!("The excluded table {text} does not exist."));
@@ -72,7 +72,7 @@ pub(super) fn known_excluded(source: &DatabaseSource, tables: Vec<Table>, contex
 }
 
 /// The same of one database among several, which need not have each of them.
-pub(super) fn excluded_here(source: &DatabaseSource, tables: Vec<Table>) -> Vec<Table> {
+pub(super) fn excluded_here(source: &DatabasePlan, tables: Vec<Table>) -> Vec<Table> {
     tables.into_iter().filter(|table| source.excluded_tables.iter().any(|text| table.is(text))).collect()
 }
 

@@ -3,7 +3,7 @@
 use holdfast_core::Secret;
 use holdfast_core::backup::name_text;
 
-use super::database::{DatabaseSource, EXIT_NO_TOOL, Login, Table, answered, listed_tables, unhex};
+use super::database::{DatabasePlan, EXIT_NO_TOOL, Login, Table, answered, listed_tables, unhex};
 use crate::archive::MysqlFacts;
 use crate::context::Context;
 use crate::error::Result;
@@ -134,7 +134,7 @@ pub(super) fn table_words(tables: &[Table]) -> String {
 }
 
 /// All tables of a database, or of all databases of the server.
-pub(super) async fn list_tables(at: Remote<'_>, source: &DatabaseSource) -> Result<Vec<Table>> {
+pub(super) async fn list_tables(at: Remote<'_>, source: &DatabasePlan) -> Result<Vec<Table>> {
     let only = source.name.as_ref().map(|name| format!(" WHERE table_schema = {}", mysql_text(name)));
     // Names may hold anything, so they come as hexadecimal digits.
     let select = "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name)) FROM information_schema.tables";
@@ -151,7 +151,7 @@ pub(super) async fn mysql_grants(at: Remote<'_>, login: &Login) -> Result<Grants
 }
 
 /// The server does not say that there are databases, triggers and routines that somebody may not see.
-pub(super) async fn warn_of_privileges(at: Remote<'_>, source: &DatabaseSource) -> Result<()> {
+pub(super) async fn warn_of_privileges(at: Remote<'_>, source: &DatabasePlan) -> Result<()> {
     let context = at.context;
     let grants = mysql_grants(at, &source.login).await?;
     if source.name.is_none() && !grants.are_everywhere(&["SELECT", "SHOW DATABASES"]) {

@@ -1,7 +1,7 @@
 //! One MySQL or MariaDB database: its dump, and what is recorded with it.
 
 use super::Outlet;
-use super::database::{DatabaseSource, known_excluded, listed_tables};
+use super::database::{DatabasePlan, known_excluded, listed_tables};
 use super::database_dump::{self, Dumping};
 use super::mysql::{
     ignored_lines, list_tables, login_lines, mysql_dump, mysql_tables_dump, mysql_text, query, set_up_sql, table_words,
@@ -15,7 +15,7 @@ use crate::mysql::tables;
 use crate::remote::{Answer, Remote};
 
 /// Sends the dump of the database to `outlet`.
-pub(crate) async fn pump(at: Remote<'_>, source: &DatabaseSource, name: &str, outlet: &mut Outlet) -> Result<()> {
+pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, name: &str, outlet: &mut Outlet) -> Result<()> {
     let excluded = match source.excluded_tables[..] {
         [] => Vec::new(),
         _ => known_excluded(source, list_tables(at, source).await?, at.context),
@@ -42,7 +42,7 @@ pub(crate) async fn pump(at: Remote<'_>, source: &DatabaseSource, name: &str, ou
 }
 
 /// How a database is set up, for whoever makes it again; and a word about tables that change while they are dumped.
-pub(crate) async fn facts(at: Remote<'_>, source: &DatabaseSource) -> Result<Option<MysqlFacts>> {
+pub(crate) async fn facts(at: Remote<'_>, source: &DatabasePlan) -> Result<Option<MysqlFacts>> {
     let own = match &source.name {
         Some(name) => format!("table_schema = {}", mysql_text(name)),
         None => "table_schema NOT IN ('information_schema', 'performance_schema', 'mysql', 'sys')".to_owned(),

@@ -9,10 +9,10 @@ use holdfast_core::backup::name_text;
 use holdfast_core::random::{from_hex, hex};
 use holdfast_core::run::FailureCode;
 
-use super::database::{self, DatabaseSource, Table, unhex};
+use super::database::{self, DatabasePlan, Table, unhex};
 use super::mysql::{self, mysql_text};
 use crate::error::{EngineError, Result};
-use crate::mysql::definitions::{Definition, Kind, LONGEST, Reading, takes_prepared};
+use crate::mysql::definitions::{Definition, DefinitionKind, LONGEST, Reading, takes_prepared};
 use crate::mysql::quotes::outside_quotes;
 use crate::mysql::renaming::{calls_functions, names_in, without_database};
 use crate::mysql::tables;
@@ -38,13 +38,13 @@ pub(super) const SET_UP: &str =
 #[derive(Clone, Copy)]
 pub(super) struct Asking<'a> {
     pub at: Remote<'a>,
-    pub source: &'a DatabaseSource,
+    pub source: &'a DatabasePlan,
 }
 
 /// Something that a server has.
 #[derive(Debug)]
 pub(super) struct Listed {
-    pub kind: Kind,
+    pub kind: DefinitionKind,
     pub schema: String,
     pub name: String,
     pub bytes: u64,
@@ -59,13 +59,14 @@ pub(super) struct Listed {
 
 impl Listed {
     pub(super) fn table(&self) -> Table {
-        let name = if self.kind == Kind::Trigger { &self.of } else { &self.name };
+        let name = if self.kind == DefinitionKind::Trigger { &self.of } else { &self.name };
         Table { schema: self.schema.clone(), name: name.clone() }
     }
 
     /// Whether this is one of the tables that a backup leaves out, or belongs to one.
     pub(super) fn is_excluded(&self, excluded: &[String]) -> bool {
-        matches!(self.kind, Kind::View | Kind::Trigger) && excluded.iter().any(|text| self.table().is(text))
+        matches!(self.kind, DefinitionKind::View | DefinitionKind::Trigger)
+            && excluded.iter().any(|text| self.table().is(text))
     }
 
     /// For people.
@@ -75,7 +76,7 @@ impl Listed {
     }
 
     fn is_view_in_other_set(&self) -> bool {
-        self.kind == Kind::View && !self.is_from_lists && !self.of.starts_with("utf8")
+        self.kind == DefinitionKind::View && !self.is_from_lists && !self.of.starts_with("utf8")
     }
 
     /// How many lines answer the question about it.
@@ -91,14 +92,14 @@ impl Listed {
             return Ok(self.question_to_lists());
         }
         let show = format!("SHOW CREATE {words} {schema}.{name};");
-        let results = if self.kind == Kind::View { self.of.as_str() } else { "binary" };
+        let results = if self.kind == DefinitionKind::View { self.of.as_str() } else { "binary" };
         let results = Some(results).filter(|word| is_word(word)).ok_or_else(unclear)?;
         // In the database itself, views are given without its name where that is possible.
         let mut sql = format!("USE {schema};");
         if self.has_foreign_comment {
             let (schema, name) = (mysql_text(&self.schema), mysql_text(&self.name));
             sql += &match self.kind {
-                Kind::Event => format!(
+                DefinitionKind::Event => format!(
                     "SELECT HEX(event_comment) FROM information_schema.events WHERE BINARY event_schema = {schema} AND \
                      BINARY event_name = {name};"
                 ),
@@ -153,7 +154,7 @@ impl Listed {
             collation: collation.to_owned(),
             ..Reading::default()
         };
-        Some(Definition { kind: Kind::View, name: self.name.clone(), statement, reading })
+        Some(Definition { kind: DefinitionKind::View, name: self.name.clone(), statement, reading })
     }
 }
 
@@ -216,7 +217,7 @@ impl Asking<'_> {
     }
 
     /// What these databases have of some kinds.
-    pub(super) async fn list(&self, databases: &[&str], kinds: &[Kind]) -> Result<Vec<Listed>> {
+    pub(super) async fn list(&self, databases: &[&str], kinds: &[DefinitionKind]) -> Result<Vec<Listed>> {
         let listed = |table: &str, prefix: &str, (text, of): (&str, &str), kind: &str, order: &str| {
             let only = match databases {
                 [one] => format!("{prefix}_schema = {}", mysql_text(one)),
@@ -228,22 +229,22 @@ impl Asking<'_> {
             )
         };
         let mut sql = String::new();
-        if kinds.contains(&Kind::Procedure) {
+        if kinds.contains(&DefinitionKind::Procedure) {
             // A comment comes twice, once in digits.
             let text = "routine_definition), 0) + 3 * COALESCE(LENGTH(routine_comment";
             let foreign = "IF(character_set_client NOT LIKE 'utf8%' AND LENGTH(routine_comment) <> \
                 CHAR_LENGTH(routine_comment) OR sql_mode LIKE '%NO_BACKSLASH_ESCAPES%' AND routine_comment <> '', '!', '')";
             sql += &listed("routines", "routine", (text, foreign), "routine_type", "routine_name");
         }
-        if kinds.contains(&Kind::Trigger) {
+        if kinds.contains(&DefinitionKind::Trigger) {
             // Those of one table run in this order.
             let order = "event_object_table, event_manipulation, action_timing, action_order";
             sql += &listed("triggers", "trigger", ("action_statement", "event_object_table"), "'TRIGGER'", order);
         }
-        if kinds.contains(&Kind::View) {
+        if kinds.contains(&DefinitionKind::View) {
             sql += &listed("views", "table", ("view_definition", "character_set_client"), "'VIEW'", "table_name");
         }
-        if kinds.contains(&Kind::Event) {
+        if kinds.contains(&DefinitionKind::Event) {
             self.may_see_events(databases).await?;
             let text = "event_definition), 0) + 3 * COALESCE(LENGTH(event_comment";
             let foreign = "IF(sql_mode LIKE '%NO_BACKSLASH_ESCAPES%' AND event_comment <> '', '!', '')";
@@ -253,8 +254,8 @@ impl Asking<'_> {
             let mut words = line.splitn(5, ' ');
             let mut word = || words.next();
             let (schema, name, bytes) = (unhex(word()?)?, unhex(word()?)?, word()?.parse().ok()?);
-            let (of, kind) = (unhex(word()?)?, Kind::parse(word()?)?);
-            let has_foreign_comment = of == "!" && !matches!(kind, Kind::View | Kind::Trigger);
+            let (of, kind) = (unhex(word()?)?, DefinitionKind::parse(word()?)?);
+            let has_foreign_comment = of == "!" && !matches!(kind, DefinitionKind::View | DefinitionKind::Trigger);
             Some(Listed { kind, schema, name, bytes, of, has_foreign_comment, is_from_lists: false })
         };
         let all = self.lines(&sql).await?;
@@ -319,7 +320,7 @@ impl Asking<'_> {
         let (mut waiting, mut shown) = (vec![some], Vec::new());
         while let Some(some) = waiting.pop() {
             let questions = some.iter().map(|listed| listed.borrow().question()).collect::<Result<String>>()?;
-            let is_long = some.len() == 1 || some.iter().any(|listed| listed.borrow().kind == Kind::Table);
+            let is_long = some.len() == 1 || some.iter().any(|listed| listed.borrow().kind == DefinitionKind::Table);
             let settings = if is_long { &long } else { self.at.settings };
             // Older servers may run functions of a view to show it; nothing that they do lasts.
             let answer = match (self.answer(&format!("{SET_UP}{questions}"), settings).await, some) {
@@ -443,7 +444,7 @@ impl Asking<'_> {
     /// literal has. A view that neither calls functions nor reads from one that does, nor from another database, runs
     /// nothing when it is opened.
     pub(super) async fn show_plain_views(&self, listed: &mut [Listed]) -> Result<()> {
-        listed.iter_mut().for_each(|listed| listed.is_from_lists = listed.kind == Kind::View);
+        listed.iter_mut().for_each(|listed| listed.is_from_lists = listed.kind == DefinitionKind::View);
         let views: Vec<&Listed> = listed.iter().filter(|listed| listed.is_from_lists).collect();
         let databases = self.collations().await?;
         let mut texts = BTreeMap::new();
@@ -563,9 +564,9 @@ fn parse_line(listed: &Listed, line: &[u8], now: Option<&str>) -> Option<Definit
     let mut values = line.split(|byte| *byte == b'\t').skip(1);
     let mut value = || values.next().map(unescaped);
     let mut text = || value().and_then(|value| String::from_utf8(value).ok());
-    let is_view = listed.kind == Kind::View;
+    let is_view = listed.kind == DefinitionKind::View;
     let sql_mode = if is_view { String::new() } else { text()? };
-    let time_zone = if listed.kind == Kind::Event { Some(text()?) } else { None };
+    let time_zone = if listed.kind == DefinitionKind::Event { Some(text()?) } else { None };
     let statement = value()?;
     let mut text = || value().and_then(|value| String::from_utf8(value).ok());
     let (character_set, collation) = (text()?, text()?);

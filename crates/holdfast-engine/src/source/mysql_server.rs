@@ -6,7 +6,7 @@ use holdfast_core::run::FailureCode;
 
 use super::Outlet;
 use super::after_rows::AfterRows;
-use super::database::{DatabaseSource, Table, unhex};
+use super::database::{DatabasePlan, Table, unhex};
 use super::mysql::{
     ignored_lines, list_tables, login_lines, mysql_dump, mysql_dump_with, mysql_tables_dump, table_words,
 };
@@ -15,7 +15,7 @@ use super::parts::{Dump, Parts};
 use crate::archive::MysqlFacts;
 use crate::archive::server::{DOCUMENT, VIEWS, folder, is_bounded};
 use crate::error::{EngineError, Result};
-use crate::mysql::definitions::Kind;
+use crate::mysql::definitions::DefinitionKind;
 use crate::mysql::tables;
 use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, is_copy, is_public};
 use crate::remote::Remote;
@@ -49,7 +49,7 @@ const NAMED_STRAYS: usize = 20;
 const ACCOUNT_OPTIONS: &str =
     "--no-create-info --complete-insert --replace --skip-triggers --skip-add-locks --skip-disable-keys";
 /// Sends the archive of the server to `outlet`.
-pub(crate) async fn pump(at: Remote<'_>, source: &DatabaseSource, outlet: &mut Outlet) -> Result<()> {
+pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, outlet: &mut Outlet) -> Result<()> {
     let context = at.context;
     let asking = Asking { at, source };
     let mut databases = asking.databases().await?;
@@ -63,7 +63,7 @@ pub(crate) async fn pump(at: Remote<'_>, source: &DatabaseSource, outlet: &mut O
     let names: Vec<&str> = databases.iter().map(|database| database.name.as_str()).collect();
     // What a server gives as data is asked for with each database.
     let is_asked = !has_definitions && !names.is_empty();
-    let listed = if is_asked { asking.list(&names, &[Kind::View]).await? } else { Vec::new() };
+    let listed = if is_asked { asking.list(&names, &[DefinitionKind::View]).await? } else { Vec::new() };
     let account_tables = asking.account_tables().await?;
     let has_accounts = account_tables.iter().any(|table| table == "global_priv" || table == "user");
     if !has_accounts {
@@ -85,7 +85,7 @@ pub(crate) async fn pump(at: Remote<'_>, source: &DatabaseSource, outlet: &mut O
     }
     let mut excluded: Vec<Table> = tables.into_iter().filter(|table| is_excluded(table)).collect();
     // Views are in the document.
-    excluded.extend(listed.iter().filter(|listed| listed.kind == Kind::View).map(Listed::table));
+    excluded.extend(listed.iter().filter(|listed| listed.kind == DefinitionKind::View).map(Listed::table));
     let kept: Vec<Listed> = listed.into_iter().filter(|listed| !is_excluded(&listed.table())).collect();
     let views = asking.definitions(&kept).await?;
     let views = views.into_iter().flat_map(|(name, all)| all.into_iter().map(move |found| found.view(name.clone())));

@@ -9,7 +9,7 @@ use super::database::{Table, unhex};
 use super::mysql::{mysql_grants, mysql_text, warn_of_floats};
 use super::mysql_definitions::{AT_ONCE, Asking, Listed, SET_UP, unclear};
 use crate::error::{EngineError, Result};
-use crate::mysql::definitions::{Definition, Kind};
+use crate::mysql::definitions::{Definition, DefinitionKind};
 use crate::mysql::quoted;
 use crate::mysql::statements::has_command;
 use crate::mysql::tables::{self, has_type, is_versioned_by_transactions, sets_of, without_counter};
@@ -51,15 +51,15 @@ impl Asking<'_> {
         self.leave_out_unclear(name, &mut before);
         self.leave_out_misprinted(name, &mut before)?;
         self.leave_out_history_by_transactions(name, &mut before)?;
-        let tables = before.iter().filter(|found| found.kind == Kind::Table);
+        let tables = before.iter().filter(|found| found.kind == DefinitionKind::Table);
         let tables: Vec<Table> =
             tables.map(|found| Table { schema: name.to_owned(), name: found.name.clone() }).collect();
         self.may_read(name, &tables).await?;
         self.warn_of_floats(name, &before);
         let set_of_rows = self.set_of_rows(name, &before);
-        let mut listed = self.list(&[name], &Kind::ALL).await?;
+        let mut listed = self.list(&[name], &DefinitionKind::ALL).await?;
         // A trigger of a table that has come meanwhile.
-        let is_of_other = |listed: &Listed| listed.kind == Kind::Trigger && !tables.contains(&listed.table());
+        let is_of_other = |listed: &Listed| listed.kind == DefinitionKind::Trigger && !tables.contains(&listed.table());
         listed.retain(|listed| !listed.is_excluded(excluded) && !is_of_other(listed));
         self.show_plain_views(&mut listed).await?;
         let definitions = self.definitions(&listed).await?.remove(name).unwrap_or_default();
@@ -75,7 +75,7 @@ impl Asking<'_> {
         let parse = |line: &String| {
             let mut words = line.splitn(3, ' ');
             let (schema, name) = (unhex(words.next()?)?, unhex(words.next()?)?);
-            let kind = if words.next()? == "SEQUENCE" { Kind::Sequence } else { Kind::Table };
+            let kind = if words.next()? == "SEQUENCE" { DefinitionKind::Sequence } else { DefinitionKind::Table };
             Some(Listed {
                 kind,
                 schema,
@@ -188,7 +188,8 @@ impl Asking<'_> {
     }
 
     fn warn_of_floats(&self, schema: &str, before: &[Definition]) {
-        let tables = before.iter().filter(|found| found.kind == Kind::Table && has_type(&found.statement, "float"));
+        let tables =
+            before.iter().filter(|found| found.kind == DefinitionKind::Table && has_type(&found.statement, "float"));
         let names: Vec<String> = tables.map(|found| format!("{schema}.{}", found.name)).take(NAMED).collect();
         warn_of_floats(&names, self.at.context);
     }
@@ -197,8 +198,12 @@ impl Asking<'_> {
     pub(super) async fn after_rows(&self, name: &str, found: &Found) -> Result<Vec<Definition>> {
         self.are_unchanged(name, found).await?;
         let mut values = Vec::new();
-        let sequences: Vec<&str> =
-            found.before.iter().filter(|one| one.kind == Kind::Sequence).map(|one| one.name.as_str()).collect();
+        let sequences: Vec<&str> = found
+            .before
+            .iter()
+            .filter(|one| one.kind == DefinitionKind::Sequence)
+            .map(|one| one.name.as_str())
+            .collect();
         for some in sequences.chunks(AT_ONCE) {
             let select = |sequence: &&str| {
                 format!(
@@ -237,8 +242,8 @@ impl Asking<'_> {
             }
         }
         let mut listed = self.tables(name).await?;
-        listed.retain(|listed| listed.kind == Kind::Table && found.tables.contains(&listed.table()));
-        let views = self.list(&[name], &[Kind::View]).await?;
+        listed.retain(|listed| listed.kind == DefinitionKind::Table && found.tables.contains(&listed.table()));
+        let views = self.list(&[name], &[DefinitionKind::View]).await?;
         for table in &found.tables {
             // One that was dropped after it was read is in the backup; before, the tool says that it is not there.
             let is_known = found.ids.iter().flatten().any(|(_, then)| then == table);
@@ -295,5 +300,5 @@ fn value_of(sequence: &str, line: &str) -> Option<Definition> {
         _ => format!("DO SETVAL({name}, {next}, 0, {round})"),
     };
     let (name, statement, reading) = (sequence.to_owned(), statement.into_bytes(), tables::reading());
-    Some(Definition { kind: Kind::SequenceValue, name, statement, reading }).filter(Definition::is_plausible)
+    Some(Definition { kind: DefinitionKind::SequenceValue, name, statement, reading }).filter(Definition::is_plausible)
 }

@@ -6,7 +6,7 @@ use super::Outlet;
 use super::after_rows::AfterRows;
 use super::database;
 use crate::archive::server::PART_BYTES;
-use crate::archive::tar::{Kind, Member, Writer};
+use crate::archive::tar::{Member, MemberKind, Writer};
 use crate::error::{EngineError, Result};
 use crate::remote::{self, Pace, Remote, Script, end_of};
 use crate::ssh::Process;
@@ -30,7 +30,7 @@ pub(super) struct Dump<'a> {
 
 impl Parts<'_> {
     pub(super) async fn send(&mut self, path: &[u8], content: &[u8]) -> Result<()> {
-        let member = Member { size: content.len() as u64, mode: 0o600, ..Member::new(path, Kind::File) };
+        let member = Member { size: content.len() as u64, mode: 0o600, ..Member::new(path, MemberKind::File) };
         let mut written = Vec::with_capacity(content.len() + 1024);
         let writing =
             |written: &mut Vec<u8>| -> io::Result<()> { Writer::new(written).append(&member, &mut &content[..]) };

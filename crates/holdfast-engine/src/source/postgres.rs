@@ -3,7 +3,7 @@
 use holdfast_core::Secret;
 
 use super::Outlet;
-use super::database::{DatabaseSource, Login, Table, answered, known_excluded, listed_tables, unhex};
+use super::database::{DatabasePlan, Login, Table, answered, known_excluded, listed_tables, unhex};
 use super::database_dump::{self, Dumping};
 use crate::error::Result;
 use crate::remote::{Answer, Remote, Script};
@@ -106,7 +106,7 @@ pub(super) async fn list_tables(at: Remote<'_>, login: &Login, database: &str) -
 }
 
 /// Sends the dump of one database to `outlet`.
-pub(crate) async fn pump(at: Remote<'_>, source: &DatabaseSource, name: &str, outlet: &mut Outlet) -> Result<()> {
+pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, name: &str, outlet: &mut Outlet) -> Result<()> {
     let excluded = match source.excluded_tables[..] {
         [] => Vec::new(),
         _ => known_excluded(source, list_tables(at, &source.login, name).await?, at.context),

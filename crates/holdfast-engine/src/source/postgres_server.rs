@@ -4,7 +4,7 @@ use bytes::Bytes;
 use holdfast_core::run::FailureCode;
 
 use super::Outlet;
-use super::database::{DatabaseSource, Login, answered, excluded_here};
+use super::database::{DatabasePlan, Login, answered, excluded_here};
 use super::parts::{Dump, Parts};
 use super::postgres::{list_tables, login_lines, pg_dump, query, role_instead};
 use crate::archive::server::{DOCUMENT, ROLES, folder, is_bounded};
@@ -34,7 +34,7 @@ fn refused(refused: globals::Refused) -> EngineError {
 }
 
 /// Sends the archive of the server to `outlet`.
-pub(crate) async fn pump(at: Remote<'_>, source: &DatabaseSource, outlet: &mut Outlet) -> Result<()> {
+pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, outlet: &mut Outlet) -> Result<()> {
     let (login, context) = (&source.login, at.context);
     let globals = ask_globals(at, login).await?;
     for warning in globals.warnings() {

@@ -16,7 +16,7 @@ use holdfast_core::source::FilesSource;
 
 use super::Outlet;
 use super::patterns::{Pattern, is_excluded, patterns};
-use crate::archive::tar::{Kind, Member, Time, Writer};
+use crate::archive::tar::{Member, MemberKind, Time, Writer};
 use crate::archive::{Occupant, shown};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
@@ -624,9 +624,9 @@ fn true_seconds(told: u32, now: i64) -> i64 {
 /// A member's headers.
 fn header(member: &[u8], meta: &Attributes, link: &[u8], seconds: i64) -> io::Result<Vec<u8>> {
     let kind = match meta.kind() {
-        Some(FileKind::Directory) => Kind::Directory,
-        Some(FileKind::Symlink) => Kind::Symlink,
-        _ => Kind::File,
+        Some(FileKind::Directory) => MemberKind::Directory,
+        Some(FileKind::Symlink) => MemberKind::Symlink,
+        _ => MemberKind::File,
     };
     let (uid, gid) = meta.owner.unwrap_or_default();
     let member = Member {
@@ -635,7 +635,7 @@ fn header(member: &[u8], meta: &Attributes, link: &[u8], seconds: i64) -> io::Re
         uid: uid.into(),
         gid: gid.into(),
         modified: Time { seconds, nanos: 0 },
-        size: if kind == Kind::File { meta.size.unwrap_or(0) } else { 0 },
+        size: if kind == MemberKind::File { meta.size.unwrap_or(0) } else { 0 },
         ..Member::new(member, kind)
     };
     let mut headers = Vec::new();

@@ -2,14 +2,14 @@ use std::time::Duration;
 
 use holdfast_core::Secret;
 use holdfast_core::clock;
-use holdfast_notify::{About, Channel, Content, Ping, Sender, Settings, Smtp};
+use holdfast_notify::{About, Channel, NoticeContent, Ping, Sender, Settings, Smtp};
 use holdfast_testkit::{Answer, MailServer, Receiver};
 
-fn content() -> Content {
+fn content() -> NoticeContent {
     let zone = clock::zone("UTC").unwrap();
     let about =
         About { event: "e", base_url: "http://localhost", zone: &zone, at: "2025-03-03T02:00:00Z".parse().unwrap() };
-    Content::Message(holdfast_notify::test_message(&about, "ops"))
+    NoticeContent::Message(holdfast_notify::test_message(&about, "ops"))
 }
 
 fn sender() -> Sender {
@@ -87,7 +87,8 @@ async fn heartbeats_say_start_success_and_fail() {
     let hook = Receiver::start().await;
     let channel = Channel::Heartbeat(Secret::new(hook.url("/ping/abc")));
     for suffix in [Some("start"), None, Some("fail")] {
-        let ping = Content::Ping(Ping { suffix: suffix.map(str::to_owned), text: "The backup started.".to_owned() });
+        let ping =
+            NoticeContent::Ping(Ping { suffix: suffix.map(str::to_owned), text: "The backup started.".to_owned() });
         sender().deliver(&channel, &ping, true).await.unwrap();
     }
     let paths: Vec<String> = hook.received().into_iter().map(|received| received.path).collect();

@@ -4,7 +4,7 @@ use holdfast_core::clock::{self, Zone};
 use holdfast_core::run::FailureCode;
 use holdfast_core::{Secret, Timestamp};
 use holdfast_notify::{
-    About, BackupDamaged, Channel, Content, DayLine, Message, Outcome, RunEnded, Sender, Settings, Smtp, Summary,
+    About, BackupDamaged, Channel, DayLine, Message, NoticeContent, Outcome, RunEnded, Sender, Settings, Smtp, Summary,
     TaskFacts, TaskLine,
 };
 use holdfast_testkit::{MailServer, Receiver};
@@ -195,8 +195,12 @@ async fn every_message_arrives_as_it_was_meant() {
     ];
     let mut ids = std::collections::HashSet::new();
     for (name, message) in messages(&zone) {
-        let content = Content::Message(message.clone());
-        assert_eq!(Content::parse(&content.to_text()), Some(content.clone()), "it is the same when it was stored");
+        let content = NoticeContent::Message(message.clone());
+        assert_eq!(
+            NoticeContent::parse(&content.to_text()),
+            Some(content.clone()),
+            "it is the same when it was stored"
+        );
         let mut wire = serde_json::Map::new();
         for (channel, to) in &channels {
             sender.deliver(to, &content, true).await.unwrap();
@@ -261,7 +265,7 @@ fn check_limits(wire: &serde_json::Map<String, Value>) {
 async fn a_week_arrives_with_its_picture() {
     let (mail, hooks) = (MailServer::start(), Receiver::start().await);
     let sender = sender(&mail, &hooks);
-    let content = Content::Summary(Box::new(summary()));
+    let content = NoticeContent::Summary(Box::new(summary()));
     sender.deliver(&Channel::Email("me@example.org".to_owned()), &content, false).await.unwrap();
     let [arrived] = mail.mails().try_into().unwrap();
     compare("summary.txt", &format!("Subject: {}\n\n{}", arrived.header("subject"), arrived.text));
@@ -289,7 +293,7 @@ async fn long_texts_are_cut_to_what_channels_take() {
     let many = vec![message; 60];
     let digest = holdfast_notify::digest(&many).unwrap();
     for message in [many[0].clone(), digest] {
-        let content = Content::Message(message);
+        let content = NoticeContent::Message(message);
         let mut wire = serde_json::Map::new();
         for (name, channel) in [
             ("discord", Channel::Discord(Secret::new(hooks.url("/d")))),

@@ -1,13 +1,13 @@
 use holdfast_core::Secret;
 use holdfast_core::clock;
-use holdfast_notify::{About, Channel, Content, Ping, Sender, Settings};
+use holdfast_notify::{About, Channel, NoticeContent, Ping, Sender, Settings};
 use holdfast_testkit::{Answer, Receiver};
 
-fn content() -> Content {
+fn content() -> NoticeContent {
     let zone = clock::zone("UTC").unwrap();
     let about =
         About { event: "e", base_url: "http://localhost", zone: &zone, at: "2025-03-03T02:00:00Z".parse().unwrap() };
-    Content::Message(holdfast_notify::test_message(&about, "ops"))
+    NoticeContent::Message(holdfast_notify::test_message(&about, "ops"))
 }
 
 /// Every way to write loopback, or a metadata address, that somebody may think of.
@@ -36,7 +36,7 @@ async fn only_administrators_reach_this_machine_and_nobody_the_metadata() {
             assert!(refused.text.contains("HOLDFAST_EGRESS_ALLOW"), "{host}: {refused:?}");
             assert!(!refused.text.contains("127") && !refused.text.contains("::"), "{host}: {refused:?}");
         }
-        let ping = Content::Ping(Ping { suffix: None, text: String::new() });
+        let ping = NoticeContent::Ping(Ping { suffix: None, text: String::new() });
         assert!(sender.deliver(&Channel::Heartbeat(url), &ping, false).await.is_err(), "{host}");
     }
     for host in ["169.254.169.254", "[::ffff:169.254.169.254]", "[fd00:ec2::254]"] {

@@ -58,14 +58,14 @@ on_both_engines! {
     async fn secrets_are_bound_to_their_place(app: TestApp) {
         let (ada, eve) = (app.user("ada").await, app.user("eve").await);
         let mut tx = app.app.store.begin().await.unwrap();
-        let place = holdfast_store::Place { table: "t", column: "c", row: 1, user: ada.id };
+        let place = holdfast_store::SealContext { table: "t", column: "c", row: 1, user: ada.id };
         let sealed = tx.seal(place, &Secret::new("planted")).await.unwrap();
         assert_eq!(tx.open(place, &sealed).await.unwrap().reveal(), "planted");
         let elsewhere = [
-            holdfast_store::Place { row: 2, ..place },
-            holdfast_store::Place { column: "d", ..place },
-            holdfast_store::Place { table: "u", ..place },
-            holdfast_store::Place { user: eve.id, ..place },
+            holdfast_store::SealContext { row: 2, ..place },
+            holdfast_store::SealContext { column: "d", ..place },
+            holdfast_store::SealContext { table: "u", ..place },
+            holdfast_store::SealContext { user: eve.id, ..place },
         ];
         for other in elsewhere {
             assert!(tx.open(other, &sealed).await.is_err(), "{other:?}");

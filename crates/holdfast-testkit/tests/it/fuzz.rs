@@ -1,11 +1,11 @@
 //! The same inputs every time, and a number of them instead of a time: what passes here passes everywhere.
 
-use holdfast_testkit::fuzz::{TARGETS, Target};
+use holdfast_testkit::fuzz::{FuzzTarget, TARGETS};
 
 const SEED: u64 = 1;
 
 fn pass(name: &str) {
-    let target = Target::named(name).expect("a known target");
+    let target = FuzzTarget::named(name).expect("a known target");
     for (path, case) in target.cases() {
         if let Err(message) = target.check(&case) {
             panic!("{name}: the case {path} fails again: {message}");

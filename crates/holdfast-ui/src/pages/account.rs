@@ -20,7 +20,7 @@ use holdfast_core::user::UserDraft;
 use crate::cookies;
 use crate::fields::{Control, Fields, Values};
 use crate::form::Form;
-use crate::frame::{Frame, Place};
+use crate::frame::{Frame, Section};
 use crate::human::Markup;
 use crate::page::{done, render};
 use crate::problem::{PageError, PageResult};
@@ -97,7 +97,7 @@ async fn page(ui: &Ui, person: &SignedIn, status: StatusCode, sent: Sent) -> Pag
     };
     let key = ssh_key::show(&ui.app, &person.caller).await?;
     let page = AccountPage {
-        frame: person.frame(ui, Place::Account).await?,
+        frame: person.frame(ui, Section::Account).await?,
         email: user.email.clone(),
         profile,
         hearing,
@@ -264,7 +264,7 @@ async fn delete_page(ui: &Ui, person: &SignedIn, form: &Values, errors: &Errors)
         fields.password("password", t.say("account-current-password"), "current-password").required(),
     ];
     Ok(FormPage {
-        frame: person.frame(ui, Place::Account).await?,
+        frame: person.frame(ui, Section::Account).await?,
         title: t.say("account-delete"),
         intro: t.say("account-delete-means"),
         action: "/account/delete".to_owned(),

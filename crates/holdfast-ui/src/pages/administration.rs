@@ -15,7 +15,7 @@ use holdfast_core::user::UserDraft;
 
 use crate::fields::{Control, Fields, Values};
 use crate::form::Form;
-use crate::frame::{Frame, Place};
+use crate::frame::{Frame, Section};
 use crate::human::Markup;
 use crate::page::{done, render};
 use crate::problem::{PageError, PageResult};
@@ -125,7 +125,7 @@ async fn page(
         (t.say("admin-stored"), reader.bytes(stored)),
     ];
     let page = AdministrationPage {
-        frame: person.frame(ui, Place::Administration).await?,
+        frame: person.frame(ui, Section::Administration).await?,
         people: found.people.into_iter().map(line).collect(),
         invite: invite_fields(&fields),
         invitation: invitation.map(|made| (made.link.reveal().to_owned(), made.is_sent)),
@@ -227,7 +227,7 @@ pub(crate) async fn show_delete(State(ui): State<Arc<Ui>>, person: SignedIn, Pat
 
 async fn delete_page(ui: &Ui, person: &SignedIn, id: UserId, errors: &Errors, status: StatusCode) -> PageResult {
     let user = people::show_person(&ui.app, &person.caller, id).await?;
-    let frame = person.frame(ui, Place::Administration).await?;
+    let frame = person.frame(ui, Section::Administration).await?;
     let t = person.t();
     let address = format!("/administration/people/{id}");
     let mut page = super::delete_page(frame, &user.email, &address, t.say("account-delete-means"), Vec::new(), errors);

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use holdfast_app::people;
 use holdfast_store::audit::EventRow;
 
-use crate::frame::{Frame, Place};
+use crate::frame::{Frame, Section};
 use crate::human::Markup;
 use crate::page::render;
 use crate::problem::PageResult;
@@ -50,7 +50,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
         address: row.address.unwrap_or_default(),
         user: row.user_id.map(|id| id.to_string()).unwrap_or_default(),
     };
-    let frame = person.frame(&ui, if is_all { Place::Administration } else { Place::Account }).await?;
+    let frame = person.frame(&ui, if is_all { Section::Administration } else { Section::Account }).await?;
     let page = AuditPage { frame, is_all, events: rows.into_iter().map(line).collect(), older };
     Ok(render(StatusCode::OK, &page))
 }

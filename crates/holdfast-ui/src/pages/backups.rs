@@ -19,7 +19,7 @@ use holdfast_store::backups::{BackupFilter, BackupRow};
 use super::probe::crumbs;
 use super::tasks::{BackupLine, backup_line};
 use crate::form::Form;
-use crate::frame::{Frame, Place};
+use crate::frame::{Frame, Section};
 use crate::human::Markup;
 use crate::page::{done, render};
 use crate::problem::{PageError, PageResult};
@@ -66,7 +66,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     let statuses =
         Verification::ALL.iter().map(|known| (known.as_str().to_owned(), t.say(&format!("proof-{}", known.as_str()))));
     let page = BackupsPage {
-        frame: person.frame(&ui, Place::Backups).await?,
+        frame: person.frame(&ui, Section::Backups).await?,
         task_query: task.as_ref().map(|(id, _)| id.to_string()).unwrap_or_default(),
         task,
         status,
@@ -212,7 +212,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
     let is_verifying = live.iter().any(|run| run.subject == RunSubject::Verify(row.id));
     let deleted = row.deleted_reason.map(|reason| t.say(&format!("deleted-{}", reason.as_str().replace('_', "-"))));
     let page = BackupPage {
-        frame: person.frame(&ui, Place::Backups).await?,
+        frame: person.frame(&ui, Section::Backups).await?,
         id: row.id.0,
         task,
         task_label: row.task_label.clone(),
@@ -266,7 +266,7 @@ pub(crate) async fn verify(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id)
 
 async fn delete_page(ui: &Ui, person: &SignedIn, row: &BackupRow, errors: &Errors) -> Result<FormPage, PageError> {
     let t = person.t();
-    let frame = person.frame(ui, Place::Backups).await?;
+    let frame = person.frame(ui, Section::Backups).await?;
     let means = t.say("backup-delete-means");
     let page = super::delete_page(frame, &row.task_label, &format!("/backups/{}", row.id), means, Vec::new(), errors);
     let title = t.with("form-delete-title", "name", t.with("backup-title", "id", row.id.to_string()));

@@ -17,7 +17,7 @@ use holdfast_store::destinations::DestinationRow;
 
 use crate::fields::{Fields, Group, Values};
 use crate::form::Form;
-use crate::frame::{Frame, Place};
+use crate::frame::{Frame, Section};
 use crate::human::Markup;
 use crate::page::render;
 use crate::pages::form_resource::{self, FormResource, List, Outcome};
@@ -98,7 +98,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
         label: row.label,
     };
     let page = DestinationsPage {
-        frame: person.frame(&ui, Place::Destinations).await?,
+        frame: person.frame(&ui, Section::Destinations).await?,
         list: List::of::<Destination>(&person, page.items.is_empty()),
         pager: Pager::of(&person.reader, &page, Destination::HOME, &person.query),
         destinations: page.items.into_iter().map(line).collect(),
@@ -115,7 +115,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
     let code = row.last_error_code;
     let (written, catalogue_error) = destinations::catalogue(&ui.app, &person.caller, row.id).await?;
     let page = DestinationPage {
-        frame: person.frame(&ui, Place::Destinations).await?,
+        frame: person.frame(&ui, Section::Destinations).await?,
         id: row.id.0,
         kind: kind_word(t, row.spec.kind()),
         place: place(t, &row.spec),
@@ -151,7 +151,7 @@ impl FormResource for Destination {
     type Row = DestinationRow;
     const HOME: &'static str = "/destinations";
     const LIST: &'static str = "nav-destinations";
-    const PLACE: Place = Place::Destinations;
+    const SECTION: Section = Section::Destinations;
     const RESOURCE: Resource = Resource::BackupDestination;
     const ADD: &'static str = "destination-add";
     const ADDED: &'static str = "destination-added";

@@ -11,7 +11,7 @@ use holdfast_core::input::Errors;
 
 use crate::fields::Values;
 use crate::form::Form;
-use crate::frame::Place;
+use crate::frame::Section;
 use crate::page::done;
 use crate::problem::{PageError, PageResult};
 use crate::session::SignedIn;
@@ -29,7 +29,7 @@ pub(crate) trait FormResource: Sized + 'static {
     const HAS_PAGES: bool = true;
     /// The word for their list.
     const LIST: &'static str;
-    const PLACE: Place;
+    const SECTION: Section;
     const RESOURCE: Resource;
     /// The word for making one.
     const ADD: &'static str;
@@ -128,7 +128,7 @@ async fn page<K: FormResource>(
         None => format!("{}/new", K::HOME),
     };
     page.up = Some(above::<K>(person, row));
-    page.frame = person.frame(ui, K::PLACE).await?;
+    page.frame = person.frame(ui, K::SECTION).await?;
     Ok(page)
 }
 
@@ -183,7 +183,7 @@ async fn delete_page<K: FormResource>(
     means: &str,
     errors: &Errors,
 ) -> Result<FormPage, PageError> {
-    let frame = person.frame(ui, K::PLACE).await?;
+    let frame = person.frame(ui, K::SECTION).await?;
     let address = format!("{}/{}", K::HOME, K::id(row));
     let mut page = super::delete_page(frame, K::label(row), &address, person.t().say(means), Vec::new(), errors);
     page.up = Some(above::<K>(person, Some(row)));

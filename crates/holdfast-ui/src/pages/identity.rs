@@ -14,7 +14,7 @@ use holdfast_core::random;
 
 use crate::cookies;
 use crate::form::Form;
-use crate::frame::{Frame, Place};
+use crate::frame::{Frame, Section};
 use crate::page::{done, render};
 use crate::problem::{PageError, PageResult};
 use crate::session::SignedIn;
@@ -99,7 +99,7 @@ pub(crate) async fn link(
     if let Err(answer) = super::security::confirmed(&ui, &person, &form).await? {
         return Ok(answer);
     }
-    let page = LeavePage { frame: person.frame(&ui, Place::Account).await?, provider: known.id, name: known.name };
+    let page = LeavePage { frame: person.frame(&ui, Section::Account).await?, provider: known.id, name: known.name };
     let mut response = render(StatusCode::OK, &page);
     cookies::remember_link(&mut response, &person.secret, ui.secure_cookies);
     Ok(response)

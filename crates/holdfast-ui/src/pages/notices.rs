@@ -11,7 +11,7 @@ use holdfast_core::notice::NoticeStatus;
 use holdfast_store::notices::{NoticeFilter, NoticeRow};
 
 use crate::form::Form;
-use crate::frame::{Frame, Place};
+use crate::frame::{Frame, Section};
 use crate::human::Markup;
 use crate::page::{done, render};
 use crate::problem::PageResult;
@@ -65,7 +65,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
         .iter()
         .map(|status| (status.as_str().to_owned(), t.say(&format!("notice-{}", status.as_str()))));
     let page = NoticesPage {
-        frame: person.frame(&ui, Place::Notifications).await?,
+        frame: person.frame(&ui, Section::Notifications).await?,
         statuses: statuses.collect(),
         status,
         notices: page.items.into_iter().map(line).collect(),

@@ -19,7 +19,7 @@ use super::runs::RunLine;
 use super::squares::{Square, squares};
 use super::tasks;
 use crate::chart::{self, Point};
-use crate::frame::{Frame, Place};
+use crate::frame::{Frame, Section};
 use crate::human::{Markup, Reader};
 use crate::page::render;
 use crate::problem::PageResult;
@@ -230,7 +230,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
         (health(t, count.health), reader.number(count.tasks), address)
     });
     let page = OverviewPage {
-        frame: person.frame(&ui, Place::Overview).await?,
+        frame: person.frame(&ui, Section::Overview).await?,
         answer,
         answer_class,
         proven: match overview.proven_at {

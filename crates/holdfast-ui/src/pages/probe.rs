@@ -14,7 +14,7 @@ use holdfast_core::probe::Answer;
 
 use crate::fields::{AGAIN, Values};
 use crate::form::Form;
-use crate::frame::{Frame, Place};
+use crate::frame::{Frame, Section};
 use crate::human::Markup;
 use crate::page::render;
 use crate::problem::{PageError, PageResult};
@@ -71,13 +71,13 @@ struct Item {
 
 /// What somebody takes along while they look around.
 #[derive(Clone, Default)]
-pub(crate) struct Luggage {
+pub(crate) struct CarriedForm {
     fields: Vec<(String, String)>,
     back: String,
 }
 
 /// What stands in a form that can be left for a look around.
-pub(crate) fn carried(form: &Form, back: &str) -> Luggage {
+pub(crate) fn carried(form: &Form, back: &str) -> CarriedForm {
     let mut fields: Vec<(String, String)> = Vec::new();
     for (name, value) in form.fields().filter(|(name, value)| !LEFT_BEHIND.contains(name) && !value.is_empty()) {
         if name == "back" {
@@ -99,7 +99,7 @@ pub(crate) fn carried(form: &Form, back: &str) -> Luggage {
     fields.push((CARRIED.to_owned(), "on".to_owned()));
     // Only to a form of ours.
     let back = if back.starts_with("/tasks/") { back } else { "/tasks/new" };
-    Luggage { fields, back: back.to_owned() }
+    CarriedForm { fields, back: back.to_owned() }
 }
 
 fn encoded(fields: &[(&str, &str)]) -> String {
@@ -135,13 +135,13 @@ pub(crate) fn unpack(values: Values) -> Values {
 pub(crate) async fn show_browse(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
     let server = ServerId(super::form_resource::parse::<super::servers::Server>(&id)?);
     let query = &person.query;
-    let mut luggage = carried(query, &query.text("back"));
+    let mut carried_form = carried(query, &query.text("back"));
     if query.text("remote_server_id").is_empty() {
         // From the server's own page there is no form yet.
-        luggage.fields = vec![("remote_server_id".to_owned(), server.to_string())];
+        carried_form.fields = vec![("remote_server_id".to_owned(), server.to_string())];
     }
     let path = Some(query.text("path")).filter(|path| path.starts_with('/')).unwrap_or_else(|| "/".to_owned());
-    browse(&ui, &person, server, &path, luggage).await
+    browse(&ui, &person, server, &path, carried_form).await
 }
 
 /// What is in a folder of a server.
@@ -150,12 +150,12 @@ pub(crate) async fn browse(
     person: &SignedIn,
     server: ServerId,
     path: &str,
-    luggage: Luggage,
+    carried_form: CarriedForm,
 ) -> Result<Response, PageError> {
     let t = person.t();
     let run = probes::ask_folder(&ui.app, &person.caller, server, path).await?;
     let found = probes::wait(&ui.app, &person.caller, run, PATIENCE).await?;
-    let mut page = page(ui, person, server, found, luggage).await?;
+    let mut page = page(ui, person, server, found, carried_form).await?;
     page.title = t.with("probe-folder", "path", path);
     page.again = Some(path.to_owned());
     page.crumbs = crumbs(path);
@@ -174,7 +174,7 @@ pub(crate) async fn databases(
     ui: &Ui,
     person: &SignedIn,
     server: ServerId,
-    luggage: Luggage,
+    carried_form: CarriedForm,
 ) -> Result<Response, PageError> {
     let t = person.t();
     let run = probes::ask_databases(&ui.app, &person.caller, server).await?;
@@ -183,7 +183,7 @@ pub(crate) async fn databases(
         Found::Answer(Answer::Databases(items)) => items.iter().map(|item| item.engine.as_str()).collect(),
         _ => Vec::new(),
     };
-    let mut page = page(ui, person, server, found, luggage).await?;
+    let mut page = page(ui, person, server, found, carried_form).await?;
     page.title = t.say("probe-databases");
     page.here = Some(pick_database(t.say("probe-all-databases"), "", ""));
     for (item, engine) in page.items.iter_mut().zip(engines) {
@@ -193,7 +193,12 @@ pub(crate) async fn databases(
 }
 
 /// How much a task would copy.
-pub(crate) async fn size(ui: &Ui, person: &SignedIn, run: RunId, luggage: Luggage) -> Result<Response, PageError> {
+pub(crate) async fn size(
+    ui: &Ui,
+    person: &SignedIn,
+    run: RunId,
+    carried_form: CarriedForm,
+) -> Result<Response, PageError> {
     let (t, reader) = (person.t(), &person.reader);
     let found = probes::wait(&ui.app, &person.caller, run, PATIENCE).await?;
     let answer = match &found {
@@ -205,12 +210,12 @@ pub(crate) async fn size(ui: &Ui, person: &SignedIn, run: RunId, luggage: Luggag
     };
     let (refusal, note) = refusal(person, &found);
     let page = ProbePage {
-        frame: person.frame(ui, Place::Tasks).await?.still(),
+        frame: person.frame(ui, Section::Tasks).await?.still(),
         title: t.say("task-dry-run"),
         up: ("/tasks".to_owned(), t.say("nav-tasks")),
         crumbs: Vec::new(),
-        carried: luggage.fields,
-        back: luggage.back,
+        carried: carried_form.fields,
+        back: carried_form.back,
         inside: String::new(),
         here: None,
         items: Vec::new(),
@@ -236,7 +241,7 @@ async fn page(
     person: &SignedIn,
     server: ServerId,
     found: Found,
-    luggage: Luggage,
+    carried_form: CarriedForm,
 ) -> Result<ProbePage, PageError> {
     let (t, reader) = (person.t(), &person.reader);
     let row = servers::show(&ui.app, &person.caller, server).await?;
@@ -273,12 +278,12 @@ async fn page(
         _ => Vec::new(),
     };
     Ok(ProbePage {
-        frame: person.frame(ui, Place::Servers).await?.still(),
+        frame: person.frame(ui, Section::Servers).await?.still(),
         title: String::new(),
         up: (format!("/servers/{server}"), row.label),
         crumbs: Vec::new(),
-        carried: luggage.fields,
-        back: luggage.back,
+        carried: carried_form.fields,
+        back: carried_form.back,
         inside: format!("/servers/{server}/browse"),
         here: None,
         items,
@@ -338,8 +343,8 @@ mod tests {
         let form = Form::of_query(Some(
             "label=a&tag_ids=1&tag_ids=2&encryption_password=x&csrf=y&do=browse&source_path=/old&type=files",
         ));
-        let luggage = carried(&form, "/tasks/7/edit");
-        let names: Vec<(&str, &str)> = luggage.fields.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let carried_form = carried(&form, "/tasks/7/edit");
+        let names: Vec<(&str, &str)> = carried_form.fields.iter().map(|(name, value)| (&**name, &**value)).collect();
         let expected = [
             ("label", "a"),
             ("tag_ids", "1"),
@@ -349,7 +354,7 @@ mod tests {
             ("type", "files"),
             ("carried", "on"),
         ];
-        assert_eq!((names.as_slice(), luggage.back.as_str()), (&expected[..], "/tasks/7/edit"));
+        assert_eq!((names.as_slice(), carried_form.back.as_str()), (&expected[..], "/tasks/7/edit"));
         assert_eq!(carried(&form, "https://evil.example").back, "/tasks/new");
         let long = Form::of_query(Some(&format!("label=a&excluded_paths={}", "x".repeat(9000))));
         assert!(carried(&long, "/tasks/new").fields.iter().all(|(name, _)| name != "excluded_paths"));

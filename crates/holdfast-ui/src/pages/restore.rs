@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect};
 use holdfast_app::{AppError, Resource, backups, servers, tasks};
 use holdfast_core::backup::RestoreInput;
-use holdfast_core::content::{Content, Scope};
+use holdfast_core::content::{Content, Coverage};
 use holdfast_core::ids::ServerId;
 use holdfast_core::input::{Errors, Field};
 use holdfast_core::limits;
@@ -17,7 +17,7 @@ use holdfast_store::backups::BackupRow;
 use super::backups::parse;
 use crate::fields::{Fields, Group, Values};
 use crate::form::Form;
-use crate::frame::{Frame, Place};
+use crate::frame::{Frame, Section};
 use crate::human::{Markup, escaped};
 use crate::page::{done, render};
 use crate::problem::{PageError, PageResult};
@@ -68,7 +68,7 @@ async fn form_page(
                 .required()
                 .limit(limits::PATH_CHARS),
         );
-    } else if matches!(content.scope(), Scope::Server(_)) {
+    } else if matches!(content.coverage(), Coverage::Server(_)) {
         let one = fields.line("database_name", t.say("restore-one-database")).limit(limits::TEXT_CHARS);
         asked.push(one.hint(t.say("restore-one-database-hint")));
     } else if !content.is_whole_server() {
@@ -86,11 +86,13 @@ async fn form_page(
         _ => t.say("restore-overwrite-database"),
     };
     asked.push(fields.switch("overwrite", t.say("restore-overwrite")).hint(hint));
-    let hint = match content.scope() {
-        Scope::Files => Some(t.say("restore-no-owner-files")),
+    let hint = match content.coverage() {
+        Coverage::Files => Some(t.say("restore-no-owner-files")),
         // A file has no owners within it.
-        Scope::Database(engine) if engine.is_file() => None,
-        Scope::Database(_) | Scope::Server(_) | Scope::ServerAsOne(_) => Some(t.say("restore-no-owner-database")),
+        Coverage::Database(engine) if engine.is_file() => None,
+        Coverage::Database(_) | Coverage::Server(_) | Coverage::ServerAsOne(_) => {
+            Some(t.say("restore-no-owner-database"))
+        }
     };
     asked.extend(hint.map(|hint| fields.switch("no_owner", t.say("restore-no-owner")).hint(hint)));
     if content == Content::Files {
@@ -104,7 +106,7 @@ async fn form_page(
     let intro = if count == 0 { t.say("restore-everything") } else { t.with("restore-some", "n", count) };
     let problems = errors.iter().filter(|(field, _)| *field == "entries").flat_map(|(_, rules)| rules);
     Ok(FormPage {
-        frame: person.frame(ui, Place::Backups).await?,
+        frame: person.frame(ui, Section::Backups).await?,
         title: t.say("restore-title"),
         intro,
         problems: problems.map(|rule| t.rule(rule)).collect(),
@@ -215,7 +217,7 @@ async fn summary(ui: &Ui, person: &SignedIn, row: &BackupRow, form: &Form) -> Re
     let hidden = hidden.iter().map(|name| ((*name).to_owned(), form.text(name))).filter(|(_, value)| !value.is_empty());
     let entries = chosen.iter().map(|path| ("entry".to_owned(), path.clone()));
     Ok(SummaryPage {
-        frame: person.frame(ui, Place::Backups).await?,
+        frame: person.frame(ui, Section::Backups).await?,
         id: row.id.0,
         from: row.task_label.clone(),
         made: reader.exactly(row.created_at.0),

@@ -12,7 +12,7 @@ use holdfast_core::run::{FailureCode, RunIds, RunKind, RunStatus};
 use holdfast_store::runs::{LogFilter, RunRow};
 
 use crate::form::Form;
-use crate::frame::{Frame, Place};
+use crate::frame::{Frame, Section};
 use crate::human::{Markup, Reader};
 use crate::page::{done, render};
 use crate::problem::{PageError, PageResult};
@@ -185,7 +185,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     let statuses =
         RunStatus::ALL.iter().map(|known| (known.as_str().to_owned(), t.say(&format!("run-{}", known.as_str()))));
     let page = RunsPage {
-        frame: person.frame(&ui, Place::Tasks).await?,
+        frame: person.frame(&ui, Section::Tasks).await?,
         task_query: task.as_ref().map(|(id, _)| id.to_string()).unwrap_or_default(),
         live: if task.is_none() { RunLine::named(&ui, &person, &live).await? } else { Vec::new() },
         task,
@@ -260,7 +260,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
         facts.push((t.say("run-warnings"), text(reader.number(run.warnings))));
     }
     let page = RunPage {
-        frame: person.frame(&ui, Place::Tasks).await?,
+        frame: person.frame(&ui, Section::Tasks).await?,
         id: run.id.0,
         kind: run_kind(t, run.kind()),
         state: run_state(t, &run),

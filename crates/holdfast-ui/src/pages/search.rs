@@ -10,7 +10,7 @@ use holdfast_core::page::PageRequest;
 use holdfast_store::Listing;
 use holdfast_store::tasks::TaskFilter;
 
-use crate::frame::{Frame, Place};
+use crate::frame::{Frame, Section};
 use crate::page::render;
 use crate::problem::PageResult;
 use crate::session::SignedIn;
@@ -60,7 +60,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
         groups.push(Finds { title: t.say("nav-tags"), items: items.collect() });
     }
     groups.retain(|group| !group.items.is_empty());
-    let page = SearchPage { frame: person.frame(&ui, Place::Elsewhere).await?, text, groups };
+    let page = SearchPage { frame: person.frame(&ui, Section::Elsewhere).await?, text, groups };
     Ok(render(StatusCode::OK, &page))
 }
 

@@ -17,7 +17,7 @@ use qrcode::{EcLevel, QrCode};
 
 use crate::fields::{Control, Fields, Values};
 use crate::form::Form;
-use crate::frame::{Frame, Place};
+use crate::frame::{Frame, Section};
 use crate::human::Markup;
 use crate::page::{done, render};
 use crate::problem::PageResult;
@@ -100,7 +100,7 @@ async fn page(ui: &Ui, person: &SignedIn, values: &Values, errors: &Errors, stat
         is_own: session.is_own,
     };
     let page = SecurityPage {
-        frame: person.frame(ui, Place::Account).await?,
+        frame: person.frame(ui, Section::Account).await?,
         password: vec![
             fields.password("current_password", t.say("account-current-password"), "current-password").required(),
             fields
@@ -174,7 +174,7 @@ async fn proposal_page(
     let fields = Fields { t, values: &values, errors };
     let code = fields.line("code", t.say("two-factor-code")).required().focus().autocomplete("one-time-code").limit(16);
     let page = TwoFactorPage {
-        frame: person.frame(ui, Place::Account).await?,
+        frame: person.frame(ui, Section::Account).await?,
         qr: draw(proposal.url.reveal())?,
         secret: proposal.secret.reveal().to_owned(),
         code,
@@ -205,7 +205,7 @@ pub(crate) async fn confirm_two_factor(State(ui): State<Arc<Ui>>, person: Signed
 
 async fn show_codes(ui: &Ui, person: &SignedIn, codes: &[Secret]) -> PageResult {
     let codes = codes.iter().map(|code| code.reveal().to_owned()).collect();
-    Ok(render(StatusCode::CREATED, &CodesPage { frame: person.frame(ui, Place::Account).await?, codes }))
+    Ok(render(StatusCode::CREATED, &CodesPage { frame: person.frame(ui, Section::Account).await?, codes }))
 }
 
 /// What weakens the account needs the password again.

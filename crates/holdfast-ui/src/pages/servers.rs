@@ -16,7 +16,7 @@ use holdfast_store::servers::ServerRow;
 
 use crate::fields::{Fields, Group, Values};
 use crate::form::Form;
-use crate::frame::{Frame, Place};
+use crate::frame::{Frame, Section};
 use crate::human::Markup;
 use crate::page::{done, render};
 use crate::pages::form_resource::{self, FormResource, List, Outcome};
@@ -88,7 +88,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
         label: row.label,
     };
     let page = ServersPage {
-        frame: person.frame(&ui, Place::Servers).await?,
+        frame: person.frame(&ui, Section::Servers).await?,
         list: List::of::<Server>(&person, page.items.is_empty()),
         pager: Pager::of(&person.reader, &page, Server::HOME, &person.query),
         servers: page.items.into_iter().map(line).collect(),
@@ -108,7 +108,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
     };
     let code = row.last_error_code;
     let page = ServerPage {
-        frame: person.frame(&ui, Place::Servers).await?,
+        frame: person.frame(&ui, Section::Servers).await?,
         id: row.id.0,
         address: address(&row),
         state: if is_checking { state("running", &t.say("server-checking")) } else { connectivity(t, &row) },
@@ -143,7 +143,7 @@ impl FormResource for Server {
     type Row = ServerRow;
     const HOME: &'static str = "/servers";
     const LIST: &'static str = "nav-servers";
-    const PLACE: Place = Place::Servers;
+    const SECTION: Section = Section::Servers;
     const RESOURCE: Resource = Resource::RemoteServer;
     const ADD: &'static str = "server-add";
     const ADDED: &'static str = "server-added";

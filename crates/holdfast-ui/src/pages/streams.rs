@@ -14,7 +14,7 @@ use holdfast_store::streams::StreamRow;
 
 use crate::fields::{Fields, Group, Values};
 use crate::form::Form;
-use crate::frame::{Frame, Place};
+use crate::frame::{Frame, Section};
 use crate::human::Markup;
 use crate::page::{done, render};
 use crate::pages::form_resource::{self, FormResource, List, Outcome};
@@ -75,7 +75,7 @@ fn line(person: &SignedIn, row: StreamRow) -> Line {
 pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
     let page = streams::list(&ui.app, &listing(&person.caller, &person.query, false)).await?;
     let page = StreamsPage {
-        frame: person.frame(&ui, Place::Notifications).await?,
+        frame: person.frame(&ui, Section::Notifications).await?,
         list: List::of::<Stream>(&person, page.items.is_empty()),
         pager: Pager::of(&person.reader, &page, Stream::HOME, &person.query),
         streams: page.items.into_iter().map(|row| line(&person, row)).collect(),
@@ -101,7 +101,7 @@ impl FormResource for Stream {
     const HOME: &'static str = "/notifications";
     const HAS_PAGES: bool = false;
     const LIST: &'static str = "nav-notifications";
-    const PLACE: Place = Place::Notifications;
+    const SECTION: Section = Section::Notifications;
     const RESOURCE: Resource = Resource::NotificationStream;
     const ADD: &'static str = "stream-add";
     const ADDED: &'static str = "stream-added";

@@ -14,7 +14,7 @@ use holdfast_store::tags::TagRow;
 
 use crate::fields::{Fields, Group, Values};
 use crate::form::Form;
-use crate::frame::{Frame, Place};
+use crate::frame::{Frame, Section};
 use crate::page::render;
 use crate::pages::form_resource::{FormResource, List, Outcome};
 use crate::problem::{PageError, PageResult};
@@ -50,7 +50,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
         colour: row.colour,
     };
     let page = TagsPage {
-        frame: person.frame(&ui, Place::Elsewhere).await?,
+        frame: person.frame(&ui, Section::Elsewhere).await?,
         list: List::of::<Tag>(&person, page.items.is_empty()),
         pager: Pager::of(&person.reader, &page, Tag::HOME, &person.query),
         tags: page.items.into_iter().map(line).collect(),
@@ -74,7 +74,7 @@ impl FormResource for Tag {
     const HOME: &'static str = "/tags";
     const HAS_PAGES: bool = false;
     const LIST: &'static str = "nav-tags";
-    const PLACE: Place = Place::Elsewhere;
+    const SECTION: Section = Section::Elsewhere;
     const RESOURCE: Resource = Resource::Tag;
     const ADD: &'static str = "tag-add";
     const ADDED: &'static str = "saved";

@@ -22,7 +22,7 @@ use super::schedule::schedule_words;
 use super::task_words::{kind_words, parse};
 use crate::fields::{Fields, Group, Preview, Values};
 use crate::form::Form;
-use crate::frame::Place;
+use crate::frame::Section;
 use crate::human::{Markup, Reader, escaped};
 use crate::page::done;
 use crate::problem::{PageError, PageResult};
@@ -215,7 +215,7 @@ async fn form_page(
         }
     };
     Ok(FormPage {
-        frame: person.frame(ui, Place::Tasks).await?,
+        frame: person.frame(ui, Section::Tasks).await?,
         title,
         problems,
         action,

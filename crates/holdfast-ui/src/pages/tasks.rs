@@ -29,7 +29,7 @@ use crate::chart;
 use crate::fields::Fields;
 use crate::fields::Values;
 use crate::form::Form;
-use crate::frame::{Frame, Place};
+use crate::frame::{Frame, Section};
 use crate::human::{Markup, Reader, escaped};
 use crate::page::{self, done, render};
 use crate::problem::{PageError, PageResult};
@@ -113,7 +113,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
         (known.as_str().to_owned(), t.say(&format!("health-{}", known.as_str())), filter.health == Some(*known))
     });
     let page = TasksPage {
-        frame: person.frame(&ui, Place::Tasks).await?,
+        frame: person.frame(&ui, Section::Tasks).await?,
         search: query.text("search"),
         is_filtered,
         has_ground,
@@ -249,7 +249,7 @@ async fn task_page(ui: &Ui, person: &SignedIn, task: Task) -> Result<TaskPage, P
     let days = overview::task_days(&ui.app, caller, row.id.0).await?;
     let code = stand.as_ref().and_then(TaskHealthRow::last_error_code);
     Ok(TaskPage {
-        frame: person.frame(ui, Place::Tasks).await?,
+        frame: person.frame(ui, Section::Tasks).await?,
         id: row.id.0,
         label: row.label.clone(),
         description: row.description.clone().unwrap_or_default(),
@@ -340,7 +340,7 @@ async fn release_page(ui: &Ui, person: &SignedIn, row: &TaskRow) -> Result<FormP
         submit: t.say("task-release"),
         up: Some((address, row.label.clone())),
         is_dangerous: true,
-        frame: person.frame(ui, Place::Tasks).await?,
+        frame: person.frame(ui, Section::Tasks).await?,
         ..FormPage::default()
     })
 }
@@ -376,7 +376,7 @@ struct TriggerPage {
 
 pub(crate) async fn show_trigger(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
     let task = tasks::show(&ui.app, &person.caller, parse(&id)?).await?;
-    let frame = person.frame(&ui, Place::Tasks).await?;
+    let frame = person.frame(&ui, Section::Tasks).await?;
     Ok(render(StatusCode::OK, &TriggerPage { frame, id: task.row.id.0, label: task.row.label, url: None }))
 }
 
@@ -389,7 +389,7 @@ pub(crate) async fn rotate_trigger(
     let task = tasks::show(&ui.app, &person.caller, parse(&id)?).await?;
     let secret = tasks::rotate_trigger(&ui.app, &person.caller, task.row.id).await?;
     let url = format!("{}/webhooks/backup-tasks/{}/run?secret={}", person.base_url, task.row.id, secret.reveal());
-    let frame = person.frame(&ui, Place::Tasks).await?;
+    let frame = person.frame(&ui, Section::Tasks).await?;
     Ok(render(StatusCode::CREATED, &TriggerPage { frame, id: task.row.id.0, label: task.row.label, url: Some(url) }))
 }
 
@@ -410,7 +410,7 @@ async fn delete_page(
         let label = t.with("task-delete-backups", "n", stored);
         more.push(fields.switch("delete_backups", label).hint(t.say("task-delete-backups-hint")));
     }
-    let frame = person.frame(ui, Place::Tasks).await?;
+    let frame = person.frame(ui, Section::Tasks).await?;
     let address = format!("/tasks/{}", task.row.id);
     Ok(super::delete_page(frame, &task.row.label, &address, t.say("task-delete-means"), more, errors))
 }

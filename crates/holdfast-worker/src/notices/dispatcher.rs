@@ -10,7 +10,7 @@ use holdfast_core::Timestamp;
 use holdfast_core::ids::{StreamId, TaskId, UserId};
 use holdfast_core::notice::{self, NoticeKind, NoticeStatus};
 use holdfast_core::stream::StreamKind;
-use holdfast_notify::{Channel, Content, Message, Refusal, Sender};
+use holdfast_notify::{Channel, Message, NoticeContent, Refusal, Sender};
 use holdfast_store::notices::{self, ClaimedNotice, DueRecipient, Recipient};
 use holdfast_store::{Tx, streams, tasks, users};
 use tokio::task::JoinSet;
@@ -66,7 +66,7 @@ pub(crate) async fn supervise(dispatcher: Dispatcher, stop: CancellationToken) {
 
 /// What somebody who is being served counts as.
 #[derive(Clone, Copy)]
-struct Kind {
+struct RecipientKind {
     is_failing: bool,
     by_mail: bool,
 }
@@ -111,7 +111,7 @@ impl Dispatcher {
     async fn start_rounds(
         &self,
         rounds: &mut JoinSet<Recipient>,
-        busy: &mut HashMap<Recipient, Kind>,
+        busy: &mut HashMap<Recipient, RecipientKind>,
         stop: &CancellationToken,
     ) -> Result<()> {
         let now = self.app.now();
@@ -133,7 +133,7 @@ impl Dispatcher {
             if is_full || busy.contains_key(&recipient) {
                 continue;
             }
-            busy.insert(recipient, Kind { is_failing: due.is_failing, by_mail: due.by_mail });
+            busy.insert(recipient, RecipientKind { is_failing: due.is_failing, by_mail: due.by_mail });
             failing += usize::from(due.is_failing);
             by_mail += usize::from(due.by_mail);
             let (dispatcher, stop) = (self.clone(), stop.clone());
@@ -214,7 +214,8 @@ impl Dispatcher {
 
     /// Gives until when the recipient is to be left alone, if it is.
     async fn deliver(&self, recipient: Recipient, notice: &ClaimedNotice) -> Result<Option<Timestamp>> {
-        let content = Content::parse(&notice.content).ok_or_else(|| refused("This notice cannot be read any more."));
+        let content =
+            NoticeContent::parse(&notice.content).ok_or_else(|| refused("This notice cannot be read any more."));
         let delivered = self.send(recipient, content).await?;
         self.note(recipient, std::slice::from_ref(notice), &delivered).await
     }
@@ -223,12 +224,12 @@ impl Dispatcher {
     async fn deliver_together(&self, recipient: Recipient, held: &[ClaimedNotice]) -> Result<Option<Timestamp>> {
         let messages: Vec<Message> = held
             .iter()
-            .filter_map(|notice| match Content::parse(&notice.content) {
-                Some(Content::Message(message)) => Some(message),
+            .filter_map(|notice| match NoticeContent::parse(&notice.content) {
+                Some(NoticeContent::Message(message)) => Some(message),
                 _ => None,
             })
             .collect();
-        let digest = holdfast_notify::digest(&messages).map(Content::Message);
+        let digest = holdfast_notify::digest(&messages).map(NoticeContent::Message);
         let delivered =
             self.send(recipient, digest.ok_or_else(|| refused("These notices cannot be read any more."))).await?;
         self.note(recipient, held, &delivered).await
@@ -237,7 +238,7 @@ impl Dispatcher {
     async fn send(
         &self,
         recipient: Recipient,
-        content: std::result::Result<Content, Refusal>,
+        content: std::result::Result<NoticeContent, Refusal>,
     ) -> Result<std::result::Result<String, Refusal>> {
         let content = match content {
             Ok(content) => content,
@@ -363,7 +364,10 @@ impl Dispatcher {
     }
 }
 
-fn note_end(ended: std::result::Result<Recipient, tokio::task::JoinError>, busy: &mut HashMap<Recipient, Kind>) {
+fn note_end(
+    ended: std::result::Result<Recipient, tokio::task::JoinError>,
+    busy: &mut HashMap<Recipient, RecipientKind>,
+) {
     match ended {
         Ok(recipient) => drop(busy.remove(&recipient)),
         Err(error) => {

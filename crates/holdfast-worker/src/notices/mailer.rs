@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use holdfast_app::{Mail, Mailer};
 use holdfast_core::clock::SharedClock;
 use holdfast_core::{clock, random};
-use holdfast_notify::{Channel, Content, Message, Sender, Tone};
+use holdfast_notify::{Channel, Message, NoticeContent, Sender, Tone};
 
 pub struct SenderMailer {
     sender: Sender,
@@ -29,7 +29,7 @@ impl Mailer for SenderMailer {
 
     async fn send(&self, mail: Mail) -> Result<(), String> {
         let now = self.clock.now();
-        let content = Content::Message(Message {
+        let content = NoticeContent::Message(Message {
             event: random::hex(&random::bytes::<8>()),
             kind: "account".to_owned(),
             tone: Tone::Note,

@@ -6,7 +6,7 @@ use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, Tas
 use holdfast_core::notice::{self, NoticeKind, Told};
 use holdfast_core::run::FailureCode;
 use holdfast_core::{Timestamp, random};
-use holdfast_notify::{About, BackupDamaged, Content, Message, Outcome, Ping, RunEnded, TaskFacts};
+use holdfast_notify::{About, BackupDamaged, Message, NoticeContent, Outcome, Ping, RunEnded, TaskFacts};
 use holdfast_store::notices::{self, Audience, Listener, NewNotice, OverdueRow, Recipient, Subject};
 use holdfast_store::runs::RunRow;
 use holdfast_store::{DbTime, StoreError, Tx, backups, destinations, servers, tasks, users};
@@ -37,7 +37,7 @@ pub(crate) enum Ended<'a> {
 
 /// A backup's end and what follows from it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ending<'a> {
+pub(crate) struct EndedBackup<'a> {
     pub run: &'a RunRow,
     pub task: TaskId,
     pub ended: Ended<'a>,
@@ -97,7 +97,7 @@ impl Outbox {
     }
 
     /// A backup run has ended.
-    pub(crate) async fn run_ended(&self, tx: &mut Tx, ending: &Ending<'_>, now: Timestamp) -> Result {
+    pub(crate) async fn run_ended(&self, tx: &mut Tx, ending: &EndedBackup<'_>, now: Timestamp) -> Result {
         let task = ending.task;
         let Some(subject) = notices::find_subject(tx, task).await? else { return Ok(()) };
         match ending.ended {
@@ -116,7 +116,7 @@ impl Outbox {
         }
     }
 
-    async fn succeeded(&self, tx: &mut Tx, ending: &Ending<'_>, subject: &Subject, now: Timestamp) -> Result {
+    async fn succeeded(&self, tx: &mut Tx, ending: &EndedBackup<'_>, subject: &Subject, now: Timestamp) -> Result {
         let Ended::Stored { plain_bytes, stored_bytes, entries } = ending.ended else { return Ok(()) };
         let task = TaskId(subject.id);
         let was_told = subject.told_code.is_some();
@@ -158,7 +158,7 @@ impl Outbox {
     async fn failed(
         &self,
         tx: &mut Tx,
-        ending: &Ending<'_>,
+        ending: &EndedBackup<'_>,
         subject: &Subject,
         (code, reason): (FailureCode, &str),
         now: Timestamp,
@@ -212,7 +212,7 @@ impl Outbox {
             Some(_) => NoticeKind::HeartbeatFail,
             None => NoticeKind::HeartbeatSuccess,
         };
-        let content = Content::Ping(Ping { suffix: suffix.map(str::to_owned), text: text.to_owned() });
+        let content = NoticeContent::Ping(Ping { suffix: suffix.map(str::to_owned), text: text.to_owned() });
         let new = NewNotice {
             owner: UserId(subject.user_id),
             recipient: Recipient::Heartbeat(TaskId(subject.id)),
@@ -395,11 +395,11 @@ impl Outbox {
     }
 
     /// A sample for a stream.
-    pub(crate) fn sample(&self, stream: &str, timezone: &str, now: Timestamp) -> Content {
+    pub(crate) fn sample(&self, stream: &str, timezone: &str, now: Timestamp) -> NoticeContent {
         let zone = clock::zone_or_utc(timezone);
         let event = new_event();
         let about = About { event: &event, base_url: &self.base_url, zone: &zone, at: now };
-        Content::Message(holdfast_notify::test_message(&about, stream))
+        NoticeContent::Message(holdfast_notify::test_message(&about, stream))
     }
 
     pub(crate) fn link(&self, path: &str) -> String {
@@ -438,7 +438,7 @@ async fn post(
     now: Timestamp,
 ) -> Result {
     let (event, title) = (message.event.clone(), message.title.clone());
-    let content = Content::Message(message).to_text();
+    let content = NoticeContent::Message(message).to_text();
     let new = NewNotice {
         owner: owner.user,
         recipient,

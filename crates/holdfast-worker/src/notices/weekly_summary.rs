@@ -6,7 +6,7 @@ use holdfast_core::clock::{self, Zone};
 use holdfast_core::ids::UserId;
 use holdfast_core::notice::{self, NoticeKind};
 use holdfast_core::run::FailureCode;
-use holdfast_notify::{Content, DayLine, Summary, TaskLine};
+use holdfast_notify::{DayLine, NoticeContent, Summary, TaskLine};
 use holdfast_store::notices::{self, NewNotice, Recipient};
 use holdfast_store::summaries::{self, TaskWeek};
 use holdfast_store::{DbTime, Tx, users};
@@ -52,7 +52,7 @@ async fn write(services: &Services, owner: UserId, due: DbTime) -> Result<()> {
     }
     if let Some(summary) = summary {
         let (event, title) = (summary.event.clone(), summary.title.clone());
-        let content = Content::Summary(Box::new(summary)).to_text();
+        let content = NoticeContent::Summary(Box::new(summary)).to_text();
         let new = NewNotice {
             owner,
             recipient: Recipient::User(owner),

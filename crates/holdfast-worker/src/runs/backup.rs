@@ -139,7 +139,7 @@ impl Job for Backup {
                 entries: number(done.report.entries),
             },
         };
-        let ending = outbox::Ending {
+        let ending = outbox::EndedBackup {
             run: outcome.run,
             task: self.task,
             ended,

@@ -9,7 +9,7 @@ use holdfast_app::{App, Result};
 use holdfast_core::ids::RunId;
 use holdfast_core::{Timestamp, clock};
 use holdfast_engine::{Context, Progress};
-use holdfast_store::runs::{self, Beat, RunCounts, RunRow};
+use holdfast_store::runs::{self, LeaseState, RunCounts, RunRow};
 use holdfast_store::{StoreError, Tx};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -147,13 +147,13 @@ impl Heart {
             let begun = Instant::now();
             // A database that hangs must not keep a worker from giving up.
             match tokio::time::timeout(self.settings.lease / 4, self.beat(&mut lines.waiting)).await {
-                Ok(Ok(Beat::GoOn)) => self.renewed = begun,
-                Ok(Ok(Beat::Cancel)) => {
+                Ok(Ok(LeaseState::GoOn)) => self.renewed = begun,
+                Ok(Ok(LeaseState::Cancel)) => {
                     self.renewed = begun;
                     self.cancelled.store(true, Ordering::SeqCst);
                     self.context.cancel.cancel();
                 }
-                Ok(Ok(Beat::Lost)) => self.give_up("another worker has this run"),
+                Ok(Ok(LeaseState::Lost)) => self.give_up("another worker has this run"),
                 Ok(Err(error)) => tracing::warn!(%error, run = self.id.0, "the lease was not renewed"),
                 Err(_) => tracing::warn!(run = self.id.0, "the lease was not renewed in time"),
             }
@@ -170,7 +170,7 @@ impl Heart {
         self.context.cancel.cancel();
     }
 
-    async fn beat(&mut self, lines: &mut Vec<String>) -> Result<Beat> {
+    async fn beat(&mut self, lines: &mut Vec<String>) -> Result<LeaseState> {
         let now = self.app.now();
         let rate = self.measure();
         let counts = counts(&self.context.progress, self.context.log.warnings(), rate);

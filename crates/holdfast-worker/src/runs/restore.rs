@@ -67,12 +67,10 @@ impl Job for Restore {
             return Ok(format!("What was there was not changed. {}", left(false)).trim_end().to_owned());
         }
         Ok(match restores::find(tx, run.id).await?.map(|draft| draft.target) {
-            Some(RestoreTarget::Files { .. })
-                if content.is_some_and(|content| content.kind() == TaskKind::Database) =>
-            {
+            Some(RestoreTarget::Path { .. }) if content.is_some_and(|content| content.kind() == TaskKind::Database) => {
                 left(true).to_owned()
             }
-            Some(RestoreTarget::Files { path, .. }) => format!(
+            Some(RestoreTarget::Path { path, .. }) => format!(
                 "Files may have been written to {path} on the server, and the last ones may be incomplete. Restore \
                  again to complete them."
             ),

@@ -35,16 +35,16 @@ const LATE_WORKER: i64 = 10;
 
 /// Removes the copies of deleted backups that are due.
 pub(crate) async fn remove_deleted(services: &Services) -> Result<()> {
-    clear(services, Kind::Copies).await
+    clear(services, LeftoverKind::Copies).await
 }
 
 /// Clears away uploads whose runs ended without a backup.
 pub(crate) async fn clear_uploads(services: &Services) -> Result<()> {
-    clear(services, Kind::Uploads).await
+    clear(services, LeftoverKind::Uploads).await
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum LeftoverKind {
     Copies,
     Uploads,
 }
@@ -57,7 +57,7 @@ enum Leftover {
 
 /// Each user by themselves, and no longer than is fair, so that nobody's destinations hold up anybody else's. One that
 /// does not answer is not asked again in this round.
-async fn clear(services: &Services, kind: Kind) -> Result<()> {
+async fn clear(services: &Services, kind: LeftoverKind) -> Result<()> {
     let mut lanes: HashMap<i64, Lane> = HashMap::new();
     for _ in 0..BATCHES {
         let due = list(&services.app, kind).await?;
@@ -82,9 +82,9 @@ async fn clear(services: &Services, kind: Kind) -> Result<()> {
     Ok(())
 }
 
-async fn list(app: &App, kind: Kind) -> Result<Vec<Leftover>> {
+async fn list(app: &App, kind: LeftoverKind) -> Result<Vec<Leftover>> {
     let mut tx = app.store.read().await?;
-    if matches!(kind, Kind::Uploads) {
+    if matches!(kind, LeftoverKind::Uploads) {
         let abandoned = uploads::list_abandoned(&mut tx, app.now(), BATCH).await?;
         return Ok(abandoned.into_iter().map(Leftover::Upload).collect());
     }

@@ -83,7 +83,7 @@ on_both_engines! {
         }
         let dump = dump_all(&postgres);
         let task = task(&bench, json!({"database_engine": "postgresql"})).await;
-        let backup = store_as_before(&bench, task, Content::PostgresCluster, &dump).await;
+        let backup = store_as_before(&bench, task, Content::PostgresServerSql, &dump).await;
         assert_eq!(backup["content"], "postgresql-all");
         assert_eq!(bench.verify(&backup).await["status"], "successful");
 
@@ -107,12 +107,12 @@ on_both_engines! {
         psql(&postgres, "postgres", "CREATE DATABASE payroll");
         let evil = String::from_utf8(dump.clone()).unwrap();
         let evil = evil.replacen("DROP DATABASE ", "DROP DATABASE IF EXISTS payroll;\nDROP DATABASE ", 1);
-        let backup = store_as_before(&bench, task, Content::PostgresCluster, evil.as_bytes()).await;
+        let backup = store_as_before(&bench, task, Content::PostgresServerSql, evil.as_bytes()).await;
         assert_failed(&bench.restore(&backup, json!({"overwrite": true})).await, "hostile_archive");
         assert_eq!(psql(&postgres, "payroll", "SELECT 1"), "1");
         // One that would have psql do something else changes nothing.
         let evil = [&dump[..], b"\\! id\n--\n-- PostgreSQL database cluster dump complete\n--\n"].concat();
-        let backup = store_as_before(&bench, task, Content::PostgresCluster, &evil).await;
+        let backup = store_as_before(&bench, task, Content::PostgresServerSql, &evil).await;
         psql(&postgres, "my-app", "DELETE FROM t WHERE n > 7");
         assert_failed(&bench.restore(&backup, json!({"overwrite": true})).await, "hostile_archive");
         assert_eq!(psql(&postgres, "my-app", "SELECT count(*) FROM t"), "7");
@@ -135,7 +135,7 @@ on_both_engines! {
             .unwrap();
         assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
         let task = task(&bench, json!({"database_engine": "mysql"})).await;
-        let backup = store_as_before(&bench, task, Content::MysqlServerDump, &dump.stdout).await;
+        let backup = store_as_before(&bench, task, Content::MysqlServerSql, &dump.stdout).await;
         assert_eq!(backup["content"], "mysql-all");
         assert_eq!(bench.verify(&backup).await["status"], "successful");
         mariadb.sql("", "DROP DATABASE shop");

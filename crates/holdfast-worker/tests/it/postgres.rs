@@ -328,7 +328,7 @@ async fn roles_that_gain_rights_and_rights_that_are_left_out_are_named() {
     psql(&postgres, "postgres", "ALTER DATABASE template1 CONNECTION LIMIT 7");
     let task = task(&bench, json!({"database_engine": "postgresql"})).await;
     let backup = bench.back_up(task).await;
-    let older = store_as_before(&bench, task, Content::PostgresCluster, &dump_all(&postgres)).await;
+    let older = store_as_before(&bench, task, Content::PostgresServerSql, &dump_all(&postgres)).await;
 
     let second = PostgresServer::start(false);
     psql(&second, "postgres", "CREATE ROLE app CREATEDB LOGIN PASSWORD 'own'");
@@ -469,7 +469,7 @@ async fn functions_of_others_never_run_in_our_sessions() {
     let older = store_as_before(
         &bench,
         all["backup_task_id"].as_i64().unwrap(),
-        Content::PostgresCluster,
+        Content::PostgresServerSql,
         &dump_all(&postgres),
     )
     .await;
@@ -613,7 +613,7 @@ async fn settings_that_could_damage_a_server_are_named_and_not_restored() {
     let task = task(&bench, json!({"database_engine": "postgresql"})).await;
     let backup = bench.back_up(task).await;
     psql(&postgres, "postgres", "ALTER ROLE app RESET plpgsql.nonsense");
-    let older = store_as_before(&bench, task, Content::PostgresCluster, &dump_all(&postgres)).await;
+    let older = store_as_before(&bench, task, Content::PostgresServerSql, &dump_all(&postgres)).await;
 
     let second = PostgresServer::start(false);
     let (_ssh, server) = second_server(&bench, &second).await;
@@ -647,7 +647,7 @@ async fn settings_of_the_target_do_not_end_a_restore() {
     psql(&postgres, "shop", "CREATE TABLE t AS SELECT 1 a");
     let task = task(&bench, json!({"database_engine": "postgresql"})).await;
     let backup = bench.back_up(task).await;
-    let older = store_as_before(&bench, task, Content::PostgresCluster, &dump_all(&postgres)).await;
+    let older = store_as_before(&bench, task, Content::PostgresServerSql, &dump_all(&postgres)).await;
 
     let second = PostgresServer::start(false);
     let (_ssh, server) = second_server(&bench, &second).await;
@@ -715,7 +715,7 @@ async fn a_restore_does_not_lock_out_the_role_it_is_connected_as() {
     psql(&postgres, "shop", "CREATE TABLE t AS SELECT 1 a");
     let task = task(&bench, json!({"database_engine": "postgresql"})).await;
     let backup = bench.back_up(task).await;
-    let older = store_as_before(&bench, task, Content::PostgresCluster, &dump_all(&postgres)).await;
+    let older = store_as_before(&bench, task, Content::PostgresServerSql, &dump_all(&postgres)).await;
 
     let second = PostgresServer::start(false);
     let keeper = "CREATE ROLE keeper SUPERUSER LOGIN PASSWORD 'own'";
@@ -792,7 +792,7 @@ async fn slots_subscriptions_and_prepared_transactions_of_a_replaced_database_ar
     let one = bench.back_up(task(&bench, options).await).await;
     let task = task(&bench, json!({"database_engine": "postgresql"})).await;
     let all = bench.back_up(task).await;
-    let older = store_as_before(&bench, task, Content::PostgresCluster, &dump_all(&postgres)).await;
+    let older = store_as_before(&bench, task, Content::PostgresServerSql, &dump_all(&postgres)).await;
     let backups = [(&one, json!("shop")), (&all, json!(null)), (&older, json!(null))];
 
     let subscription = "CREATE SUBSCRIPTION orders CONNECTION 'host=127.0.0.1' PUBLICATION p WITH (connect = false)";

@@ -797,9 +797,9 @@ async fn a_restore_that_lost_its_worker_says_what_may_be_written() {
     let expected = [
         (Content::PostgresDatabase, postgres, mysql),
         (Content::PostgresServer, postgres, mysql),
-        (Content::PostgresCluster, "What was there may be gone or half replaced. Restore again.", "holdfast_"),
+        (Content::PostgresServerSql, "What was there may be gone or half replaced. Restore again.", "holdfast_"),
         (Content::MysqlDatabase, mysql, "can be dropped"),
-        (Content::MysqlServerDump, "What was there may be gone or half replaced. Restore again.", "holdfast_"),
+        (Content::MysqlServerSql, "What was there may be gone or half replaced. Restore again.", "holdfast_"),
         (Content::MysqlServer, mysql, "can be dropped"),
     ];
     for (content, said, unsaid) in expected {

@@ -38,12 +38,12 @@ pub enum BackupAction {
     Show { id: i64 },
     Entries { id: i64, path: String },
     Verify { id: i64, wait: bool },
-    Restore { id: i64, target: Target, wait: bool },
+    Restore { id: i64, target: RestoreArguments, wait: bool },
     Download { id: i64, entry: Option<String>, output: PathBuf },
 }
 
 /// Where a backup is restored to.
-pub struct Target {
+pub struct RestoreArguments {
     pub server: String,
     pub path: Option<String>,
     pub database: Option<String>,

@@ -153,7 +153,7 @@ fn tell_of_folders(settings: &Settings, document: &Document, moved: &[Moved]) {
 type Moved = ((i64, i64), (i64, i64));
 
 /// Where catalogues are looked for.
-pub struct Place {
+pub struct BootstrapSource {
     /// A folder, `s3://bucket`, or `sftp://user@host/folder`.
     pub place: String,
     pub region: String,
@@ -165,7 +165,7 @@ pub struct Place {
     pub only: Vec<String>,
 }
 
-impl Place {
+impl BootstrapSource {
     /// As a plan that names the marker of what is there.
     async fn plan(&self, settings: &Settings) -> Result<DestinationPlan, Failure> {
         let plan = if let Some(bucket) = self.place.strip_prefix("s3://") {
@@ -221,7 +221,7 @@ impl Place {
 }
 
 /// Rebuilds accounts, settings and the list of backups from a destination and the master key alone.
-pub async fn bootstrap(settings: &Settings, place: &Place, is_paused: bool) -> Result<(), Failure> {
+pub async fn bootstrap(settings: &Settings, place: &BootstrapSource, is_paused: bool) -> Result<(), Failure> {
     if !wiring::has_master_key(settings) {
         return Err(Failure::master_key(format!(
             "put the master key of the lost installation to {} first (or name it with HOLDFAST_MASTER_KEY_FILE): \
@@ -339,7 +339,7 @@ fn is_at(plan: &DestinationPlan, known: &Destination) -> bool {
 }
 
 /// Says whether all that is on record is there.
-fn compare(plan: &DestinationPlan, document: &Document, place: &Place, keys: &[String]) {
+fn compare(plan: &DestinationPlan, document: &Document, place: &BootstrapSource, keys: &[String]) {
     let stored: std::collections::HashSet<&str> = keys.iter().map(String::as_str).collect();
     for known in document.destinations().iter().filter(|known| is_at(plan, known)) {
         let wanted = document.stored_at(known.id);

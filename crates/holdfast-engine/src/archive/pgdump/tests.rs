@@ -10,7 +10,7 @@ struct Writer {
     out: Vec<u8>,
 }
 
-/// Kind, tag, schema, owner, definition and data.
+/// MemberKind, tag, schema, owner, definition and data.
 type Line<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str, Option<&'a [u8]>);
 
 impl Writer {

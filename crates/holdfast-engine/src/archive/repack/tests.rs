@@ -20,7 +20,7 @@ impl Readings for Once<'_> {
     fn passed(&mut self, _file: &Member) {}
 }
 
-fn member(kind: Kind, path: &str, link: &str) -> Member {
+fn member(kind: MemberKind, path: &str, link: &str) -> Member {
     let modified = Time { seconds: 1_000_000_000, nanos: 0 };
     Member { link: link.as_bytes().to_vec(), modified, ..Member::new(path.as_bytes(), kind) }
 }
@@ -46,12 +46,12 @@ fn paths_and_names_that_few_systems_take_are_told() {
     let name = "n".repeat(255);
     let path = |length: usize| "a/".repeat(length / 2 + 1)[..length].to_owned();
     for (path, is_told) in [(name.clone(), false), (name + "n", true), (path(4093), false), (path(4095), true)] {
-        let (names, warnings) = repacked(&[member(Kind::File, &format!("./{path}"), "")]).unwrap();
+        let (names, warnings) = repacked(&[member(MemberKind::File, &format!("./{path}"), "")]).unwrap();
         assert_eq!((names.len(), warnings.len()), (1, usize::from(is_told)), "{warnings:?}");
         assert!(warnings.iter().all(|warning| warning.contains(&format!(": a path of {} bytes", path.len()))));
     }
     let many: Vec<Member> =
-        (0..30).map(|number| member(Kind::File, &format!("./{number}{}", "n".repeat(300)), "")).collect();
+        (0..30).map(|number| member(MemberKind::File, &format!("./{number}{}", "n".repeat(300)), "")).collect();
     let (_, warnings) = repacked(&many).unwrap();
     assert_eq!((warnings.len(), warnings.last().unwrap().as_str()), (21, "10 further paths or names are as long"));
 }
@@ -59,11 +59,11 @@ fn paths_and_names_that_few_systems_take_are_told() {
 /// What cannot be restored must not count as backed up.
 #[test]
 fn a_further_name_of_what_did_not_come_is_refused() {
-    let (file, folder) = (member(Kind::File, "./a", ""), member(Kind::Directory, "./d", ""));
-    let link = |path: &str, to: &str| member(Kind::Hardlink, path, to);
+    let (file, folder) = (member(MemberKind::File, "./a", ""), member(MemberKind::Directory, "./d", ""));
+    let link = |path: &str, to: &str| member(MemberKind::Hardlink, path, to);
     let good = [file.clone(), folder.clone(), link("./b", "a"), link("./d/c", "././a"), link("./e", "./b")];
     assert_eq!(repacked(&good).unwrap().0, ["a", "d", "b", "d/c", "e"]);
-    let symlink = member(Kind::Symlink, "./s", "nowhere");
+    let symlink = member(MemberKind::Symlink, "./s", "nowhere");
     repacked(&[symlink, link("./t", "./s")]).unwrap();
     for bad in [
         vec![link("./a", "./a")],
@@ -89,8 +89,8 @@ fn a_name_that_came_is_always_known_and_hardly_any_other() {
 
 #[test]
 fn what_waits_for_a_second_reading_is_bounded() {
-    let hole = Member { size: 1 << 20, parts: Some(Vec::new()), ..member(Kind::File, "./h", "") };
-    let mut link = member(Kind::Hardlink, "./l", "./h");
+    let hole = Member { size: 1 << 20, parts: Some(Vec::new()), ..member(MemberKind::File, "./h", "") };
+    let mut link = member(MemberKind::Hardlink, "./l", "./h");
     link.attributes = vec![(b"SCHILY.xattr.user.a".to_vec(), vec![b'x'; 3_000_000])];
     let of = |links: usize| [vec![hole.clone()], vec![link.clone(); links]].concat();
     assert!(repacked(&of(10)).is_ok());
@@ -100,7 +100,7 @@ fn what_waits_for_a_second_reading_is_bounded() {
 
 #[test]
 fn the_source_itself_is_a_folder() {
-    let refused = repacked(&[member(Kind::Symlink, ".", "/etc")]).unwrap_err();
+    let refused = repacked(&[member(MemberKind::Symlink, ".", "/etc")]).unwrap_err();
     assert!(refused.to_string().contains("no folder"), "{refused}");
-    assert!(repacked(&[member(Kind::Directory, ".", "")]).is_ok());
+    assert!(repacked(&[member(MemberKind::Directory, ".", "")]).is_ok());
 }

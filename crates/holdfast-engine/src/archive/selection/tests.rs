@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use super::super::forward::forward;
-use super::super::tar::{Place, Reader, Writer};
+use super::super::tar::{MemberRange, Reader, Writer};
 use super::*;
 use crate::error::carried;
 
-fn archive(members: &[(Kind, &str, &str, &str)]) -> Vec<u8> {
+fn archive(members: &[(MemberKind, &str, &str, &str)]) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new());
     for (kind, path, link, text) in members {
         let size = text.len() as u64;
@@ -36,7 +36,7 @@ fn select(wanted: &[&str], options: Options, existing: Option<&[(&str, Occupant)
 
 /// Name, content and link of everything that a selection lets through.
 fn passed(selection: &mut Selection, archive: &[u8]) -> Result<Vec<(String, String)>, EngineError> {
-    let place = Place { start: 0, end: 0 };
+    let place = MemberRange { start: 0, end: 0 };
     let mut reader = Reader::new(archive);
     while let Some((member, _)) = reader.next().unwrap() {
         selection.expect(&Entry::of(&member, place))?;
@@ -58,14 +58,14 @@ fn names(found: &[(String, String)]) -> Vec<&str> {
     found.iter().map(|(name, _)| name.as_str()).collect()
 }
 
-const FILE: Kind = Kind::File;
-const DIR: Kind = Kind::Directory;
-const LINK: Kind = Kind::Symlink;
-const HARD: Kind = Kind::Hardlink;
+const FILE: MemberKind = MemberKind::File;
+const DIR: MemberKind = MemberKind::Directory;
+const LINK: MemberKind = MemberKind::Symlink;
+const HARD: MemberKind = MemberKind::Hardlink;
 
 #[test]
 fn hostile_members_are_refused_when_they_are_chosen() {
-    let hostile: [&[(Kind, &str, &str, &str)]; 8] = [
+    let hostile: [&[(MemberKind, &str, &str, &str)]; 8] = [
         &[(FILE, "../evil", "", "x")],
         &[(FILE, "/etc/evil", "", "x")],
         &[(FILE, "a/../../evil", "", "x")],
@@ -93,8 +93,8 @@ fn hostile_error() -> EngineError {
 
 #[test]
 fn a_device_is_named_and_left_unless_it_is_asked_for() {
-    let device = Kind::CharDevice { major: 0, minor: 0 };
-    let members = archive(&[(device, "./null", "", ""), (FILE, "./a", "", "x"), (Kind::Fifo, "./pipe", "", "")]);
+    let device = MemberKind::CharDevice { major: 0, minor: 0 };
+    let members = archive(&[(device, "./null", "", ""), (FILE, "./a", "", "x"), (MemberKind::Fifo, "./pipe", "", "")]);
     let (mut selection, left) = select(&[], Options::default(), None);
     assert_eq!(names(&passed(&mut selection, &members).unwrap()), ["./a", "./pipe"]);
     assert_eq!(*left.lock().unwrap(), [("null".to_owned(), Left::Device)]);
@@ -185,11 +185,11 @@ fn a_dry_run_counts_what_a_restore_does() {
 /// Whatever is restored and skipped is foreseen, also further names of devices, as whiteouts of overlays have them.
 #[test]
 fn a_dry_run_foresees_what_becomes_of_pipes_and_devices() {
-    let device = Kind::BlockDevice { major: 7, minor: 1 };
+    let device = MemberKind::BlockDevice { major: 7, minor: 1 };
     let members = archive(&[
         (device, "./dev", "", ""),
         (HARD, "./dev2", "./dev", ""),
-        (Kind::Fifo, "./pipe", "", ""),
+        (MemberKind::Fifo, "./pipe", "", ""),
         (HARD, "./pipe2", "./pipe", ""),
         (FILE, "./a", "", "x"),
         (HARD, "./b", "./a", ""),
@@ -246,9 +246,9 @@ fn what_the_target_cannot_name_is_skipped_and_its_content_goes_under_a_further_n
 #[test]
 fn a_further_name_of_a_link_is_a_link_too() {
     let members = [
-        (Kind::Symlink, "./s", "/etc", ""),
-        (Kind::Hardlink, "./h", "./s", ""),
-        (Kind::File, "./h/passwd", "", "root"),
+        (MemberKind::Symlink, "./s", "/etc", ""),
+        (MemberKind::Hardlink, "./h", "./s", ""),
+        (MemberKind::File, "./h/passwd", "", "root"),
     ];
     let (mut selection, _) = select(&[], Options::default(), None);
     let error = passed(&mut selection, &archive(&members)).unwrap_err();
@@ -258,7 +258,7 @@ fn a_further_name_of_a_link_is_a_link_too() {
 #[test]
 fn content_is_not_put_through_a_link_under_a_further_name() {
     // Only `a` is asked for. The file `x` would take its further name, which leads through the link.
-    let members = [(Kind::Symlink, "./a", "/etc", ""), (Kind::File, "./x", "", "root")];
+    let members = [(MemberKind::Symlink, "./a", "/etc", ""), (MemberKind::File, "./x", "", "root")];
     for path in ["a/passwd", "a\\x2fpasswd"] {
         let (mut selection, _) = select(&["a"], Options::default(), None);
         let entry = Entry {
@@ -298,15 +298,15 @@ fn without_owners_no_file_runs_as_somebody_else() {
 #[test]
 fn a_path_with_thousands_of_folders_is_left_out_and_takes_no_time() {
     let (mut selection, left) = select(&[], Options::default(), Some(&[("link", Occupant::Nothing)]));
-    let link = Member { link: b"elsewhere".to_vec(), ..Member::new(b"./link", Kind::Symlink) };
+    let link = Member { link: b"elsewhere".to_vec(), ..Member::new(b"./link", MemberKind::Symlink) };
     selection.decide(&link).unwrap();
     let deep = "a/".repeat(30_000);
     for number in 0..30 {
-        let member = Member::new(format!("./{deep}{number}").as_bytes(), Kind::File);
+        let member = Member::new(format!("./{deep}{number}").as_bytes(), MemberKind::File);
         assert_eq!(selection.decide(&member).unwrap(), None);
     }
     assert_eq!(left.lock().unwrap().len(), 30);
     // Still nothing goes through a link.
-    let below = Member::new(b"./link/a/b", Kind::File);
+    let below = Member::new(b"./link/a/b", MemberKind::File);
     assert!(selection.decide(&below).is_err());
 }

@@ -29,7 +29,7 @@ const GNU_MAGIC: &[u8] = b"ustar ";
 
 /// Who wrote the header, and so which of its fields mean something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dialect {
+pub(super) enum TarFormat {
     /// From before 1988: nothing after the link.
     Old,
     Posix,
@@ -55,11 +55,11 @@ impl Header {
         Ok(Self(block))
     }
 
-    pub(super) fn dialect(&self) -> Dialect {
+    pub(super) fn format(&self) -> TarFormat {
         match &self.0[MAGIC] {
-            POSIX_MAGIC => Dialect::Posix,
-            GNU_MAGIC => Dialect::Gnu,
-            _ => Dialect::Old,
+            POSIX_MAGIC => TarFormat::Posix,
+            GNU_MAGIC => TarFormat::Gnu,
+            _ => TarFormat::Old,
         }
     }
 
@@ -74,8 +74,8 @@ impl Header {
     /// The name, with what POSIX puts before it.
     pub(super) fn path(&self) -> Vec<u8> {
         let name = self.text(NAME);
-        match (self.dialect(), self.text(PREFIX)) {
-            (Dialect::Posix, prefix) if !prefix.is_empty() => [prefix, b"/", name].concat(),
+        match (self.format(), self.text(PREFIX)) {
+            (TarFormat::Posix, prefix) if !prefix.is_empty() => [prefix, b"/", name].concat(),
             _ => name.to_vec(),
         }
     }

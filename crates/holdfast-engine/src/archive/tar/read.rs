@@ -5,10 +5,10 @@ use std::io::{self, Read};
 
 use holdfast_core::backup::name_text;
 
-use super::header::{self, Dialect, Header, until_nul};
+use super::header::{self, Header, TarFormat, until_nul};
 use super::pax::{self, Extended};
 use super::sparse::{self, MAX_PARTS};
-use super::{BLOCK, Kind, Member, Part, Time};
+use super::{BLOCK, Member, MemberKind, Part, Time};
 use crate::archive::shown_short;
 
 /// What may stand before one member, long names and attributes and all; a stream that claims more wants our memory.
@@ -23,7 +23,7 @@ const NAME_BYTES: usize = 64 * 1024;
 
 /// Where a member lies in the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct MemberRange {
     /// Where its first header begins.
     pub start: u64,
     /// Where the next member's headers begin.
@@ -50,7 +50,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// The next member, after the rest of the one before. `None` is the proven end of the archive and of the stream.
-    pub(crate) fn next(&mut self) -> io::Result<Option<(Member, Place)>> {
+    pub(crate) fn next(&mut self) -> io::Result<Option<(Member, MemberRange)>> {
         self.skip_data()?;
         let start = self.position;
         let mut before = Before::default();
@@ -81,7 +81,7 @@ impl<R: Read> Reader<R> {
                     let member = self.member(&header, before).map_err(|error| with_name(&header, error))?;
                     let end = self.position.checked_add(self.data_left).and_then(|end| end.checked_add(self.padding));
                     let end = end.ok_or_else(|| io::Error::other("a member is too large"))?;
-                    return Ok(Some((member, Place { start, end })));
+                    return Ok(Some((member, MemberRange { start, end })));
                 }
             }
         }
@@ -130,14 +130,14 @@ impl<R: Read> Reader<R> {
         };
         let named = extended.path.or(long_path).unwrap_or_else(|| header.path());
         let mut kind = kind_of(header)?;
-        if kind == Kind::File && named.ends_with(b"/") {
+        if kind == MemberKind::File && named.ends_with(b"/") {
             // Programs before POSIX wrote folders so; with content it would be a file to some and a folder to others.
-            kind = Kind::Directory;
+            kind = MemberKind::Directory;
         }
-        if kind != Kind::File && archived != 0 {
+        if kind != MemberKind::File && archived != 0 {
             return Err(io::Error::other("it has content, but is no file"));
         }
-        let has_names = header.dialect() != Dialect::Old;
+        let has_names = header.format() != TarFormat::Old;
         let name = |field| if has_names { header.text(field).to_vec() } else { Vec::new() };
         let mut member = Member {
             path: named,
@@ -172,7 +172,7 @@ impl<R: Read> Reader<R> {
     fn read_sparse(&mut self, header: &Header, told: pax::SparseRecords, member: &mut Member) -> io::Result<u64> {
         let wrong = || io::Error::other("it describes holes in a way that is not known");
         if header.kind() == b'S' {
-            if told.is_used() || header.dialect() != Dialect::Gnu || member.kind != Kind::File {
+            if told.is_used() || header.format() != TarFormat::Gnu || member.kind != MemberKind::File {
                 return Err(wrong());
             }
             let (parts, size) = self.old_gnu_map(header)?;
@@ -183,7 +183,7 @@ impl<R: Read> Reader<R> {
             // A name alone describes nothing.
             return if told.name.is_none() && told.minor.is_none() { Ok(0) } else { Err(wrong()) };
         }
-        if member.kind != Kind::File {
+        if member.kind != MemberKind::File {
             return Err(wrong());
         }
         let real_size = told.real_size.ok_or_else(wrong)?;
@@ -316,19 +316,19 @@ fn long_name(body: &[u8], is_second: bool) -> io::Result<Vec<u8>> {
     Ok(name.to_vec())
 }
 
-fn kind_of(header: &Header) -> io::Result<Kind> {
+fn kind_of(header: &Header) -> io::Result<MemberKind> {
     let device = || -> io::Result<(u32, u32)> {
         let number = |field| u32::try_from(header.unsigned(field)?).map_err(io::Error::other);
         Ok((number(header::MAJOR)?, number(header::MINOR)?))
     };
     Ok(match header.kind() {
-        b'0' | b'7' | 0 | b'S' => Kind::File,
-        b'1' => Kind::Hardlink,
-        b'2' => Kind::Symlink,
-        b'3' => device().map(|(major, minor)| Kind::CharDevice { major, minor })?,
-        b'4' => device().map(|(major, minor)| Kind::BlockDevice { major, minor })?,
-        b'5' => Kind::Directory,
-        b'6' => Kind::Fifo,
+        b'0' | b'7' | 0 | b'S' => MemberKind::File,
+        b'1' => MemberKind::Hardlink,
+        b'2' => MemberKind::Symlink,
+        b'3' => device().map(|(major, minor)| MemberKind::CharDevice { major, minor })?,
+        b'4' => device().map(|(major, minor)| MemberKind::BlockDevice { major, minor })?,
+        b'5' => MemberKind::Directory,
+        b'6' => MemberKind::Fifo,
         other => return Err(io::Error::other(format!("it is of the unknown type {:?}", char::from(other)))),
     })
 }
@@ -346,7 +346,7 @@ fn finish(mut member: Member) -> io::Result<Member> {
     while member.path.len() > 1 && member.path.ends_with(b"/") {
         member.path.pop();
     }
-    let has_link = matches!(member.kind, Kind::Symlink | Kind::Hardlink);
+    let has_link = matches!(member.kind, MemberKind::Symlink | MemberKind::Hardlink);
     if member.path.is_empty() || (has_link && member.link.is_empty()) {
         return Err(io::Error::other("it has no name"));
     }

@@ -165,7 +165,7 @@ fn numbers_of_every_size_read_back() {
 #[test]
 fn holes_are_where_the_map_says() {
     let parts = vec![Part { offset: 2, length: 3 }, Part { offset: 8, length: 0 }];
-    let member = Member { size: 8, parts: Some(parts), ..Member::new(b"./h", Kind::File) };
+    let member = Member { size: 8, parts: Some(parts), ..Member::new(b"./h", MemberKind::File) };
     let mut writer = Writer::new(Vec::new());
     writer.append(&member, &mut &b"abc"[..]).unwrap();
     let archive = writer.finish().unwrap();
@@ -218,11 +218,11 @@ fn told(archive: &[u8]) -> Vec<(Vec<u8>, String)> {
             let path = member.path.strip_prefix(b"./").unwrap_or(&member.path).to_vec();
             let path = if path == b"." { Vec::new() } else { path };
             let content = match member.kind {
-                Kind::Hardlink => content_of(&member.link),
+                MemberKind::Hardlink => content_of(&member.link),
                 _ => content.clone(),
             };
-            let kind = if member.kind == Kind::Hardlink { Kind::File } else { member.kind };
-            let link = if kind == Kind::Symlink { member.link.clone() } else { Vec::new() };
+            let kind = if member.kind == MemberKind::Hardlink { MemberKind::File } else { member.kind };
+            let link = if kind == MemberKind::Symlink { member.link.clone() } else { Vec::new() };
             let digest = content.iter().fold(content.len() as u64, |sum, byte| sum.wrapping_mul(31) + u64::from(*byte));
             (path, format!("{kind:?} {digest} {:?} {:o}", String::from_utf8_lossy(&link), member.mode))
         })
@@ -388,7 +388,7 @@ fn a_member_that_cannot_be_counted_is_not_written() {
     // All that fits into a number and its map is more: a header with the rest of it would let data pass for members.
     let huge = u64::MAX - 511;
     let parts = Some(vec![Part { offset: 0, length: huge }]);
-    let member = Member { size: huge, parts, ..Member::new(b"a", Kind::File) };
+    let member = Member { size: huge, parts, ..Member::new(b"a", MemberKind::File) };
     let mut writer = Writer::new(Vec::new());
     assert!(writer.begin(&member).is_err());
     assert!(writer.finish().unwrap().iter().all(|byte| *byte == 0));
@@ -456,7 +456,7 @@ fn an_attribute_that_is_written_in_two_ways_is_one() {
 #[test]
 fn owners_of_every_size_read_back() {
     for id in [0, 65534, u64::from(u32::MAX), 1 << 32, (1 << 62) - 1, 1 << 62, 1 << 63, u64::MAX] {
-        let member = Member { uid: id, gid: id, ..Member::new(b"a", Kind::File) };
+        let member = Member { uid: id, gid: id, ..Member::new(b"a", MemberKind::File) };
         let mut writer = Writer::new(Vec::new());
         writer.append(&member, &mut io::empty()).unwrap();
         assert_eq!(read_all(&writer.finish().unwrap()).unwrap(), [(member, Vec::new())], "{id}");

@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use super::header::{self, put_checksum, put_number};
 use super::pax::{put_record, time_text};
 use super::sparse::map_text;
-use super::{BLOCK, Kind, Member};
+use super::{BLOCK, Member, MemberKind};
 
 const COPY_BYTES: usize = 64 * 1024;
 /// The largest number that the eight bytes of an owner's field hold: one bit marks them, and one is the sign.
@@ -46,16 +46,16 @@ impl<W: Write> Writer<W> {
     /// The headers of a member. The caller writes as many bytes of data as this says, and then calls `end_member`.
     pub(crate) fn begin(&mut self, member: &Member) -> io::Result<u64> {
         let map = match &member.parts {
-            Some(parts) if member.kind == Kind::File => map_text(parts, member.size),
+            Some(parts) if member.kind == MemberKind::File => map_text(parts, member.size),
             _ => Vec::new(),
         };
-        let bytes = if member.kind == Kind::File { member.data_bytes() } else { 0 };
+        let bytes = if member.kind == MemberKind::File { member.data_bytes() } else { 0 };
         // Beyond what can be counted a header would say less than follows it, and data would be read as members.
         let archived = bytes.checked_add(map.len() as u64).ok_or_else(too_large)?;
         let mut headers = Vec::with_capacity(3 * BLOCK);
         let shown = self.put_extended(&mut headers, member);
         let path = shown.as_deref().unwrap_or(&member.path);
-        let path = if member.kind == Kind::Directory { [path, b"/"].concat() } else { path.to_vec() };
+        let path = if member.kind == MemberKind::Directory { [path, b"/"].concat() } else { path.to_vec() };
         if member.link.len() > header::LINK.len() {
             put_long_name(&mut headers, b'K', &member.link);
         }
@@ -81,7 +81,7 @@ impl<W: Write> Writer<W> {
             }
         }
         let mut shown = None;
-        if member.parts.is_some() && member.kind == Kind::File {
+        if member.parts.is_some() && member.kind == MemberKind::File {
             if std::str::from_utf8(&member.path).is_err() {
                 put_record(&mut body, b"hdrcharset", b"BINARY");
             }
@@ -145,13 +145,13 @@ fn put_raw_header(headers: &mut Vec<u8>, kind: u8, name: &[u8], size: usize) {
 
 fn put_header(headers: &mut Vec<u8>, member: &Member, path: &[u8], archived: u64) -> io::Result<()> {
     let kind = match member.kind {
-        Kind::File => b'0',
-        Kind::Hardlink => b'1',
-        Kind::Symlink => b'2',
-        Kind::CharDevice { .. } => b'3',
-        Kind::BlockDevice { .. } => b'4',
-        Kind::Directory => b'5',
-        Kind::Fifo => b'6',
+        MemberKind::File => b'0',
+        MemberKind::Hardlink => b'1',
+        MemberKind::Symlink => b'2',
+        MemberKind::CharDevice { .. } => b'3',
+        MemberKind::BlockDevice { .. } => b'4',
+        MemberKind::Directory => b'5',
+        MemberKind::Fifo => b'6',
     };
     let mut block = empty_block(kind);
     put_text(&mut block[header::NAME], path);
@@ -163,7 +163,7 @@ fn put_header(headers: &mut Vec<u8>, member: &Member, path: &[u8], archived: u64
     put_number(&mut block[header::GID], owner(member.gid)?);
     put_number(&mut block[header::SIZE], signed(archived)?);
     put_number(&mut block[header::MTIME], member.modified.seconds);
-    if let Kind::CharDevice { major, minor } | Kind::BlockDevice { major, minor } = member.kind {
+    if let MemberKind::CharDevice { major, minor } | MemberKind::BlockDevice { major, minor } = member.kind {
         put_number(&mut block[header::MAJOR], major.into());
         put_number(&mut block[header::MINOR], minor.into());
     }

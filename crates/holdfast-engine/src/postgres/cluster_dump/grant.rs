@@ -1,7 +1,7 @@
 //! `GRANT` and `REVOKE` as `pg_dumpall` writes them: one right to one thing for one role. Any other form might give a
 //! right to a setting that is not seen.
 
-use super::words::{Kind, is_role_keyword, strip};
+use super::words::{StatementKind, is_role_keyword, strip};
 use crate::postgres::globals::{Guarded, ParameterPrivilege};
 use crate::postgres::quoting;
 
@@ -43,7 +43,7 @@ const THINGS: &[&str] = &[
 ];
 
 /// What follows `GRANT `: a membership, or a right, which may be one to a setting that is never given.
-pub(super) fn granted(text: &[u8], guarded: &Guarded) -> Option<Kind> {
+pub(super) fn granted(text: &[u8], guarded: &Guarded) -> Option<StatementKind> {
     if let Some(membership) = membership(text) {
         return Some(membership);
     }
@@ -51,26 +51,26 @@ pub(super) fn granted(text: &[u8], guarded: &Guarded) -> Option<Kind> {
     if strip(rest, " WITH GRANT OPTION").unwrap_or(rest) != b";" {
         return None;
     }
-    let Some(setting) = setting else { return Some(Kind::Other) };
+    let Some(setting) = setting else { return Some(StatementKind::Other) };
     let setting = String::from_utf8(setting).ok()?;
     let privilege = if is_more { ParameterPrivilege::AlterSystem } else { ParameterPrivilege::Set };
-    Some(guarded.why_right_withheld(&setting, privilege).map_or(Kind::Other, |why| {
+    Some(guarded.why_right_withheld(&setting, privilege).map_or(StatementKind::Other, |why| {
         let statement = String::from_utf8_lossy(text);
         let is_shown = statement.len() <= 300 && !statement.chars().any(char::is_control);
         let by_hand = if is_shown { format!(" To give it by hand: GRANT {statement}") } else { String::new() };
         let setting = quoting::shown(setting.as_bytes());
-        Kind::Withheld(format!("A right to the setting {setting} was not restored: {why}.{by_hand}"))
+        StatementKind::Withheld(format!("A right to the setting {setting} was not restored: {why}.{by_hand}"))
     }))
 }
 
 /// What follows `REVOKE `.
-pub(super) fn revoked(text: &[u8]) -> Option<Kind> {
+pub(super) fn revoked(text: &[u8]) -> Option<StatementKind> {
     let right = right(strip(text, "GRANT OPTION FOR ").unwrap_or(text), " FROM ")?;
-    (right.rest == b";").then_some(Kind::Other)
+    (right.rest == b";").then_some(StatementKind::Other)
 }
 
 /// `a TO b WITH ADMIN OPTION, INHERIT FALSE GRANTED BY c;`, where all after `b` may be missing.
-fn membership(text: &[u8]) -> Option<Kind> {
+fn membership(text: &[u8]) -> Option<StatementKind> {
     const OPTIONS: &[&str] =
         &["ADMIN OPTION", "ADMIN TRUE", "ADMIN FALSE", "INHERIT TRUE", "INHERIT FALSE", "SET TRUE", "SET FALSE"];
     let option = |rest| OPTIONS.iter().find_map(|option| strip(rest, option));
@@ -86,7 +86,7 @@ fn membership(text: &[u8]) -> Option<Kind> {
     if let Some(after) = strip(rest, " GRANTED BY ") {
         rest = role(after)?.1;
     }
-    (rest == b";").then_some(Kind::Membership(group, member, is_admin))
+    (rest == b";").then_some(StatementKind::Membership(group, member, is_admin))
 }
 
 /// A role by its name; words that mean another one are quoted when they are names.

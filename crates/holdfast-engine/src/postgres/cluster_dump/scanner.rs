@@ -4,7 +4,7 @@
 use super::command::{self, Command};
 use super::found::{ClusterDump, FilterOptions, Refused};
 use super::statement;
-use super::words::Kind;
+use super::words::StatementKind;
 
 /// How much of a statement is kept until its end has been checked. What must be understood whole, such as a `COPY` with
 /// 1,600 long column names, fits in; longer statements are passed on while they are read.
@@ -647,9 +647,9 @@ impl Scanner {
         let held = std::mem::take(&mut self.statement.held);
         let mut is_left_out = false;
         match statement::classify(&held, true, &self.options.guarded)? {
-            Kind::Encoding(name) => self.session.encoding = Some(name),
-            Kind::StandardStrings => self.session.has_standard_strings = true,
-            Kind::Rows => {
+            StatementKind::Encoding(name) => self.session.encoding = Some(name),
+            StatementKind::StandardStrings => self.session.has_standard_strings = true,
+            StatementKind::Rows => {
                 if self.session.encoding.is_none() || !self.session.has_standard_strings {
                     return Err("table data before client_encoding and standard_conforming_strings are set".to_owned());
                 }
@@ -657,15 +657,15 @@ impl Scanner {
                 self.statement.is_sensitive = true;
                 self.state = State::Ended(Next::Rows);
             }
-            Kind::CreateDatabase(name) => note(&mut self.found.databases, name)?,
-            Kind::DropDatabase(name) => note(&mut self.found.dropped_databases, name)?,
-            Kind::CreateTablespace(name) => note(&mut self.found.tablespaces, name)?,
-            Kind::DropRole(name) => is_left_out = self.options.existing_roles.contains(&name),
-            Kind::CreateRole(name) => {
+            StatementKind::CreateDatabase(name) => note(&mut self.found.databases, name)?,
+            StatementKind::DropDatabase(name) => note(&mut self.found.dropped_databases, name)?,
+            StatementKind::CreateTablespace(name) => note(&mut self.found.tablespaces, name)?,
+            StatementKind::DropRole(name) => is_left_out = self.options.existing_roles.contains(&name),
+            StatementKind::CreateRole(name) => {
                 is_left_out = self.options.existing_roles.contains(&name);
                 note(&mut self.found.roles, name)?;
             }
-            Kind::RoleOptions(name, powers, has_password) => {
+            StatementKind::RoleOptions(name, powers, has_password) => {
                 is_left_out = self.options.own_roles.contains(&name);
                 if has_password {
                     note(&mut self.found.with_password, name.clone())?;
@@ -675,18 +675,18 @@ impl Scanner {
                     return Err("more names than can be".to_owned());
                 }
             }
-            Kind::Membership(role, member, is_admin) => {
+            StatementKind::Membership(role, member, is_admin) => {
                 self.found.memberships.insert((role, member, is_admin));
                 if self.found.memberships.len() > NAMES {
                     return Err("more memberships than can be".to_owned());
                 }
             }
-            Kind::AlterRole(name) => is_left_out = self.options.own_roles.contains(&name),
-            Kind::Withheld(text) => {
+            StatementKind::AlterRole(name) => is_left_out = self.options.own_roles.contains(&name),
+            StatementKind::Withheld(text) => {
                 is_left_out = true;
                 note(&mut self.found.withheld, text)?;
             }
-            Kind::Other => {}
+            StatementKind::Other => {}
         }
         if !is_left_out {
             if self.statement.is_sensitive {

@@ -3,7 +3,7 @@
 //! and rights, must have one exact form.
 
 use super::grant::{granted, revoked};
-use super::words::{Kind, is_role_keyword, strip};
+use super::words::{StatementKind, is_role_keyword, strip};
 use crate::postgres::globals::{Guarded, VALIDITY, Whose, withheld_text};
 use crate::postgres::quoting;
 
@@ -134,23 +134,23 @@ const OBJECTS: &[&str] = &[
 ];
 
 /// What `text` is; without its end when it is not `is_whole`. `guarded` is what the server says of settings.
-pub(super) fn classify(text: &[u8], is_whole: bool, guarded: &Guarded) -> Result<Kind, String> {
+pub(super) fn classify(text: &[u8], is_whole: bool, guarded: &Guarded) -> Result<StatementKind, String> {
     let (first, rest) = word(text);
     let (second, _) = word(rest);
     let has_object = |rest: &[u8]| {
         OBJECTS.iter().any(|object| rest.strip_prefix(object.as_bytes()).is_some_and(|end| end.starts_with(b" ")))
     };
-    let fixed = || FIXED.iter().any(|form| fits(text, form)).then_some(Kind::Other);
+    let fixed = || FIXED.iter().any(|form| fits(text, form)).then_some(StatementKind::Other);
     let kind = match first {
         b"SET" if is_whole => setting(rest).or_else(fixed),
-        b"COPY" if is_whole => copy(rest).map(|()| Kind::Rows),
+        b"COPY" if is_whole => copy(rest).map(|()| StatementKind::Rows),
         b"BEGIN" | b"COMMIT" | b"RESET" | b"SELECT" | b"UPDATE" if is_whole => fixed(),
         b"CREATE" if has_object(rest.strip_prefix(b"OR REPLACE ").unwrap_or(rest)) => created(rest, is_whole),
         b"DROP" if has_object(rest) => dropped(rest, is_whole),
         b"ALTER" if has_object(rest) => altered(rest, is_whole, guarded),
-        b"COMMENT" if second == b"ON" => Some(Kind::Other),
-        b"SECURITY" if second == b"LABEL" => Some(Kind::Other),
-        b"REFRESH" if second == b"MATERIALIZED" => Some(Kind::Other),
+        b"COMMENT" if second == b"ON" => Some(StatementKind::Other),
+        b"SECURITY" if second == b"LABEL" => Some(StatementKind::Other),
+        b"REFRESH" if second == b"MATERIALIZED" => Some(StatementKind::Other),
         b"GRANT" if is_whole => granted(rest, guarded),
         b"REVOKE" if is_whole => revoked(rest),
         _ => None,
@@ -169,17 +169,19 @@ fn word(text: &[u8]) -> (&[u8], &[u8]) {
     (&text[..end], rest.strip_prefix(b" ").unwrap_or(rest))
 }
 
-fn setting(text: &[u8]) -> Option<Kind> {
+fn setting(text: &[u8]) -> Option<StatementKind> {
     let text = text.strip_suffix(b";")?;
     let equals = text.windows(3).position(|bytes| bytes == b" = ")?;
     let (name, value) = (&text[..equals], &text[equals + 3..]);
     match name {
         b"client_encoding" => {
             let name = value.strip_prefix(b"'")?.strip_suffix(b"'")?;
-            encoding(name).map(Kind::Encoding)
+            encoding(name).map(StatementKind::Encoding)
         }
-        b"standard_conforming_strings" => (value == b"on").then_some(Kind::StandardStrings),
-        name if SETTINGS.iter().any(|known| known.as_bytes() == name) => are_values(value).then_some(Kind::Other),
+        b"standard_conforming_strings" => (value == b"on").then_some(StatementKind::StandardStrings),
+        name if SETTINGS.iter().any(|known| known.as_bytes() == name) => {
+            are_values(value).then_some(StatementKind::Other)
+        }
         _ => None,
     }
 }
@@ -220,23 +222,25 @@ fn copy(text: &[u8]) -> Option<()> {
     (rest == b" FROM stdin;").then_some(())
 }
 
-fn created(text: &[u8], is_whole: bool) -> Option<Kind> {
+fn created(text: &[u8], is_whole: bool) -> Option<StatementKind> {
     let (object, rest) = word(text);
     match object {
-        b"ROLE" if is_whole => name(rest).filter(|(_, end)| end == b";").map(|(name, _)| Kind::CreateRole(name)),
+        b"ROLE" if is_whole => {
+            name(rest).filter(|(_, end)| end == b";").map(|(name, _)| StatementKind::CreateRole(name))
+        }
         b"DATABASE" if is_whole => {
-            name(rest).filter(|(_, end)| are_database_options(end)).map(|(name, _)| Kind::CreateDatabase(name))
+            name(rest).filter(|(_, end)| are_database_options(end)).map(|(name, _)| StatementKind::CreateDatabase(name))
         }
         b"TABLESPACE" if is_whole => name(rest)
             .filter(|(_, end)| fits(end, " OWNER %i LOCATION %s;") || fits(end, " LOCATION %s;"))
-            .map(|(name, _)| Kind::CreateTablespace(name)),
+            .map(|(name, _)| StatementKind::CreateTablespace(name)),
         // Further statements could follow its name.
         b"SCHEMA" if is_whole => {
             let is_plain = name(rest).is_some_and(|(_, end)| end == b";" || fits(&end, " AUTHORIZATION %i;"));
-            is_plain.then_some(Kind::Other)
+            is_plain.then_some(StatementKind::Other)
         }
         b"ROLE" | b"DATABASE" | b"TABLESPACE" | b"SCHEMA" => None,
-        _ => Some(Kind::Other),
+        _ => Some(StatementKind::Other),
     }
 }
 
@@ -294,12 +298,12 @@ fn role_options(text: &[u8]) -> Option<(Vec<&'static str>, bool)> {
 }
 
 /// Of roles and databases, only what `pg_dumpall` writes: any other form might be a setting that is not seen.
-fn altered(text: &[u8], is_whole: bool, guarded: &Guarded) -> Option<Kind> {
+fn altered(text: &[u8], is_whole: bool, guarded: &Guarded) -> Option<StatementKind> {
     let (object, rest) = word(text);
     let (name, rest) = match object {
         b"ROLE" | b"DATABASE" if is_whole => quoting::read_identifier(rest)?,
         b"ROLE" | b"DATABASE" => return None,
-        _ => return Some(Kind::Other),
+        _ => return Some(StatementKind::Other),
     };
     let is_role = object == b"ROLE";
     if is_role && is_role_keyword(&name) && !text.starts_with(b"ROLE \"") {
@@ -314,23 +318,27 @@ fn altered(text: &[u8], is_whole: bool, guarded: &Guarded) -> Option<Kind> {
     }
     let (statement, (verb, rest)) = (rest, word(rest));
     match verb {
-        b"SET" if !is_role && fits(rest, "TABLESPACE %i;") => Some(Kind::Other),
+        b"SET" if !is_role && fits(rest, "TABLESPACE %i;") => Some(StatementKind::Other),
         b"SET" => {
             let (setting, after) = quoting::read_identifier(rest)?;
             after.strip_prefix(b" TO ")?;
             let setting = String::from_utf8(setting).ok()?;
             if let Some(why) = guarded.why_withheld(&setting, Whose::One) {
                 let statement = format!("ALTER {}", String::from_utf8_lossy(text));
-                return Some(Kind::Withheld(withheld_text(&setting, &whose, why, &statement)));
+                return Some(StatementKind::Withheld(withheld_text(&setting, &whose, why, &statement)));
             }
-            if is_role { String::from_utf8(name).ok().map(Kind::AlterRole) } else { Some(Kind::Other) }
+            if is_role {
+                String::from_utf8(name).ok().map(StatementKind::AlterRole)
+            } else {
+                Some(StatementKind::Other)
+            }
         }
         b"WITH" if is_role => {
             let (powers, has_password) = role_options(rest)?;
-            Some(Kind::RoleOptions(String::from_utf8(name).ok()?, powers, has_password))
+            Some(StatementKind::RoleOptions(String::from_utf8(name).ok()?, powers, has_password))
         }
         b"OWNER" | b"CONNECTION" | b"IS" | b"ALLOW" if !is_role => {
-            DATABASE.iter().any(|form| fits(statement, form)).then_some(Kind::Other)
+            DATABASE.iter().any(|form| fits(statement, form)).then_some(StatementKind::Other)
         }
         _ => None,
     }
@@ -339,14 +347,14 @@ fn altered(text: &[u8], is_whole: bool, guarded: &Guarded) -> Option<Kind> {
 /// What is said of a database beside its settings.
 const DATABASE: &[&str] = &["OWNER TO %i;", "CONNECTION LIMIT = %n;", "IS_TEMPLATE = %b;", "ALLOW_CONNECTIONS = %b;"];
 
-fn dropped(text: &[u8], is_whole: bool) -> Option<Kind> {
+fn dropped(text: &[u8], is_whole: bool) -> Option<StatementKind> {
     let (object, rest) = word(text);
     let rest = rest.strip_prefix(b"IF EXISTS ").unwrap_or(rest);
     let name = || name(rest).filter(|(_, end)| is_whole && end == b";").map(|(name, _)| name);
     match object {
-        b"ROLE" => name().map(Kind::DropRole),
-        b"DATABASE" => name().map(Kind::DropDatabase),
-        _ => Some(Kind::Other),
+        b"ROLE" => name().map(StatementKind::DropRole),
+        b"DATABASE" => name().map(StatementKind::DropDatabase),
+        _ => Some(StatementKind::Other),
     }
 }
 
@@ -377,18 +385,18 @@ fn fits(text: &[u8], form: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn kind(text: &str) -> Result<Kind, String> {
+    fn kind(text: &str) -> Result<StatementKind, String> {
         classify(text.as_bytes(), true, &Guarded::default())
     }
 
     #[test]
     fn statements_of_a_dump_are_known() {
-        assert_eq!(kind("SET client_encoding = 'UTF8';"), Ok(Kind::Encoding("UTF8")));
-        assert_eq!(kind("SET standard_conforming_strings = on;"), Ok(Kind::StandardStrings));
-        assert_eq!(kind("DROP ROLE IF EXISTS \"a\"\"b\";"), Ok(Kind::DropRole("a\"b".to_owned())));
-        assert_eq!(kind("CREATE ROLE app;"), Ok(Kind::CreateRole("app".to_owned())));
+        assert_eq!(kind("SET client_encoding = 'UTF8';"), Ok(StatementKind::Encoding("UTF8")));
+        assert_eq!(kind("SET standard_conforming_strings = on;"), Ok(StatementKind::StandardStrings));
+        assert_eq!(kind("DROP ROLE IF EXISTS \"a\"\"b\";"), Ok(StatementKind::DropRole("a\"b".to_owned())));
+        assert_eq!(kind("CREATE ROLE app;"), Ok(StatementKind::CreateRole("app".to_owned())));
         let role = |powers: &[&'static str], has_password| {
-            Ok(Kind::RoleOptions("app".to_owned(), powers.to_vec(), has_password))
+            Ok(StatementKind::RoleOptions("app".to_owned(), powers.to_vec(), has_password))
         };
         assert_eq!(kind("ALTER ROLE app WITH NOLOGIN;"), role(&[], false));
         assert_eq!(
@@ -403,13 +411,14 @@ mod tests {
              'de' TABLESPACE = fast CONNECTION LIMIT = 3;",
             "CREATE DATABASE x WITH TEMPLATE = template0 OWNER = \"a b\" ENCODING = 'UTF8' LC_COLLATE = 'C' LC_CTYPE = 'C';",
         ];
-        made.iter().for_each(|text| assert_eq!(kind(text), Ok(Kind::CreateDatabase("x".to_owned())), "{text}"));
-        let fast = Ok(Kind::CreateTablespace("fast".to_owned()));
+        made.iter()
+            .for_each(|text| assert_eq!(kind(text), Ok(StatementKind::CreateDatabase("x".to_owned())), "{text}"));
+        let fast = Ok(StatementKind::CreateTablespace("fast".to_owned()));
         assert_eq!(kind("CREATE TABLESPACE fast OWNER app LOCATION '/srv/fast';"), fast);
-        assert_eq!(kind("DROP DATABASE postgres;"), Ok(Kind::DropDatabase("postgres".to_owned())));
-        assert_eq!(kind("COPY public.\"T \"\"a\" (a, \"B\") FROM stdin;"), Ok(Kind::Rows));
-        assert_eq!(kind("COPY public.t  FROM stdin;"), Ok(Kind::Rows));
-        assert_eq!(kind("COPY t (a) FROM stdin;"), Ok(Kind::Rows));
+        assert_eq!(kind("DROP DATABASE postgres;"), Ok(StatementKind::DropDatabase("postgres".to_owned())));
+        assert_eq!(kind("COPY public.\"T \"\"a\" (a, \"B\") FROM stdin;"), Ok(StatementKind::Rows));
+        assert_eq!(kind("COPY public.t  FROM stdin;"), Ok(StatementKind::Rows));
+        assert_eq!(kind("COPY t (a) FROM stdin;"), Ok(StatementKind::Rows));
         let others = [
             "BEGIN;",
             "SET SESSION AUTHORIZATION \"a b\";",
@@ -425,7 +434,7 @@ mod tests {
             "SET lock_timeout = 0;",
         ];
         for text in others {
-            assert_eq!(kind(text), Ok(Kind::Other), "{text}");
+            assert_eq!(kind(text), Ok(StatementKind::Other), "{text}");
         }
     }
 
@@ -449,18 +458,23 @@ mod tests {
             ("ALTER ROLE app SET something_new TO 'on';", "something_new\" of role \"app\""),
         ];
         for (text, named) in withheld {
-            let Ok(Kind::Withheld(said)) = kind(text) else { panic!("{text} was kept") };
+            let Ok(StatementKind::Withheld(said)) = kind(text) else { panic!("{text} was kept") };
             assert!(said.contains(&format!("setting \"{named} was not restored: it ")), "{said}");
             assert!(said.ends_with(&format!(" by hand: {text}")), "{said}");
         }
-        let Ok(Kind::Withheld(said)) = kind("ALTER ROLE app SET \"plperl.on_init\" TO 'secret';") else { panic!() };
+        let Ok(StatementKind::Withheld(said)) = kind("ALTER ROLE app SET \"plperl.on_init\" TO 'secret';") else {
+            panic!()
+        };
         assert!(said.ends_with(" To set it by hand: ALTER ROLE app SET \"plperl.on_init\" TO …;"), "{said}");
         // What the server that is restored to has loaded.
         let guarded = Guarded::new(["ext.path".to_owned()].into());
         for text in ["ALTER ROLE app SET \"Ext.path\" TO '/';", "GRANT SET ON PARAMETER \"ext.path\" TO app;"] {
             let of_it = classify(text.as_bytes(), true, &guarded);
-            assert!(matches!(of_it, Ok(Kind::Withheld(said)) if said.contains("extension of this server")), "{text}");
-            assert!(!matches!(kind(text), Ok(Kind::Withheld(_))), "{text}");
+            assert!(
+                matches!(of_it, Ok(StatementKind::Withheld(said)) if said.contains("extension of this server")),
+                "{text}"
+            );
+            assert!(!matches!(kind(text), Ok(StatementKind::Withheld(_))), "{text}");
         }
         let own = [
             "ALTER ROLE app SET search_path TO 'a', 'B c';",
@@ -468,9 +482,9 @@ mod tests {
             "ALTER ROLE app IN DATABASE \"b c\" SET \"my.x\" TO 'y';",
         ];
         for text in own {
-            assert_eq!(kind(text), Ok(Kind::AlterRole("app".to_owned())), "{text}");
+            assert_eq!(kind(text), Ok(StatementKind::AlterRole("app".to_owned())), "{text}");
         }
-        assert_eq!(kind("ALTER ROLE \"all\" SET jit TO 'off';"), Ok(Kind::AlterRole("all".to_owned())));
+        assert_eq!(kind("ALTER ROLE \"all\" SET jit TO 'off';"), Ok(StatementKind::AlterRole("all".to_owned())));
         let kept = [
             "ALTER DATABASE shop SET \"DateStyle\" TO 'ISO, DMY';",
             "ALTER DATABASE postgres SET TABLESPACE fast;",
@@ -495,7 +509,7 @@ mod tests {
             "CREATE SCHEMA app AUTHORIZATION \"a b\";",
         ];
         for text in kept {
-            assert_eq!(kind(text), Ok(Kind::Other), "{text}");
+            assert_eq!(kind(text), Ok(StatementKind::Other), "{text}");
         }
         let memberships = [
             ("GRANT role TO app;", false),
@@ -505,7 +519,11 @@ mod tests {
             ("GRANT role TO app WITH ADMIN OPTION, INHERIT FALSE, SET FALSE GRANTED BY \"a b\";", true),
         ];
         for (text, is_admin) in memberships {
-            assert_eq!(kind(text), Ok(Kind::Membership("role".to_owned(), "app".to_owned(), is_admin)), "{text}");
+            assert_eq!(
+                kind(text),
+                Ok(StatementKind::Membership("role".to_owned(), "app".to_owned(), is_admin)),
+                "{text}"
+            );
         }
         let refused = [
             "ALTER ROLE ALL SET session_preload_libraries TO 'nope';",

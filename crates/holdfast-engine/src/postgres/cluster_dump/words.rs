@@ -2,7 +2,7 @@
 
 /// What a statement means for the rest of the dump, or for who restores it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum StatementKind {
     Encoding(&'static str),
     StandardStrings,
     /// `COPY`: rows follow.

@@ -6,7 +6,7 @@ use holdfast_core::run::FailureCode;
 use tokio::runtime::Handle;
 
 use super::{NAMED, PIECE_BYTES, failed, trimmed};
-use crate::archive::{Content, Facts, Target, shown};
+use crate::archive::{Facts, FileContent, Target, shown};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::sftp::{Attributes, Client, FileKind, FileWriter, OpenMode, SftpError, StatusCode};
@@ -195,8 +195,8 @@ impl<'a> SftpTarget<'a> {
         Ok(())
     }
 
-    fn write_file(&mut self, path: &[u8], facts: Facts, content: Content<'_>) -> io::Result<()> {
-        let Content { data, parts, size } = content;
+    fn write_file(&mut self, path: &[u8], facts: Facts, content: FileContent<'_>) -> io::Result<()> {
+        let FileContent { data, parts, size } = content;
         let path = self.path(path);
         if !self.make_parents(&path)? || self.is_taken(&path)? {
             return Ok(());
@@ -305,7 +305,7 @@ impl Target for SftpTarget<'_> {
         self.or_full(made)
     }
 
-    fn file(&mut self, path: &[u8], facts: Facts, content: Content<'_>) -> io::Result<()> {
+    fn file(&mut self, path: &[u8], facts: Facts, content: FileContent<'_>) -> io::Result<()> {
         let written = self.write_file(path, facts, content);
         self.or_full(written)
     }

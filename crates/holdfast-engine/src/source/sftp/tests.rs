@@ -301,7 +301,7 @@ fn headers_keep_names_and_sizes_of_any_kind() {
 
 #[tokio::test]
 async fn a_restore_takes_no_answer_for_nothing_in_the_way() {
-    use crate::archive::{Content, Facts, Target as _};
+    use crate::archive::{Facts, FileContent, Target as _};
     let cancel = CancellationToken::new();
     let (context, _lines) = Context::new(cancel.clone());
     let (asked, mut kinds) = tokio::sync::mpsc::unbounded_channel();
@@ -317,7 +317,7 @@ async fn a_restore_takes_no_answer_for_nothing_in_the_way() {
     let restoring = tokio::task::spawn_blocking(move || {
         let mut target = SftpTarget::new(client, "/to/", (true, false), runtime, &context);
         let facts = Facts { mode: 0o644, uid: 0, gid: 0, modified: Time::default() };
-        target.file(b"a \xff", facts, Content { data: &mut io::empty(), parts: None, size: 0 })
+        target.file(b"a \xff", facts, FileContent { data: &mut io::empty(), parts: None, size: 0 })
     });
     assert_eq!(restoring.await.unwrap().unwrap_err().to_string(), "Permission denied");
     assert_eq!(kinds.recv().await, Some(fake::LSTAT));
@@ -371,9 +371,13 @@ async fn holes_are_not_written_over_sftp() {
         Part { offset: 1 << 39, length: 5 },
         Part { offset: 1 << 39 | 5, length: 0 },
     ];
-    let sparse =
-        |name: &[u8], size, parts| Member { size, mode: 0o640, parts: Some(parts), ..Member::new(name, Kind::File) };
-    let plain = Member { size: 5, mode: 0o600, ..Member::new(b"./plain", Kind::File) };
+    let sparse = |name: &[u8], size, parts| Member {
+        size,
+        mode: 0o640,
+        parts: Some(parts),
+        ..Member::new(name, MemberKind::File)
+    };
+    let plain = Member { size: 5, mode: 0o600, ..Member::new(b"./plain", MemberKind::File) };
     let members = [
         (sparse(b"./holes", size, parts), &b"onetwotre"[..]),
         (sparse(b"./none", 77, Vec::new()), b""),
