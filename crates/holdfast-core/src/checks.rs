@@ -146,16 +146,19 @@ impl FieldSpec {
 
     /// A field that does not count is ignored, but not when it is of the wrong kind.
     pub fn check_kind(&self, errors: &mut Errors, input: &Input) {
-        let rule = match self.kind {
-            FieldKind::Line { .. } | FieldKind::Paragraph { .. } | FieldKind::Secret { .. }
-                if self.text(input) == Field::WrongType =>
-            {
-                Rule::Text
+        let (is_wrong, rule) = match self.kind {
+            FieldKind::Line { .. } | FieldKind::Paragraph { .. } | FieldKind::Secret { .. } | FieldKind::Choice(_) => {
+                (self.text(input) == Field::WrongType, Rule::Text)
             }
-            FieldKind::Switch if self.find(|name| input.boolean(name)) == Field::WrongType => Rule::Boolean,
-            FieldKind::Integer { .. } if self.find(|name| input.integer(name)) == Field::WrongType => Rule::Integer,
-            _ => return,
+            FieldKind::Switch => (self.find(|name| input.boolean(name)) == Field::WrongType, Rule::Boolean),
+            FieldKind::Integer { .. } | FieldKind::Id => {
+                (self.find(|name| input.integer(name)) == Field::WrongType, Rule::Integer)
+            }
+            FieldKind::Lines { .. } => (self.find(|name| input.texts(name)) == Field::WrongType, Rule::Texts),
+            FieldKind::Ids { .. } => (self.find(|name| input.integers(name)) == Field::WrongType, Rule::Integers),
         };
-        errors.add(self.name, rule);
+        if is_wrong {
+            errors.add(self.name, rule);
+        }
     }
 }

@@ -165,7 +165,8 @@ impl FieldSpec {
             FieldKind::Line { min_chars, max_chars, .. } => {
                 Self { kind: FieldKind::Line { min_chars, max_chars, pattern: Some(pattern) }, ..self }
             }
-            _ => self,
+            // Said when the program is compiled: fields are constants.
+            _ => panic!("only a line has a pattern"),
         }
     }
 
@@ -175,7 +176,7 @@ impl FieldSpec {
                 Self { kind: FieldKind::Line { min_chars, max_chars, pattern }, ..self }
             }
             FieldKind::Secret { max_chars, .. } => Self { kind: FieldKind::Secret { min_chars, max_chars }, ..self },
-            _ => self,
+            _ => panic!("only lines and secrets have a least length"),
         }
     }
 

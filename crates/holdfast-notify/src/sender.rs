@@ -186,7 +186,11 @@ impl Sender {
                 };
                 turn.ok()
             }
-            _ => None,
+            Channel::Discord(_)
+            | Channel::Slack(_)
+            | Channel::Teams(_)
+            | Channel::Pushover { .. }
+            | Channel::Heartbeat(_) => None,
         };
         let delivering = async {
             match (channel, content) {

@@ -169,7 +169,13 @@ impl Fields<'_> {
         };
         let control = match field.kind {
             FieldKind::Line { max_chars, .. } | FieldKind::Secret { max_chars, .. } => control.limit(max_chars),
-            _ => control,
+            FieldKind::Paragraph { .. }
+            | FieldKind::Lines { .. }
+            | FieldKind::Choice(_)
+            | FieldKind::Switch
+            | FieldKind::Integer { .. }
+            | FieldKind::Id
+            | FieldKind::Ids { .. } => control,
         };
         let stays = (is_set && field.is_secret()).then(|| t.find(&format!("field-{name}-stays")));
         let hint = stays.unwrap_or_else(|| t.find(&format!("field-{name}-hint")));

@@ -50,9 +50,11 @@ fn forward_members(
                 written.attributes = for_bsd(&written.attributes);
             }
             on_member(&written);
-            match written.kind {
-                MemberKind::File => writer.append(&written, &mut reader)?,
-                _ => writer.append(&written, &mut io::empty())?,
+            // Only files have data.
+            if written.kind == MemberKind::File {
+                writer.append(&written, &mut reader)?;
+            } else {
+                writer.append(&written, &mut io::empty())?;
             }
         }
     }

@@ -217,8 +217,8 @@ impl Nature {
         match kind {
             MemberKind::Directory => Self::Directory,
             MemberKind::Fifo => Self::Pipe,
-            kind if kind.is_device() => Self::Device,
-            _ => Self::Other,
+            MemberKind::CharDevice { .. } | MemberKind::BlockDevice { .. } => Self::Device,
+            MemberKind::File | MemberKind::Symlink | MemberKind::Hardlink => Self::Other,
         }
     }
 
@@ -227,7 +227,7 @@ impl Nature {
             (EntryKind::Directory, _) => Self::Directory,
             (EntryKind::Other, Some(true)) => Self::Device,
             (EntryKind::Other, _) => Self::Pipe,
-            _ => Self::Other,
+            (EntryKind::File | EntryKind::Symlink | EntryKind::Hardlink, _) => Self::Other,
         }
     }
 }
@@ -443,7 +443,7 @@ impl Selection {
         match nature {
             Nature::Pipe | Nature::Device if self.options.without_special => Some(Left::Special),
             Nature::Device if !self.options.restore_devices => Some(Left::Device),
-            _ => None,
+            Nature::Directory | Nature::Pipe | Nature::Device | Nature::Other => None,
         }
     }
 

@@ -63,7 +63,7 @@ pub(crate) fn pack<W: Write>(packing: &Packing<'_>, mut source: Received, out: O
         has_data |= match entry.kind {
             EntryKind::Directory => false,
             EntryKind::File => entry.size > 0,
-            _ => true,
+            EntryKind::Symlink | EntryKind::Hardlink | EntryKind::Other => true,
         };
         index.entry(entry)
     };

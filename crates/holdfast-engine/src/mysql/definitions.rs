@@ -157,7 +157,12 @@ impl Definition {
                 let is_number = |byte: &u8| byte.is_ascii_digit() || b", -".contains(byte);
                 set.or(reset).is_some_and(|rest| rest.iter().all(is_number))
             }
-            _ => self.is_making(self.kind.words()),
+            DefinitionKind::Function
+            | DefinitionKind::Procedure
+            | DefinitionKind::Package
+            | DefinitionKind::PackageBody
+            | DefinitionKind::Trigger
+            | DefinitionKind::Event => self.is_making(self.kind.words()),
         };
         is_statement && self.reading.is_plausible() && !self.name.is_empty() && self.name.len() <= super::NAME_CHARS * 4
     }
@@ -336,7 +341,15 @@ impl Definition {
             DefinitionKind::View if is_clear(&self.statement, rules).is_ok() => {
                 renamed_view(&self.statement, old, Some(new))
             }
-            _ => self.statement,
+            DefinitionKind::View
+            | DefinitionKind::Sequence
+            | DefinitionKind::Table
+            | DefinitionKind::SequenceValue
+            | DefinitionKind::Function
+            | DefinitionKind::Procedure
+            | DefinitionKind::Package
+            | DefinitionKind::PackageBody
+            | DefinitionKind::Event => self.statement,
         };
         Some(Self { statement, ..self })
     }

@@ -135,7 +135,9 @@ impl Engine {
         let writing = Writing { whole, selection, written: progress.clone() };
         let restored = match target.flavour {
             Flavour::Sftp => self.write_over_sftp(connection, plan, path, writing, context).await,
-            flavour => self.write_by_tar(connection, plan, path, (flavour, writing), context).await,
+            flavour @ (Flavour::Gnu | Flavour::Bsd) => {
+                self.write_by_tar(connection, plan, path, (flavour, writing), context).await
+            }
         };
         if restored.is_err() {
             progress.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).tell(path, context);

@@ -71,7 +71,14 @@ impl Session<'_> {
             match definition.kind {
                 DefinitionKind::View => fitted.views.push(definition.view(place.name.to_owned())),
                 DefinitionKind::Event => fitted.events.push(definition),
-                _ => fitted.routines.push(definition),
+                DefinitionKind::Sequence
+                | DefinitionKind::Table
+                | DefinitionKind::SequenceValue
+                | DefinitionKind::Function
+                | DefinitionKind::Procedure
+                | DefinitionKind::Package
+                | DefinitionKind::PackageBody
+                | DefinitionKind::Trigger => fitted.routines.push(definition),
             }
         }
         Ok(fitted)
@@ -80,10 +87,9 @@ impl Session<'_> {
     /// Makes routines, triggers or events in a database. The first that fails ends it, but for triggers that name columns
     /// which are gone, and defaults that ask sequences which are: those were of no use before either.
     pub(super) async fn make(&self, name: &str, definitions: &[Definition]) -> Result<()> {
-        let is_broken = |one: &Definition, error: &EngineError| match one.kind {
-            DefinitionKind::Trigger => error.is_database_error(&[1054]),
-            DefinitionKind::Table => error.is_database_error(&[1146, 4091]),
-            _ => false,
+        let is_broken = |one: &Definition, error: &EngineError| {
+            (one.kind == DefinitionKind::Trigger && error.is_database_error(&[1054]))
+                || (one.kind == DefinitionKind::Table && error.is_database_error(&[1146, 4091]))
         };
         let mut rest = definitions;
         loop {

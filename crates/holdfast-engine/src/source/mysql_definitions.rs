@@ -98,15 +98,17 @@ impl Listed {
         let mut sql = format!("USE {schema};");
         if self.has_foreign_comment {
             let (schema, name) = (mysql_text(&self.schema), mysql_text(&self.name));
-            sql += &match self.kind {
-                DefinitionKind::Event => format!(
+            // Beside routines, only events have comments.
+            sql += &if self.kind == DefinitionKind::Event {
+                format!(
                     "SELECT HEX(event_comment) FROM information_schema.events WHERE BINARY event_schema = {schema} AND \
                      BINARY event_name = {name};"
-                ),
-                _ => format!(
+                )
+            } else {
+                format!(
                     "SELECT HEX(routine_comment) FROM information_schema.routines WHERE BINARY routine_schema = {schema} \
                      AND BINARY routine_name = {name} AND routine_type = '{words}';"
-                ),
+                )
             };
         }
         sql += &format!("SET SESSION character_set_results = {results};{show}");

@@ -181,7 +181,9 @@ pub(crate) async fn databases(
     let found = probes::wait(&ui.app, &person.caller, run, PATIENCE).await?;
     let engines: Vec<&'static str> = match &found {
         Found::Answer(Answer::Databases(items)) => items.iter().map(|item| item.engine.as_str()).collect(),
-        _ => Vec::new(),
+        Found::Answer(Answer::Folder { .. } | Answer::Size { .. }) | Found::Refusal { .. } | Found::NotYet => {
+            Vec::new()
+        }
     };
     let mut page = page(ui, person, server, found, carried_form).await?;
     page.title = t.say("probe-databases");
@@ -206,7 +208,9 @@ pub(crate) async fn size(
             let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
             t.with2("probe-size", "entries", reader.number(number(*entries)), "size", reader.size(number(*bytes)))
         }
-        _ => String::new(),
+        Found::Answer(Answer::Folder { .. } | Answer::Databases(_)) | Found::Refusal { .. } | Found::NotYet => {
+            String::new()
+        }
     };
     let (refusal, note) = refusal(person, &found);
     let page = ProbePage {
@@ -275,7 +279,7 @@ async fn page(
             };
             items.into_iter().map(item).collect()
         }
-        _ => Vec::new(),
+        Found::Answer(Answer::Size { .. }) | Found::Refusal { .. } | Found::NotYet => Vec::new(),
     };
     Ok(ProbePage {
         frame: person.frame(ui, Section::Servers).await?.still(),

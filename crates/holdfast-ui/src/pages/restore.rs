@@ -80,10 +80,10 @@ async fn form_page(
                 .limit(limits::TEXT_CHARS),
         );
     }
-    let hint = match content {
-        Content::Files => t.say("restore-overwrite-files"),
-        _ if content.is_whole_server() => t.say("restore-overwrite-all"),
-        _ => t.say("restore-overwrite-database"),
+    let hint = match content.coverage() {
+        Coverage::Files => t.say("restore-overwrite-files"),
+        Coverage::Server(_) | Coverage::ServerAsOne(_) => t.say("restore-overwrite-all"),
+        Coverage::Database(_) => t.say("restore-overwrite-database"),
     };
     asked.push(fields.switch("overwrite", t.say("restore-overwrite")).hint(hint));
     let hint = match content.coverage() {
@@ -192,17 +192,19 @@ async fn summary(ui: &Ui, person: &SignedIn, row: &BackupRow, form: &Form) -> Re
     let server = servers::show(&ui.app, &person.caller, server).await?;
     let chosen: Vec<String> = form.texts("entry").map(str::to_owned).collect();
     let overwrites = form.is_on("overwrite");
-    let means = match (content, overwrites) {
+    let means = match (content == Content::Files, overwrites) {
         _ if form.is_on("dry_run") => t.say("restore-means-dry-run"),
-        (Content::Files, true) => t.say("restore-means-replace"),
-        (Content::Files, false) => t.say("restore-means-keep"),
-        (_, true) => t.say("restore-means-database-replace"),
-        (_, false) => t.say("restore-means-database-empty"),
+        (true, true) => t.say("restore-means-replace"),
+        (true, false) => t.say("restore-means-keep"),
+        (false, true) => t.say("restore-means-database-replace"),
+        (false, false) => t.say("restore-means-database-empty"),
     };
-    let target = match content {
-        _ if content.goes_to_path() => form.text("path"),
-        _ if form.text("database_name").is_empty() => t.say("task-all-databases"),
-        _ => t.with("task-one-database", "name", form.text("database_name")),
+    let target = if content.goes_to_path() {
+        form.text("path")
+    } else if form.text("database_name").is_empty() {
+        t.say("task-all-databases")
+    } else {
+        t.with("task-one-database", "name", form.text("database_name"))
     };
     let hidden = [
         "remote_server_id",

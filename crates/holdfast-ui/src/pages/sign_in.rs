@@ -193,7 +193,9 @@ pub(crate) async fn show_link(State(ui): State<Arc<Ui>>, Path(link): Path<String
     let visitor = Visitor::new(&ui, &headers, &Form::of_query(None));
     let values = match purpose {
         LinkPurpose::SetUp => Values::default(),
-        _ => Values::default().set("name", &user.name).set("email", &user.email),
+        LinkPurpose::Invitation | LinkPurpose::Reset => {
+            Values::default().set("name", &user.name).set("email", &user.email)
+        }
     };
     let page = link_page(&visitor, &link, purpose, &values.set("timezone", &user.timezone), &Errors::default());
     Ok(visitor.show(StatusCode::OK, &page))

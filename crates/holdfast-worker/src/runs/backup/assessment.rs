@@ -130,7 +130,7 @@ impl Assessment {
             Hold::Stays if found.reason.is_empty() => {
                 found.lines.push("The removal of this task's old backups is still on hold.".to_owned());
             }
-            _ => {}
+            Hold::Off | Hold::Begins | Hold::Stays => {}
         }
         Ok(found)
     }
