@@ -68,7 +68,6 @@ pub(crate) struct EntryResource {
     /// From the source on; bytes that are no text are written as `\xHH`.
     path: String,
     #[serde(rename = "type")]
-    #[schema(pattern = "^(file|directory|symlink|hardlink|other)$")]
     kind: &'static str,
     size: u64,
     modified_at: String,
@@ -183,7 +182,7 @@ fn shape_entry(entry: EntryItem) -> EntryResource {
     EntryResource {
         name: entry.name,
         path: entry.path,
-        kind: entry.kind,
+        kind: entry.kind.as_str(),
         size: entry.size,
         modified_at: rfc3339(entry.modified_at),
     }

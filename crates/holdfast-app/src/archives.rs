@@ -5,6 +5,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::{self, Stream};
 use holdfast_core::Timestamp;
+use holdfast_core::backup::EntryKind;
 use holdfast_store::backups::BackupRow;
 use tokio::sync::mpsc;
 
@@ -16,7 +17,7 @@ pub struct EntryItem {
     /// The last part of the path.
     pub name: String,
     pub path: String,
-    pub kind: &'static str,
+    pub kind: EntryKind,
     pub size: u64,
     pub modified_at: Timestamp,
 }

@@ -52,7 +52,9 @@ impl AppError {
 impl From<StoreError> for AppError {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Unavailable(text) => Self::Unavailable(text),
+            StoreError::Unavailable(text) | StoreError::DiskFull(text) | StoreError::ReadOnly(text) => {
+                Self::Unavailable(text)
+            }
             StoreError::Conflict => Self::Conflict(Conflict::Taken),
             StoreError::InUse => Self::Conflict(Conflict::Changed),
             StoreError::NotText => Self::Invalid(Errors::one("text", Rule::ControlCharacters)),

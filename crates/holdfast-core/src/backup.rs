@@ -29,6 +29,19 @@ impl Verification {
 }
 
 string_enum! {
+    /// What an entry of a backup of files is.
+    EntryKind {
+        File = "file",
+        Directory = "directory",
+        Symlink = "symlink",
+        /// A further name of a file that came before.
+        Hardlink = "hardlink",
+        /// Device, fifo and the like.
+        Other = "other",
+    }
+}
+
+string_enum! {
     /// Why a backup was deleted.
     DeletedReason { Retention = "retention", User = "user", TaskDeleted = "task_deleted" }
 }

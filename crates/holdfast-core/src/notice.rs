@@ -4,7 +4,9 @@ use jiff::civil::Weekday;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan as _, Zoned};
 
+use crate::run::FailureCode;
 use crate::schedule::{Schedule, TimeOfDay};
+use crate::string_enum::UnknownWord;
 
 string_enum! {
     /// What a notice is about. The three of the heartbeat go to a task's own URL and not to streams.
@@ -57,6 +59,12 @@ impl NoticeKind {
         }
     }
 
+    /// What is added to the URL of a heartbeat.
+    pub fn heartbeat_suffix(self) -> Option<&'static str> {
+        let start = (self == Self::HeartbeatStart).then_some("start");
+        start.or((self == Self::HeartbeatFail).then_some("fail"))
+    }
+
     pub fn is_heartbeat(self) -> bool {
         matches!(self, Self::HeartbeatStart | Self::HeartbeatSuccess | Self::HeartbeatFail)
     }
@@ -82,17 +90,45 @@ pub fn next_try(tries: i64, retry_after: Option<i64>) -> Option<i64> {
 /// yesterday's.
 const REMINDER: SignedDuration = SignedDuration::from_hours(23);
 
-/// The failure of a task that people heard of last.
+/// What people hear of a task that does not succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    Failing(FailureCode),
+    /// It has had no success for too long, whatever the reason.
+    Overdue,
+}
+
+impl Trouble {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Failing(code) => code.as_str(),
+            Self::Overdue => NoticeKind::Overdue.as_str(),
+        }
+    }
+}
+
+impl TryFrom<String> for Trouble {
+    type Error = UnknownWord;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        if text == NoticeKind::Overdue.as_str() {
+            return Ok(Self::Overdue);
+        }
+        FailureCode::try_from(text).map(Self::Failing)
+    }
+}
+
+/// What people heard of last, and when.
 #[derive(Debug, Clone, Copy)]
-pub struct Told<'a> {
-    pub code: &'a str,
+pub struct Told<T> {
+    pub what: T,
     pub at: Timestamp,
 }
 
-/// Whether a failure is news: the first, another reason, or the same one a day later. One that was told a day in the
+/// Whether something is news: the first, another reason, or the same one a day later. One that was told a day in the
 /// future was told by a wrong clock.
-pub fn is_news(told: Option<Told<'_>>, code: &str, now: Timestamp) -> bool {
-    told.is_none_or(|told| told.code != code || now.duration_since(told.at).abs() >= REMINDER)
+pub fn is_news<T: PartialEq>(told: Option<Told<T>>, what: T, now: Timestamp) -> bool {
+    told.is_none_or(|told| told.what != what || now.duration_since(told.at).abs() >= REMINDER)
 }
 
 /// When somebody does not want to hear anything, in their own zone.
@@ -204,7 +240,7 @@ mod tests {
     #[test]
     fn the_same_failure_is_news_once_a_day() {
         let first = at("2025-03-02T01:00:00Z");
-        let told = Some(Told { code: "connect", at: first });
+        let told = Some(Told { what: "connect", at: first });
         assert!(is_news(None, "connect", first));
         assert!(!is_news(told, "connect", at("2025-03-02T02:00:00Z")));
         assert!(is_news(told, "auth", at("2025-03-02T02:00:00Z")), "another reason is news");
@@ -260,7 +296,7 @@ mod tests {
         assert_eq!(overdue_pulled_back(&hourly, right, now), None);
         assert_eq!(overdue_pulled_back(&hourly, at("2025-03-04T03:04:00Z"), now), None, "a reminder tomorrow is right");
         assert_eq!(overdue_pulled_back(&hourly, at("2026-03-03T04:30:00Z"), now), Some(right));
-        let told = Some(Told { code: "connect", at: at("2026-03-03T00:00:00Z") });
+        let told = Some(Told { what: "connect", at: at("2026-03-03T00:00:00Z") });
         assert!(is_news(told, "connect", now), "nobody was told in the future");
     }
 

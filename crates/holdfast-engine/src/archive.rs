@@ -24,7 +24,7 @@ mod writer;
 pub(crate) use forward::{forward, rehearse};
 pub(crate) use frames::{Pool, WINDOW_LOG, decompress};
 pub(crate) use index::tidy_path;
-pub use index::{Entry, EntryKind, Manifest, MysqlFacts};
+pub use index::{Entry, Manifest, MysqlFacts};
 pub(crate) use inspect::inspect;
 pub use reader::Archive;
 pub(crate) use reader::{Bounded, plain};

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::io::{self, Cursor, Read};
 
 use holdfast_core::Secret;
-use holdfast_core::backup::name_text;
+use holdfast_core::backup::{EntryKind, name_text};
 
 use crate::archive::pgdump::split::split;
 use crate::archive::tar::{Member, MemberKind, Part, Reader, Writer};
-use crate::archive::{Archive, Choice, Entry, EntryKind, Existing, Occupant, Options, Selection, ancestors};
+use crate::archive::{Archive, Choice, Entry, Existing, Occupant, Options, Selection, ancestors};
 use crate::mysql::definitions::{self, Definition};
 use crate::postgres::describe_dump;
 

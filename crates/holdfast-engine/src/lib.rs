@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-pub use archive::{Archive, Counted, Entry, EntryKind, FRAME_BYTES, Manifest};
+pub use archive::{Archive, Counted, Entry, FRAME_BYTES, Manifest};
 pub use context::{Contact, Context, Log, OnWrite, WriteNote};
 pub use destination::{DestinationPlan, DestinationSettings, Journal, Proven};
 pub use egress::Egress;

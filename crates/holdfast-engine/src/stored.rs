@@ -1,5 +1,6 @@
 //! Reading stored backups: verification, listings, one entry for a download, the plain stream for a restore.
 
+use holdfast_core::backup::EntryKind;
 use std::io::{self, Read};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +15,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::Engine;
 use crate::archive::tar::{Expanded, Reader};
-use crate::archive::{Archive, Bounded, Entry, EntryKind, Manifest, forward, inspect, plain};
+use crate::archive::{Archive, Bounded, Entry, Manifest, forward, inspect, plain};
 use crate::context::Context;
 use crate::destination::{BlobStore, Blocks, ObjectReader, Opened};
 use crate::error::{EngineError, Result, classify};

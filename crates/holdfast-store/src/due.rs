@@ -2,9 +2,10 @@
 
 use holdfast_core::Timestamp;
 use holdfast_core::ids::{RunId, TaskId, UserId};
+use holdfast_core::run::Trigger;
 use holdfast_core::schedule::Schedule;
 
-use crate::{DbTime, Result, StoreError, Tx, spec};
+use crate::{DbTime, DbWord, Result, StoreError, Tx, spec};
 
 /// A task whose slot has come.
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -43,7 +44,7 @@ pub struct RetryRow {
     #[sqlx(try_from = "i64")]
     pub user_id: UserId,
     /// Who asked for the run that failed; nobody when its log is gone.
-    pub requested_by: Option<String>,
+    pub requested_by: Option<DbWord<Trigger>>,
     pub retry_run_id: Option<i64>,
 }
 

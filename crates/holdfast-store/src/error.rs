@@ -1,12 +1,18 @@
 //! What can go wrong with the database, sorted by what the caller can do about it.
 
-/// `Unavailable` goes away by itself and becomes a 503; `Conflict` is a unique value that is taken; `InUse` a row that
-/// others point to; `NotText` is a text that PostgreSQL cannot hold, for which the sender is to blame; `Broken` is our own
-/// mistake or a damaged database.
-#[derive(Debug, thiserror::Error)]
+use std::io;
+
+/// `Unavailable` goes away by itself and becomes a 503, as do `DiskFull` and `ReadOnly`, which an operator can end;
+/// `Conflict` is a unique value that is taken; `InUse` a row that others point to; `NotText` is a text that PostgreSQL
+/// cannot hold, for which the sender is to blame; `Broken` is our own mistake or a damaged database.
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     #[error("the database is not available: {0}")]
     Unavailable(String),
+    #[error("the database is not available: {0}")]
+    DiskFull(String),
+    #[error("the database is not available: {0}")]
+    ReadOnly(String),
     #[error("that value is taken")]
     Conflict,
     #[error("other rows refer to this one")]
@@ -26,6 +32,10 @@ pub enum StartError {
     MasterKey(String),
     #[error("{0}")]
     Database(String),
+    #[error("{0}")]
+    DiskFull(String),
+    #[error("{0}")]
+    Permission(String),
     #[error(
         "the database was written by a newer Holdfast (migration {found} is unknown here); start that version, or \
          restore the database from before the upgrade"
@@ -33,6 +43,31 @@ pub enum StartError {
     NewerDatabase { found: i64 },
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl StartError {
+    /// An error of the file with the master key.
+    pub(crate) fn of_key_file(error: &io::Error, message: String) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull(message),
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Self::Permission(message),
+            _ => Self::MasterKey(message),
+        }
+    }
+
+    /// An error of opening the database.
+    pub(crate) fn of_database(error: sqlx::Error, message: String) -> Self {
+        match StoreError::from(error) {
+            StoreError::DiskFull(_) => Self::DiskFull(message),
+            StoreError::ReadOnly(_) => Self::Permission(message),
+            StoreError::Unavailable(_)
+            | StoreError::Conflict
+            | StoreError::InUse
+            | StoreError::NotText
+            | StoreError::Sealed(_)
+            | StoreError::Broken(_) => Self::Database(message),
+        }
+    }
 }
 
 impl From<sqlx::Error> for StoreError {
@@ -43,6 +78,8 @@ impl From<sqlx::Error> for StoreError {
                 sqlx::error::ErrorKind::UniqueViolation => Self::Conflict,
                 sqlx::error::ErrorKind::ForeignKeyViolation => Self::InUse,
                 _ if is_not_text(database.code().as_deref()) => Self::NotText,
+                _ if is_disk_full(database.code().as_deref()) => Self::DiskFull(database.message().to_owned()),
+                _ if is_read_only(database.code().as_deref()) => Self::ReadOnly(database.message().to_owned()),
                 _ if is_passing(database.code().as_deref()) => Self::Unavailable(database.message().to_owned()),
                 _ => Self::Broken(database.message().to_owned()),
             },
@@ -60,14 +97,29 @@ fn is_not_text(code: Option<&str>) -> bool {
     matches!(code, Some("22021" | "22P05"))
 }
 
-/// SQLite: busy, locked, read-only, I/O error, full, cannot open (with their extended codes, whose low byte is the
-/// plain one). PostgreSQL: connection, transaction rollback, resources, operator intervention, a lock not had in time.
+/// The plain code of an error of SQLite: extended codes have it in their low byte. Codes of PostgreSQL have five
+/// characters.
+fn sqlite_code(code: Option<&str>) -> Option<u32> {
+    let number = code.filter(|code| code.len() != 5)?.parse::<u32>().ok()?;
+    Some(number & 0xff)
+}
+
+fn is_disk_full(code: Option<&str>) -> bool {
+    sqlite_code(code) == Some(13) || code == Some("53100")
+}
+
+fn is_read_only(code: Option<&str>) -> bool {
+    sqlite_code(code) == Some(8) || code == Some("25006")
+}
+
+/// SQLite: busy, locked, I/O error, cannot open. PostgreSQL: connection, transaction rollback, resources, operator
+/// intervention, a lock not had in time.
 fn is_passing(code: Option<&str>) -> bool {
-    let Some(code) = code else { return false };
-    if code.len() == 5 {
-        return code == "55P03" || ["08", "40", "53", "57"].iter().any(|class| code.starts_with(class));
+    if let Some(number) = sqlite_code(code) {
+        return matches!(number, 5 | 6 | 10 | 14);
     }
-    code.parse::<u32>().is_ok_and(|number| matches!(number & 0xff, 5 | 6 | 8 | 10 | 13 | 14))
+    let classes = ["08", "40", "53", "57"];
+    code.is_some_and(|code| code == "55P03" || classes.iter().any(|class| code.starts_with(class)))
 }
 
 #[cfg(test)]
@@ -76,11 +128,14 @@ mod tests {
 
     #[test]
     fn passing_troubles_are_told_from_mistakes() {
-        for code in ["5", "517", "13", "10", "57P01", "08006", "40P01", "53100", "55P03"] {
+        for code in ["5", "517", "10", "57P01", "08006", "40P01", "53300", "55P03"] {
             assert!(is_passing(Some(code)), "{code}");
         }
         for code in ["1", "19", "42601", "23505", "22021"] {
             assert!(!is_passing(Some(code)), "{code}");
         }
+        assert!(["13", "53100"].iter().all(|code| is_disk_full(Some(code))));
+        assert!(["8", "1032", "25006"].iter().all(|code| is_read_only(Some(code))));
+        assert!(["1", "53300", "42501"].iter().all(|code| !is_disk_full(Some(code)) && !is_read_only(Some(code))));
     }
 }

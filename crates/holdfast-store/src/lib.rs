@@ -5,6 +5,7 @@
 #[macro_use]
 mod tx;
 mod db_time;
+mod db_word;
 mod error;
 #[macro_use]
 mod packed;
@@ -58,6 +59,7 @@ pub mod users;
 pub mod workers;
 
 pub use db_time::DbTime;
+pub use db_word::DbWord;
 pub use error::{StartError, StoreError};
 pub use key_rotation::{SEALED_COLUMNS, rotate};
 pub use listing::Listing;

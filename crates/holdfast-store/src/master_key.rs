@@ -36,7 +36,10 @@ impl MasterKeySource {
                     parse(&Zeroizing::new(text), &path.display().to_string()).map(Some)
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(bad(format!("cannot read the master key {}: {error}", path.display()))),
+                Err(error) => Err(StartError::of_key_file(
+                    &error,
+                    format!("cannot read the master key {}: {error}", path.display()),
+                )),
             },
         }
     }
@@ -45,8 +48,9 @@ impl MasterKeySource {
     pub(crate) fn create(&self) -> Result<Vec<Key>, StartError> {
         let Self::File(path) = self else { return Err(bad("HOLDFAST_MASTER_KEY is empty".to_owned())) };
         let key = Key::new(random::bytes());
-        write_new(path, &render(std::slice::from_ref(&key)))
-            .map_err(|error| bad(format!("cannot create the master key {}: {error}", path.display())))?;
+        write_new(path, &render(std::slice::from_ref(&key))).map_err(|error| {
+            StartError::of_key_file(&error, format!("cannot create the master key {}: {error}", path.display()))
+        })?;
         tracing::info!(path = %path.display(), "created the master key; keep a copy of this file in a safe place");
         Ok(vec![key])
     }
@@ -67,7 +71,9 @@ impl MasterKeySource {
             .and_then(|()| keep_owner(path, &temporary))
             .and_then(|()| std::fs::rename(&temporary, path))
             .and_then(|()| sync_folder(path));
-        replaced.map_err(|error| bad(format!("cannot write the master key {}: {error}", path.display())))
+        replaced.map_err(|error| {
+            StartError::of_key_file(&error, format!("cannot write the master key {}: {error}", path.display()))
+        })
     }
 
     /// Held for the whole of a rotation: two at once would each drop the other's key.
@@ -75,7 +81,8 @@ impl MasterKeySource {
         let Self::File(path) = self else { return Ok(None) };
         let path = path.with_extension("lock");
         let options = std::fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
-        let file = options.map_err(|error| bad(format!("cannot open {}: {error}", path.display())))?;
+        let file = options
+            .map_err(|error| StartError::of_key_file(&error, format!("cannot open {}: {error}", path.display())))?;
         file.try_lock().map_err(|error| bad(format!("another rotation is under way ({}: {error})", path.display())))?;
         Ok(Some(file))
     }

@@ -2,11 +2,11 @@
 
 use holdfast_core::Timestamp;
 use holdfast_core::ids::{NoticeId, StreamId, TaskId, UserId};
-use holdfast_core::notice::{NoticeKind, NoticeStatus};
+use holdfast_core::notice::{NoticeKind, NoticeStatus, Trouble};
 use holdfast_core::page::Page;
 use holdfast_core::run;
 
-use crate::{DbTime, Listing, Result, Tx};
+use crate::{DbTime, DbWord, Listing, Result, Tx};
 
 packed_row! {
     pub struct NoticeRow {
@@ -313,16 +313,18 @@ pub async fn delete_before(tx: &mut Tx, before: Timestamp, limit: i64) -> Result
 /// A task as notices speak of it, and how its owner wants to hear.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct Subject {
-    pub id: i64,
-    pub user_id: i64,
+    #[sqlx(try_from = "i64")]
+    pub id: TaskId,
+    #[sqlx(try_from = "i64")]
+    pub user_id: UserId,
     pub label: String,
     pub server_label: String,
     pub destination_label: String,
     pub streams_count: i64,
     pub has_heartbeat: bool,
     pub next_run_at: Option<DbTime>,
-    /// The failure that people heard of last.
-    pub told_code: Option<String>,
+    /// What people heard of last, unless the task has succeeded since.
+    pub told_code: Option<DbWord<Trouble>>,
     pub told_at: Option<DbTime>,
     pub timezone: String,
     pub quiet_from: Option<String>,
@@ -346,7 +348,8 @@ pub async fn find_subject(tx: &mut Tx, task: TaskId) -> Result<Option<Subject>> 
 /// A stream and what it wants to hear.
 #[derive(Debug, Clone, Copy, sqlx::FromRow)]
 pub struct Listener {
-    pub id: i64,
+    #[sqlx(try_from = "i64")]
+    pub id: StreamId,
     pub on_success: bool,
     pub on_failure: bool,
 }
@@ -403,18 +406,19 @@ pub async fn list_listeners(tx: &mut Tx, audience: Audience) -> Result<Vec<Liste
     fetch_all!(tx, Listener, sql, id)
 }
 
-/// Notes which failure of a task people heard of.
-pub async fn update_told(tx: &mut Tx, task: TaskId, code: &str, now: Timestamp) -> Result<()> {
-    execute!(tx, "UPDATE backup_tasks SET told_code = $1, told_at = $2 WHERE id = $3", code, DbTime(now), task.0)?;
+/// Notes what people heard of a task.
+pub async fn update_told(tx: &mut Tx, task: TaskId, trouble: Trouble, now: Timestamp) -> Result<()> {
+    const SQL: &str = "UPDATE backup_tasks SET told_code = $1, told_at = $2 WHERE id = $3";
+    execute!(tx, SQL, trouble.as_str(), DbTime(now), task.0)?;
     Ok(())
 }
 
 /// They heard of it again; the reason stays the one they know.
-pub async fn renew_told(tx: &mut Tx, task: TaskId, code: &str, now: Timestamp) -> Result<()> {
+pub async fn renew_told(tx: &mut Tx, task: TaskId, trouble: Trouble, now: Timestamp) -> Result<()> {
     execute!(
         tx,
         "UPDATE backup_tasks SET told_code = COALESCE(told_code, $1), told_at = $2 WHERE id = $3",
-        code,
+        trouble.as_str(),
         DbTime(now),
         task.0
     )?;
@@ -437,7 +441,8 @@ pub async fn note_success(tx: &mut Tx, task: TaskId, overdue_at: Option<Timestam
 /// Tasks that have had no success for too long, each with its last one.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct OverdueRow {
-    pub id: i64,
+    #[sqlx(try_from = "i64")]
+    pub id: TaskId,
     pub overdue_at: DbTime,
     pub last_success_at: Option<DbTime>,
     pub running_since: Option<DbTime>,
@@ -466,7 +471,7 @@ pub async fn move_overdue(tx: &mut Tx, row: &OverdueRow, next: Timestamp) -> Res
         "UPDATE backup_tasks SET overdue_at = $1, overdue_since = COALESCE(overdue_since, $3)
          WHERE id = $2 AND overdue_at = $3",
         DbTime(next),
-        row.id,
+        row.id.0,
         row.overdue_at
     )?;
     Ok(moved == 1)
@@ -476,7 +481,8 @@ pub async fn move_overdue(tx: &mut Tx, row: &OverdueRow, next: Timestamp) -> Res
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct ExpiringToken {
     pub id: i64,
-    pub user_id: i64,
+    #[sqlx(try_from = "i64")]
+    pub user_id: UserId,
     pub name: String,
     pub expires_at: DbTime,
     pub timezone: String,

@@ -27,7 +27,8 @@ const WRITE_WAIT: Duration = Duration::from_secs(15);
 
 pub(crate) async fn open(path: &Path, options: &Options) -> Result<(Pool<SqliteConnectOptions>, Writer), StartError> {
     let explain = |error: sqlx::Error| {
-        StartError::Database(format!("cannot open the SQLite database {}: {error}", path.display()))
+        let message = format!("cannot open the SQLite database {}: {error}", path.display());
+        StartError::of_database(error, message)
     };
     let connect = SqliteConnectOptions::new()
         .filename(path)
@@ -114,7 +115,7 @@ struct State {
     /// A writer is at work, or went away without committing.
     savepoint_open: bool,
     /// Writers whose work is in the outer transaction and waits for its commit.
-    waiting: Vec<oneshot::Sender<Result<(), String>>>,
+    waiting: Vec<oneshot::Sender<Result<(), StoreError>>>,
 }
 
 impl Writer {
@@ -222,7 +223,7 @@ impl State {
         drop(self.send("ROLLBACK").await);
         self.outer_open = false;
         for waiter in self.waiting.drain(..) {
-            drop(waiter.send(Err(error.to_string())));
+            drop(waiter.send(Err(error.clone())));
         }
     }
 
@@ -265,7 +266,9 @@ impl WriteGuard {
             drop(state);
             match receiver.await {
                 Ok(Ok(())) => Ok(()),
-                Ok(Err(error)) => Err(StoreError::Unavailable(error)),
+                // Whatever it was, the work that is given up here can be tried again.
+                Ok(Err(error @ (StoreError::DiskFull(_) | StoreError::ReadOnly(_)))) => Err(error),
+                Ok(Err(error)) => Err(StoreError::Unavailable(error.to_string())),
                 Err(_) => Err(StoreError::Unavailable("the database was closed before the commit".to_owned())),
             }
         });

@@ -2,8 +2,10 @@
 
 use holdfast_core::Timestamp;
 use holdfast_core::ids::{TaskId, UserId};
+use holdfast_core::notice::Trouble;
+use holdfast_core::run::FailureCode;
 
-use crate::{DbTime, Result, Tx};
+use crate::{DbTime, DbWord, Result, Tx};
 
 /// A task's week.
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -12,9 +14,10 @@ pub struct TaskWeek {
     pub id: TaskId,
     pub label: String,
     pub paused_at: Option<DbTime>,
-    pub told_code: Option<String>,
+    /// What people heard of last, unless it has succeeded since.
+    pub told_code: Option<DbWord<Trouble>>,
     /// Why its last run failed, if it did.
-    pub last_code: Option<String>,
+    pub last_code: Option<DbWord<FailureCode>>,
     pub succeeded: i64,
     pub failed: i64,
     pub missed: i64,

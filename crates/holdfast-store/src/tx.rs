@@ -142,7 +142,8 @@ impl Tx {
         result.map_err(|error| {
             let error = StoreError::from(error);
             self.failed = true;
-            self.broken |= matches!(error, StoreError::Unavailable(_));
+            self.broken |=
+                matches!(error, StoreError::Unavailable(_) | StoreError::DiskFull(_) | StoreError::ReadOnly(_));
             error
         })
     }

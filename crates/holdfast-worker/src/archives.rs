@@ -315,7 +315,7 @@ fn item(name: String, entry: &Entry) -> EntryItem {
     EntryItem {
         name,
         path: entry.path.clone(),
-        kind: entry.kind.as_str(),
+        kind: entry.kind,
         size: entry.size,
         modified_at: clock::from_micros(entry.modified_micros),
     }

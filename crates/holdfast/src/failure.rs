@@ -2,7 +2,7 @@
 
 use holdfast_app::AppError;
 use holdfast_client::ClientError;
-use holdfast_store::StartError;
+use holdfast_store::{StartError, StoreError};
 
 #[derive(Debug)]
 pub struct Failure {
@@ -82,9 +82,8 @@ impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         let message = error.to_string();
         let code = match error {
-            // The system's own words, whoever met them.
-            _ if message.contains("disk is full") || message.contains("No space left") => DISK_FULL,
-            _ if message.contains("Permission denied") || message.contains("readonly database") => PERMISSION,
+            StartError::DiskFull(_) | StartError::Store(StoreError::DiskFull(_)) => DISK_FULL,
+            StartError::Permission(_) | StartError::Store(StoreError::ReadOnly(_)) => PERMISSION,
             StartError::MasterKey(_) => MASTER_KEY,
             StartError::NewerDatabase { .. } => NEWER_DATABASE,
             StartError::Database(_) | StartError::Store(_) => DATABASE,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_core::backup::Verification;
+use holdfast_core::backup::{EntryKind, Verification};
 use holdfast_core::content::Content;
 use holdfast_core::destination::{DestinationKind, Reachability};
 use holdfast_core::notice::NoticeStatus;
@@ -25,6 +25,7 @@ fn lists() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
     let contents = Content::ALL.iter().map(|content| content.as_str()).collect();
     vec![
         ("BackupResource", "content", contents),
+        ("EntryResource", "type", EntryKind::WORDS.to_vec()),
         ("VerificationResource", "status", Verification::WORDS.to_vec()),
         ("RunResource", "kind", kinds_of_runs),
         ("RunResource", "status", RunStatus::WORDS.to_vec()),

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write as _};
 
-use holdfast_core::backup::name_text;
+use holdfast_core::backup::{EntryKind, name_text};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
@@ -76,30 +76,6 @@ pub(crate) struct Trailer {
     pub frames: Vec<u32>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EntryKind {
-    File,
-    Directory,
-    Symlink,
-    /// A further name of a file that came before.
-    Hardlink,
-    /// Device, fifo and the like.
-    Other,
-}
-
-impl EntryKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::File => "file",
-            Self::Directory => "directory",
-            Self::Symlink => "symlink",
-            Self::Hardlink => "hardlink",
-            Self::Other => "other",
-        }
-    }
-}
-
 /// One thing in an archive of files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
@@ -107,7 +83,7 @@ pub struct Entry {
     /// is the empty path.
     #[serde(rename = "p")]
     pub path: String,
-    #[serde(rename = "t")]
+    #[serde(rename = "t", with = "kind_word")]
     pub kind: EntryKind,
     #[serde(rename = "s")]
     pub size: u64,
@@ -124,6 +100,20 @@ pub struct Entry {
     pub start: u64,
     #[serde(rename = "e")]
     pub end: u64,
+}
+
+/// The kind of an entry as its word.
+mod kind_word {
+    use holdfast_core::backup::EntryKind;
+    use serde::{Deserialize as _, Deserializer, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(kind: &EntryKind, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(kind.as_str())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<EntryKind, D::Error> {
+        EntryKind::try_from(String::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
 }
 
 impl Entry {

@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 
-use holdfast_core::backup::name_text;
+use holdfast_core::backup::{EntryKind, name_text};
 use holdfast_core::run::FailureCode;
 
-use super::index::{Entry, EntryKind, tidy_path};
+use super::index::{Entry, tidy_path};
 use super::tar::{Member, MemberKind};
 use crate::error::EngineError;
 

@@ -1,5 +1,6 @@
 //! Writes an archive: reads a plain stream once, hashes it, lists what is in it, compresses and encrypts it on the way.
 
+use holdfast_core::backup::EntryKind;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use holdfast_core::{Secret, random};
 use sha2::{Digest as _, Sha256};
 
 use super::frames::{Frame, Pool};
-use super::index::{Entry, EntryKind, IndexWriter, Manifest, Trailer};
+use super::index::{Entry, IndexWriter, Manifest, Trailer};
 use super::inspect::inspect;
 use super::inspected::Inspected;
 use super::repack::{Readings, repack};

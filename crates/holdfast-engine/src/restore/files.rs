@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use holdfast_core::backup::name_bytes;
+use holdfast_core::backup::{EntryKind, name_bytes};
 use holdfast_core::run::FailureCode;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -17,8 +17,8 @@ use super::room::Room;
 use crate::Engine;
 use crate::archive::tar::Member;
 use crate::archive::{
-    Choice, Counted, Entry, EntryKind, Existing, Left, Longest, Occupant, Options, Selection, ancestors, forward,
-    is_too_deep, rehearse, shown_short, unpack,
+    Choice, Counted, Entry, Existing, Left, Longest, Occupant, Options, Selection, ancestors, forward, is_too_deep,
+    rehearse, shown_short, unpack,
 };
 use crate::context::Context;
 use crate::error::{EngineError, Result};

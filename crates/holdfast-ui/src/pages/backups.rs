@@ -8,7 +8,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use holdfast_app::{AppError, Download, EntryItem, Resource, backups, destinations, tasks};
-use holdfast_core::backup::Verification;
+use holdfast_core::backup::{EntryKind, Verification};
 use holdfast_core::content::Content;
 use holdfast_core::ids::{BackupId, TaskId};
 use holdfast_core::input::Errors;
@@ -132,8 +132,8 @@ fn download_address(id: i64, name: &str, value: &str) -> String {
 }
 
 fn entry(person: &SignedIn, id: i64, item: EntryItem, is_found: bool) -> Entry {
-    let is_folder = item.kind == "directory";
-    let is_file = item.kind == "file" || item.kind == "hardlink";
+    let is_folder = item.kind == EntryKind::Directory;
+    let is_file = matches!(item.kind, EntryKind::File | EntryKind::Hardlink);
     Entry {
         name: if is_found { item.path.clone() } else { item.name },
         inside: is_folder.then(|| address(id, "path", &item.path)),
@@ -144,7 +144,7 @@ fn entry(person: &SignedIn, id: i64, item: EntryItem, is_found: bool) -> Entry {
         },
         size: is_file.then(|| person.reader.bytes(i64::try_from(item.size).unwrap_or(i64::MAX))),
         at: person.reader.exactly(item.modified_at),
-        kind: person.t().find(&format!("content-{}", item.kind)).unwrap_or_default(),
+        kind: person.t().find(&format!("content-{}", item.kind.as_str())).unwrap_or_default(),
         path: item.path,
     }
 }

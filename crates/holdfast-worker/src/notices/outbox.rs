@@ -3,13 +3,13 @@
 
 use holdfast_core::clock::{self, Zone};
 use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
-use holdfast_core::notice::{self, NoticeKind, Told};
+use holdfast_core::notice::{self, NoticeKind, Told, Trouble};
 use holdfast_core::run::FailureCode;
 use holdfast_core::{Timestamp, random};
 use holdfast_notify::{About, BackupDamaged, Message, NoticeContent, Outcome, Ping, RunEnded, TaskFacts};
 use holdfast_store::notices::{self, Audience, Listener, NewNotice, OverdueRow, Recipient, Subject};
 use holdfast_store::runs::RunRow;
-use holdfast_store::{DbTime, StoreError, Tx, backups, destinations, servers, tasks, users};
+use holdfast_store::{DbTime, DbWord, StoreError, Tx, backups, destinations, servers, tasks, users};
 
 use holdfast_core::clock::later;
 
@@ -55,10 +55,10 @@ struct Owner {
 }
 
 impl Owner {
-    fn new(user: i64, timezone: &str, quiet: (Option<&str>, Option<&str>), now: Timestamp) -> Self {
+    fn new(user: UserId, timezone: &str, quiet: (Option<&str>, Option<&str>), now: Timestamp) -> Self {
         let zone = clock::zone_or_utc(timezone);
         let held_until = users::read_quiet_hours(quiet.0, quiet.1).and_then(|quiet| quiet.end(now, &zone));
-        Self { user: UserId(user), zone, held_until }
+        Self { user, zone, held_until }
     }
 
     fn of(subject: &Subject, now: Timestamp) -> Self {
@@ -68,9 +68,8 @@ impl Owner {
 
     async fn find(tx: &mut Tx, user: UserId, now: Timestamp) -> Result<Option<Self>> {
         let row = users::find(tx, user).await?;
-        Ok(row.map(|row| {
-            Self::new(row.id.0, &row.timezone, (row.quiet_from.as_deref(), row.quiet_until.as_deref()), now)
-        }))
+        Ok(row
+            .map(|row| Self::new(row.id, &row.timezone, (row.quiet_from.as_deref(), row.quiet_until.as_deref()), now)))
     }
 }
 
@@ -83,8 +82,8 @@ fn facts(subject: &Subject) -> TaskFacts<'_> {
     }
 }
 
-fn told(subject: &Subject) -> Option<Told<'_>> {
-    Some(Told { code: subject.told_code.as_deref()?, at: subject.told_at?.0 })
+fn told(subject: &Subject) -> Option<Told<Trouble>> {
+    Some(Told { what: subject.told_code?.0, at: subject.told_at?.0 })
 }
 
 impl Outbox {
@@ -105,12 +104,12 @@ impl Outbox {
                 let schedule = tasks::find(tx, task).await?.map(|row| row.spec.schedule);
                 let overdue = schedule.and_then(|schedule| notice::overdue_at(&schedule, now));
                 notices::note_success(tx, task, overdue).await?;
-                self.beat(tx, &subject, None, "The backup succeeded.", now).await?;
+                self.beat(tx, &subject, NoticeKind::HeartbeatSuccess, "The backup succeeded.", now).await?;
                 self.succeeded(tx, ending, &subject, now).await
             }
             Ended::Failed { .. } if ending.will_retry => Ok(()),
             Ended::Failed { code, reason } => {
-                self.beat(tx, &subject, Some("fail"), reason, now).await?;
+                self.beat(tx, &subject, NoticeKind::HeartbeatFail, reason, now).await?;
                 self.failed(tx, ending, &subject, (code, reason), now).await
             }
         }
@@ -118,11 +117,11 @@ impl Outbox {
 
     async fn succeeded(&self, tx: &mut Tx, ending: &EndedBackup<'_>, subject: &Subject, now: Timestamp) -> Result {
         let Ended::Stored { plain_bytes, stored_bytes, entries } = ending.ended else { return Ok(()) };
-        let task = TaskId(subject.id);
+        let task = subject.id;
         let was_told = subject.told_code.is_some();
         let wants = |listener: &Listener| {
             let kind = notice::success_kind(listener.on_failure, was_told);
-            kind.is_wanted(listener.on_success, listener.on_failure).then_some((StreamId(listener.id), kind))
+            kind.is_wanted(listener.on_success, listener.on_failure).then_some((listener.id, kind))
         };
         let all = if subject.streams_count == 0 {
             Vec::new()
@@ -163,16 +162,17 @@ impl Outbox {
         (code, reason): (FailureCode, &str),
         now: Timestamp,
     ) -> Result {
-        let task = TaskId(subject.id);
-        if !ending.is_paused && !notice::is_news(told(subject), code.as_str(), now) {
+        let task = subject.id;
+        if !ending.is_paused && !notice::is_news(told(subject), Trouble::Failing(code), now) {
             return Ok(());
         }
         let listeners = self.listeners(tx, subject, NoticeKind::Failure).await?;
         if listeners.is_empty() {
             return Ok(());
         }
-        let is_reminder = subject.told_code.as_deref() == Some(code.as_str());
-        notices::update_told(tx, task, code.as_str(), now).await?;
+        let trouble = Trouble::Failing(code);
+        let is_reminder = subject.told_code == Some(DbWord(trouble));
+        notices::update_told(tx, task, trouble, now).await?;
         let owner = Owner::of(subject, now);
         let event = new_event();
         let run = RunEnded {
@@ -190,7 +190,7 @@ impl Outbox {
         if subject.streams_count == 0 {
             return Ok(Vec::new());
         }
-        let mut all = notices::list_listeners(tx, Audience::Task(TaskId(subject.id))).await?;
+        let mut all = notices::list_listeners(tx, Audience::Task(subject.id)).await?;
         all.retain(|listener| kind.is_wanted(listener.on_success, listener.on_failure));
         Ok(all)
     }
@@ -198,25 +198,21 @@ impl Outbox {
     /// A run begins: a sign of life for whoever watches from outside.
     pub(crate) async fn run_started(&self, tx: &mut Tx, task: TaskId, now: Timestamp) -> Result {
         match notices::find_subject(tx, task).await? {
-            Some(subject) => self.beat(tx, &subject, Some("start"), "The backup started.", now).await,
+            Some(subject) => self.beat(tx, &subject, NoticeKind::HeartbeatStart, "The backup started.", now).await,
             None => Ok(()),
         }
     }
 
-    async fn beat(&self, tx: &mut Tx, subject: &Subject, suffix: Option<&str>, text: &str, now: Timestamp) -> Result {
+    async fn beat(&self, tx: &mut Tx, subject: &Subject, kind: NoticeKind, text: &str, now: Timestamp) -> Result {
         if !subject.has_heartbeat {
             return Ok(());
         }
-        let kind = match suffix {
-            Some("start") => NoticeKind::HeartbeatStart,
-            Some(_) => NoticeKind::HeartbeatFail,
-            None => NoticeKind::HeartbeatSuccess,
-        };
-        let content = NoticeContent::Ping(Ping { suffix: suffix.map(str::to_owned), text: text.to_owned() });
+        let suffix = kind.heartbeat_suffix().map(str::to_owned);
+        let content = NoticeContent::Ping(Ping { suffix, text: text.to_owned() });
         let new = NewNotice {
-            owner: UserId(subject.user_id),
-            recipient: Recipient::Heartbeat(TaskId(subject.id)),
-            task: Some(TaskId(subject.id)),
+            owner: subject.user_id,
+            recipient: Recipient::Heartbeat(subject.id),
+            task: Some(subject.id),
             kind,
             event: &new_event(),
             title: text,
@@ -236,15 +232,15 @@ impl Outbox {
         now: Timestamp,
     ) -> Result {
         let Some(subject) = notices::find_subject(tx, task).await? else { return Ok(()) };
-        let code = FailureCode::Missed.as_str();
-        if !notice::is_news(told(&subject), code, now) {
+        let trouble = Trouble::Failing(FailureCode::Missed);
+        if !notice::is_news(told(&subject), trouble, now) {
             return Ok(());
         }
         let listeners = self.listeners(tx, &subject, NoticeKind::Missed).await?;
         if listeners.is_empty() {
             return Ok(());
         }
-        notices::update_told(tx, task, code, now).await?;
+        notices::update_told(tx, task, trouble, now).await?;
         let owner = Owner::of(&subject, now);
         let event = new_event();
         let about = self.about(&event, &owner, now);
@@ -260,7 +256,7 @@ impl Outbox {
         if !notices::move_overdue(tx, row, later(now, wait)).await? || is_under_way {
             return Ok(());
         }
-        let task = TaskId(row.id);
+        let task = row.id;
         let Some(subject) = notices::find_subject(tx, task).await? else { return Ok(()) };
         // Who was told today that the task fails knows already.
         let is_known = subject.told_at.is_some_and(|told| now.duration_since(told.0).abs().as_secs() < TOLD_TODAY_SECS);
@@ -272,7 +268,7 @@ impl Outbox {
         if listeners.is_empty() {
             return Ok(());
         }
-        notices::renew_told(tx, task, NoticeKind::Overdue.as_str(), now).await?;
+        notices::renew_told(tx, task, Trouble::Overdue, now).await?;
         let owner = Owner::of(&subject, now);
         let event = new_event();
         let (last, running) = (row.last_success_at.map(|at| at.0), row.running_since.map(|at| at.0));
@@ -320,7 +316,7 @@ impl Outbox {
         told: Option<(String, DbTime)>,
         now: Timestamp,
     ) -> Result {
-        let told = told.as_ref().map(|(code, at)| Told { code, at: at.0 });
+        let told = told.as_ref().map(|(signs, at)| Told { what: signs.as_str(), at: at.0 });
         if !notice::is_news(told, signs, now) {
             return Ok(());
         }
@@ -328,7 +324,7 @@ impl Outbox {
         let kind = NoticeKind::BackupSuspicious;
         let mut listeners = self.listeners(tx, &subject, kind).await?;
         if listeners.is_empty() {
-            listeners = notices::list_listeners(tx, Audience::User(UserId(subject.user_id))).await?;
+            listeners = notices::list_listeners(tx, Audience::User(subject.user_id)).await?;
         }
         tasks::update_hold_told(tx, task, now).await?;
         let owner = Owner::of(&subject, now);
@@ -422,7 +418,7 @@ async fn tell(
     now: Timestamp,
 ) -> Result {
     for listener in listeners.iter().filter(|listener| kind.is_wanted(listener.on_success, listener.on_failure)) {
-        let recipient = Recipient::Stream(StreamId(listener.id));
+        let recipient = Recipient::Stream(listener.id);
         post(tx, owner, recipient, task, kind, message.clone(), now).await?;
     }
     Ok(())

@@ -4,12 +4,12 @@ use holdfast_app::Result;
 use holdfast_core::Timestamp;
 use holdfast_core::clock::{self, Zone};
 use holdfast_core::ids::UserId;
-use holdfast_core::notice::{self, NoticeKind};
+use holdfast_core::notice::{self, NoticeKind, Trouble};
 use holdfast_core::run::FailureCode;
 use holdfast_notify::{DayLine, NoticeContent, Summary, TaskLine};
 use holdfast_store::notices::{self, NewNotice, Recipient};
 use holdfast_store::summaries::{self, TaskWeek};
-use holdfast_store::{DbTime, Tx, users};
+use holdfast_store::{DbTime, DbWord, Tx, users};
 
 use crate::notices::outbox::new_event;
 use crate::services::Services;
@@ -127,7 +127,7 @@ fn line(week: &TaskWeek, zone: &Zone) -> TaskLine {
 
 /// The worst thing about a task, if there is one.
 fn attention(week: &TaskWeek) -> Option<String> {
-    let failing = week.last_code.as_deref().and_then(FailureCode::parse).filter(|code| *code != FailureCode::Missed);
+    let failing = week.last_code.map(|word| word.0).filter(|code| *code != FailureCode::Missed);
     if week.newest.is_none() {
         return Some("Nothing can be restored.".to_owned());
     }
@@ -137,7 +137,7 @@ fn attention(week: &TaskWeek) -> Option<String> {
     if let Some(code) = failing {
         return Some(format!("Failing: {}", code.advice()));
     }
-    if week.told_code.as_deref() == Some(NoticeKind::Overdue.as_str()) {
+    if week.told_code == Some(DbWord(Trouble::Overdue)) {
         return Some("Overdue: it has had no success for too long.".to_owned());
     }
     if week.paused_at.is_some() {

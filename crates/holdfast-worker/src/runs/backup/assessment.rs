@@ -113,12 +113,13 @@ impl Assessment {
             is_held,
         };
         let judgement = anomaly::judge(finished);
-        let reason = match &*judgement.reason {
-            "" => String::new(),
-            reason => format!("The newest backup looks wrong: {reason}."),
+        let reason = if judgement.signs.is_empty() {
+            String::new()
+        } else {
+            format!("The newest backup looks wrong: {}.", judgement.reason)
         };
         let mut found = Self { judgement, source, reason, lines: Vec::new(), warnings: 0 };
-        if !found.reason.is_empty() {
+        if !found.judgement.signs.is_empty() {
             found.warn(&format!("{} {UNTIL}", found.reason));
         } else if report.is_empty && normal.is_empty() {
             found.warn("This backup is empty. Check that the source is what you want to back up.");
@@ -127,7 +128,7 @@ impl Assessment {
             Hold::Ends => found
                 .lines
                 .push("This backup is normal again, so old backups of this task are removed again.".to_owned()),
-            Hold::Stays if found.reason.is_empty() => {
+            Hold::Stays if found.judgement.signs.is_empty() => {
                 found.lines.push("The removal of this task's old backups is still on hold.".to_owned());
             }
             Hold::Off | Hold::Begins | Hold::Stays => {}

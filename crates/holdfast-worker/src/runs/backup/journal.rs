@@ -45,7 +45,9 @@ impl RunJournal {
             match self.try_note(note).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => return Err(EngineError::new(FailureCode::WorkerLost, "Another worker has this run.")),
-                Err(StoreError::Unavailable(reason)) if tokio::time::Instant::now() < deadline => {
+                Err(StoreError::Unavailable(reason) | StoreError::DiskFull(reason) | StoreError::ReadOnly(reason))
+                    if tokio::time::Instant::now() < deadline =>
+                {
                     tracing::warn!(run = self.run.0, reason, "an upload is not noted yet; trying again");
                     tokio::time::sleep(TRY_AGAIN).await;
                 }
